@@ -7,9 +7,7 @@ use crate::domain::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
 /// What a person says about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldAnswer {
-    /// The post.
     pub fullname: Fullname,
-    /// Who says it.
     pub reviewer: String,
     /// Slug of the right label; `None` for none of those that were offered.
     pub label: Option<String>,
@@ -17,9 +15,7 @@ pub struct GoldAnswer {
     pub label_set: Option<i64>,
     /// Why this post.
     pub chosen: Chosen,
-    /// Where it was said.
     pub source: GoldSource,
-    /// When.
     pub answered_at: Timestamp,
     /// Of the text that the person saw; `None` for the present one.
     pub text_hash: Option<TextHash>,
@@ -28,7 +24,6 @@ pub struct GoldAnswer {
 /// An answer as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGold {
-    /// What was said.
     pub answer: GoldAnswer,
     /// Whether the post is one of the random sample that stands for all posts, however it was shown.
     pub in_random_sample: bool,
@@ -52,27 +47,18 @@ pub struct SavedGold {
 /// What people read of a post, and what it is labelled as.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReviewPost {
-    /// Its key.
     pub fullname: Fullname,
-    /// Where it was posted.
     pub subreddit: String,
-    /// Title.
     pub title: String,
-    /// Body.
     pub selftext: String,
-    /// What a link post points to.
     pub url: Option<String>,
-    /// Its path on Reddit.
     pub permalink: Option<String>,
-    /// When it was posted.
     pub created_at: Timestamp,
     /// Of the text that people read.
     pub text_hash: TextHash,
     /// Slug of the label with the best score.
     pub label: String,
-    /// The best score.
     pub score: f64,
-    /// The best score less the second best.
     pub margin: f64,
     /// The post got no label.
     pub abstained: bool,

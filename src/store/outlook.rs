@@ -8,7 +8,6 @@ use crate::domain::Timestamp;
 /// How far the labelling is, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
-    /// The numbers.
     pub standing: Standing,
     /// Whether those of a large database were estimated from a sample rather than counted.
     pub is_estimate: bool,
@@ -37,11 +36,8 @@ pub struct MixPart {
 /// A label set that posts wait for beside the current one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Beside {
-    /// Name of the model.
     pub model: String,
-    /// Name of the label set.
     pub label_set: String,
-    /// Its version.
     pub label_set_hash: String,
     /// Posts that wait; beyond a hundred thousand nobody counts.
     pub posts: i64,
@@ -50,22 +46,17 @@ pub struct Beside {
 /// Labels beside the current ones that posts have which wait for a current one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelledBeside {
-    /// Name of the model.
     pub model: String,
     /// The hash of its files, by which models of one name are told apart.
     pub model_hash: String,
-    /// Name of the label set.
     pub label_set: String,
-    /// Its version.
     pub label_set_hash: String,
 }
 
 /// The runs of a stage since some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {
-    /// The stage.
     pub stage: String,
-    /// All of them.
     pub runs: i64,
     /// Those that ended with an error, or died.
     pub failed: i64,
@@ -73,22 +64,16 @@ pub struct StageRuns {
     pub partial: i64,
     /// Posts that they read, labelled, or took out.
     pub posts: i64,
-    /// Posts that were new.
     pub new: i64,
 }
 
 /// How a stage ended last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastRun {
-    /// The stage.
     pub stage: String,
-    /// The latest run that has an end.
     pub id: i64,
-    /// How it ended.
     pub status: String,
-    /// When it ended.
     pub finished_at: Timestamp,
-    /// What ended it, if an error.
     pub error: Option<String>,
     /// When the latest good run ended: one that did everything, or some of it.
     pub good_at: Option<Timestamp>,

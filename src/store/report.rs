@@ -9,7 +9,6 @@ use crate::domain::Timestamp;
 /// Of what the report is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportQuestion {
-    /// The model and the label set; `None`: nothing is labelled yet.
     pub target: Option<Target>,
     /// The first moment of the period.
     pub since: Timestamp,
@@ -112,62 +111,43 @@ impl Fate {
 /// Posts that have all of this in common.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatCell {
-    /// Whether they came after the split.
     pub is_later: bool,
     /// When: `2026-11-22T13`, `2026-11-22` or `2026-11`, as [`Sums::step`] says, in UTC.
     pub time: String,
-    /// What they were collected for.
     pub topic: Option<String>,
-    /// The slug of their label.
     pub label: Option<String>,
-    /// What became of them.
     pub fate: Fate,
-    /// How many they are.
     pub posts: u64,
-    /// The sum of their best scores.
     pub score_sum: f64,
 }
 
 /// Posts of the period whose scores lie in one of fifty columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bin {
-    /// The slug of their label.
     pub label: Option<String>,
-    /// What became of them.
     pub fate: Fate,
     /// The column, from 0: 0.02 each.
     pub bin: usize,
-    /// How many they are.
     pub posts: u64,
 }
 
 /// A post that the report may quote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Its key.
     pub fullname: String,
-    /// Its title, as it was written.
     pub title: String,
-    /// Where it was posted.
     pub subreddit: String,
-    /// Its path on Reddit.
     pub permalink: Option<String>,
-    /// Where it came from.
     pub source: String,
-    /// What it was collected for.
     pub topic: Option<String>,
-    /// The slug of its label.
     pub label: Option<String>,
-    /// The best score.
     pub score: f64,
-    /// The best score less the second best.
     pub margin: f64,
 }
 
 /// All scores of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawn {
-    /// Its key.
     pub fullname: String,
     /// One a label, in the order of the set.
     pub scores: Vec<f64>,
@@ -176,9 +156,7 @@ pub struct Drawn {
 /// A topic whose first subreddits could not be read, so that another one was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// When.
     pub at: Timestamp,
-    /// The topic.
     pub topic: String,
     /// What was passed over, and why: `missing`, `private`.
     pub passed: Vec<(String, String)>,

@@ -17,9 +17,7 @@ pub struct RunId(pub i64);
 /// Under which model and label set posts are classified: keys of their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Target {
-    /// Row of `models`.
     pub model: i64,
-    /// Row of `label_sets`.
     pub label_set: i64,
 }
 
@@ -34,7 +32,6 @@ pub struct Page<'a> {
     pub topic: Option<&'a str>,
     /// The subreddit it was read from, for the watermark; empty for files.
     pub subreddit: &'a str,
-    /// The listing, `None` for files.
     pub listing: Option<Listing>,
     /// Rank of each post on its listing, from 0; empty for files.
     pub ranks: &'a [u32],
@@ -56,7 +53,6 @@ pub struct Gap {
     pub source: SourceKind,
     /// Slug of the topic.
     pub topic: String,
-    /// Subreddit.
     pub subreddit: String,
     /// The newest post that was known, or where the stretch begins that was asked for.
     pub from_at: Timestamp,
@@ -75,15 +71,11 @@ pub struct ImportState {
     pub name: String,
     /// Bytes read, unpacked.
     pub byte_offset: u64,
-    /// Rows read.
     pub rows: u64,
     /// How many of them the filters left out.
     pub left_out: u64,
-    /// How many of them were stored.
     pub posts: u64,
-    /// How many of them were no post.
     pub rejected: u64,
-    /// The run that read it last.
     pub run: RunId,
     /// When that was.
     pub updated_at: Timestamp,
@@ -137,9 +129,7 @@ pub struct ModelRow {
 /// Who claims, and on what terms.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
-    /// Name of the worker.
     pub worker: &'a str,
-    /// The run that the labels will belong to.
     pub run: RunId,
     /// Posts that failed this often are left alone.
     pub max_attempts: u32,
@@ -151,9 +141,7 @@ pub struct Claimant<'a> {
 /// which it may once the claim has expired.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// The fencing token.
     pub lease: Lease,
-    /// What was claimed; empty when nothing is left.
     pub posts: Vec<ClaimedPost>,
 }
 
@@ -172,13 +160,9 @@ pub struct Lease(pub i64);
 /// A post to be scored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedPost {
-    /// Its key.
     pub fullname: String,
-    /// Hash of the text that was claimed.
     pub text_hash: TextHash,
-    /// Title.
     pub title: String,
-    /// Body.
     pub selftext: String,
 }
 
@@ -192,9 +176,7 @@ impl ClaimedPost {
 /// A claimed post with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classified {
-    /// Key of the post.
     pub fullname: String,
-    /// Hash of the text that was scored.
     pub text_hash: TextHash,
     /// One a label of the set, in its order.
     pub scores: Scores,
@@ -209,9 +191,7 @@ pub struct Classified {
 /// A post that has no label under a target, and whose text has a vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlabelledText {
-    /// Key of the post.
     pub fullname: String,
-    /// Hash of its text.
     pub text_hash: TextHash,
     /// What the model made of the text.
     pub vector: TextVector,
@@ -231,11 +211,8 @@ pub enum NoLabel {
 /// The words of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredText {
-    /// Key of the post.
     pub fullname: String,
-    /// Hash of its text.
     pub text_hash: TextHash,
-    /// Title.
     pub title: String,
     /// Body; empty where it has none, or one that was removed.
     pub body: String,
@@ -244,9 +221,7 @@ pub struct StoredText {
 /// Where a model, a label set and its hypotheses stand, if they do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought {
-    /// Row of `models`.
     pub model: Option<i64>,
-    /// Row of `label_sets`.
     pub label_set: Option<i64>,
     /// Rows of `hypotheses`, one a label.
     pub hypotheses: Vec<Option<i64>>,
@@ -255,7 +230,6 @@ pub struct Sought {
 /// What is not labelled yet under a model and a label set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Posts without a label.
     pub posts: u64,
     /// Their texts, equal ones once.
     pub texts: u64,
@@ -272,9 +246,7 @@ pub struct Missing {
 /// Posts in the backlog of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// Free, or held by a worker whose lease expired.
     pub claimable: u64,
-    /// Held by a worker.
     pub held: u64,
     /// Set aside after failing, or after their workers died, too often.
     pub set_aside: u64,
@@ -283,7 +255,6 @@ pub struct Waiting {
 /// What became of posts whose labels were stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoredLabels {
-    /// All of them.
     pub posts: u64,
     /// Those that belong to none of the labels.
     pub other: u64,
@@ -319,9 +290,7 @@ pub enum Written {
 /// A run that has no end in its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its key.
     pub id: RunId,
-    /// Name of its worker.
     pub worker: String,
     /// Its last sign of life: its last beat, or its beginning.
     pub seen_at: Timestamp,
@@ -344,26 +313,19 @@ impl Running {
 /// A row of `runs`, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
-    /// Its key.
     pub id: i64,
-    /// Stage.
     pub stage: String,
     /// `running`, `done`, `partial`, `failed`, `stopped` or `died`.
     pub status: String,
-    /// When it began.
     pub started_at: Timestamp,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// What it counted.
     pub counts: Value,
-    /// What ended it, if an error.
     pub error: Option<String>,
 }
 
 /// How far the labelling is, under the current model and label set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Standing {
-    /// Posts stored.
     pub posts: i64,
     /// How many of them are labelled under the current model and label set.
     pub labelled: i64,
@@ -373,7 +335,6 @@ pub struct Standing {
     pub other: i64,
     /// How many of them have no label because the best score lies under the threshold.
     pub unsure: i64,
-    /// Not labelled yet.
     pub unlabelled: i64,
     /// Set aside after failing too often.
     pub set_aside: i64,
@@ -390,9 +351,7 @@ pub struct Standing {
     pub oldest_unlabelled: Option<Timestamp>,
     /// Name of the current model.
     pub model: Option<String>,
-    /// Name of the current label set.
     pub label_set: Option<String>,
-    /// Its version.
     pub label_set_hash: Option<String>,
 }
 
@@ -434,14 +393,10 @@ pub struct Info {
     pub backend: &'static str,
     /// Without its password.
     pub url: String,
-    /// What the server calls itself.
     pub server: String,
     /// Schema version found; 0 for none.
     pub schema: i64,
-    /// Latest schema version that this program has.
     pub latest: i64,
-    /// Size on disk in bytes.
     pub bytes: i64,
-    /// Rows a table.
     pub rows: Vec<(String, i64)>,
 }

@@ -17,20 +17,16 @@ pub struct ScheduleState {
     pub now: Timestamp,
     /// How far, and by which timetable; `None` if nobody did so far.
     pub planned: Option<Planned>,
-    /// The slot that runs, or whose process died.
     pub running: Option<RunningSlot>,
-    /// Slots that wait.
     pub waiting: u64,
 }
 
 /// Slots up to this time have rows, or were counted as missed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// The time.
     pub until: Timestamp,
     /// The cron line by which it was planned last.
     pub cron: String,
-    /// And its zone.
     pub timezone: String,
 }
 
@@ -41,18 +37,14 @@ pub struct RunningSlot {
     pub lease: SlotLease,
     /// When it was due.
     pub due_at: Timestamp,
-    /// When it was taken first.
     pub started_at: Timestamp,
-    /// The process that holds it.
     pub worker: String,
-    /// Whether others may take it over.
     pub is_expired: bool,
 }
 
 /// A claim on a slot: its key, and the fencing token under which alone its holder may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLease {
-    /// Key in `slots`.
     pub slot: i64,
     /// How often the slot was taken.
     pub take: i64,
@@ -61,39 +53,31 @@ pub struct SlotLease {
 /// Slots to write, and how far they go.
 #[derive(Debug, Clone)]
 pub struct SlotPlan<'a> {
-    /// The schedule.
     pub name: &'a str,
-    /// Its cron line.
     pub cron: &'a str,
-    /// Its zone.
     pub timezone: &'a str,
     /// How far it was looked at before.
     pub from: Option<Timestamp>,
     /// How far it is looked at now.
     pub until: Timestamp,
-    /// The slots between.
     pub slots: &'a [NewSlot],
 }
 
 /// A slot to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSlot {
-    /// When it is due.
     pub due_at: Timestamp,
-    /// When it starts.
     pub start_at: Timestamp,
     /// [`SlotStatus::Waiting`], or that it does not run.
     pub status: SlotStatus,
     /// Slots right before it that nobody ran and that have no rows, and the first of them; itself if it is missed.
     pub missed: Option<(u64, Timestamp)>,
-    /// Why it does not run.
     pub error: Option<String>,
 }
 
 /// Who takes a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotTaker<'a> {
-    /// The process.
     pub worker: &'a str,
     /// For how long, unless it is renewed.
     pub lease: Duration,
@@ -102,13 +86,9 @@ pub struct SlotTaker<'a> {
 /// A slot that was taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TakenSlot {
-    /// The claim.
     pub lease: SlotLease,
-    /// When it was due.
     pub due_at: Timestamp,
-    /// When it was to start.
     pub start_at: Timestamp,
-    /// When it was taken first.
     pub started_at: Timestamp,
     /// Processes that died of it, or with it.
     pub deaths: u32,
@@ -125,43 +105,30 @@ pub struct SlotEnd {
     pub status: SlotStatus,
     /// One entry a stage that ended.
     pub outcomes: Vec<Value>,
-    /// What went wrong.
     pub error: Option<String>,
 }
 
 /// A slot, as it is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRow {
-    /// Key in `slots`.
     pub id: i64,
-    /// The schedule.
     pub schedule: String,
-    /// When it was due.
     pub due_at: Timestamp,
-    /// When it was to start.
     pub start_at: Timestamp,
-    /// How it stands.
     pub status: SlotStatus,
     /// Slots right before it that nobody ran.
     pub missed: u64,
-    /// The process that ran it last.
     pub worker: Option<String>,
-    /// When it was taken first.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// One entry a stage that ended.
     pub outcomes: Value,
-    /// What went wrong.
     pub error: Option<String>,
 }
 
 /// How often slots of a schedule ended in a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotCount {
-    /// How they stand.
     pub status: SlotStatus,
-    /// How many.
     pub slots: u64,
     /// Slots that have no rows, because nobody ran them.
     pub missed: u64,

@@ -27,7 +27,7 @@ fn keys(target: Option<Target>) -> (i64, i64) {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn listed(
+    pub async fn listed(
         &self,
         target: Option<Target>,
         posts: &[String],
@@ -63,7 +63,7 @@ impl<DB: Dialect> SqlStore<DB> {
             num_comments, created_at, text_purged)(row)
     }
 
-    pub(in crate::store) async fn whole_post(&self, fullname: &str) -> Result<Option<WholePost>> {
+    pub async fn whole_post(&self, fullname: &str) -> Result<Option<WholePost>> {
         let current = self.current_target().await?;
         let name = [fullname.to_owned()];
         let Some(listed) = self.listed(current, &name).await?.pop() else {
@@ -189,7 +189,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("read the posts of a text")
     }
 
-    pub(in crate::store) async fn news(&self) -> Result<News> {
+    pub async fn news(&self) -> Result<News> {
         // Times may be whole seconds, and a run that ends in the second of another one moves none: hence the count.
         sqlx::query_as::<DB, _>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
@@ -203,11 +203,11 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// The database's URL without its password.
-    pub(in crate::store) fn shown_url(&self) -> &str {
+    pub fn shown_url(&self) -> &str {
         &self.url
     }
 
-    pub(in crate::store) async fn usable(&self) -> Result<()> {
+    pub async fn usable(&self) -> Result<()> {
         let known = Self::latest();
         let found = match self.schema().await {
             // A user with the right to read the views has what pages take.

@@ -34,7 +34,7 @@ fn window_of_suspects(deaths: i64) -> u32 {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn claim(
+    pub async fn claim(
         &self,
         target: Target,
         claimant: &Claimant<'_>,
@@ -46,7 +46,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
     }
 
-    pub(in crate::store) async fn claim_clean(
+    pub async fn claim_clean(
         &self,
         target: Target,
         claimant: &Claimant<'_>,
@@ -57,7 +57,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
     }
 
-    pub(in crate::store) async fn claim_suspects(
+    pub async fn claim_suspects(
         &self,
         target: Target,
         claimant: &Claimant<'_>,

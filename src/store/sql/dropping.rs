@@ -32,7 +32,7 @@ impl Dropped {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
+    pub async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
         const WHAT: &str = "count what belongs to it";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(in crate::store) async fn drop_labels(&self, what: Dropped) -> Result<u64> {
+    pub async fn drop_labels(&self, what: Dropped) -> Result<u64> {
         const WHAT: &str = "drop labels";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
@@ -117,7 +117,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(deleted)
     }
 
-    pub(in crate::store) async fn drop_logits(
+    pub async fn drop_logits(
         &self,
         model: Option<i64>,
         hypotheses: &[i64],
@@ -153,11 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(deleted)
     }
 
-    pub(in crate::store) async fn drop_rest(
-        &self,
-        what: Dropped,
-        hypotheses: &[i64],
-    ) -> Result<()> {
+    pub async fn drop_rest(&self, what: Dropped, hypotheses: &[i64]) -> Result<()> {
         const WHAT: &str = "drop what is left";
         let mut tx = self.begin().await?;
         if !hypotheses.is_empty() {

@@ -6,7 +6,6 @@
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::{Decoded, Result};
 use super::arriving::names;
 use super::{Doing, SqlStore};
@@ -39,13 +38,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
         write: bool,
     ) -> Result<Decoded> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_decode_texts(after, limit, write).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+        again!(self.try_decode_texts(after, limit, write))
     }
 
     async fn try_decode_texts(&self, after: &str, limit: u32, write: bool) -> Result<Decoded> {

@@ -4,7 +4,6 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::{Gap, Result, RunId, StoreError};
 use super::{Doing, SqlStore, at};
 use crate::domain::{SourceKind, UnknownWord};
@@ -39,7 +38,7 @@ impl Met {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
+    pub async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
         sqlx::query::<DB>(RECORD)
             .bind(gap.source.as_str())
             .bind(gap.topic.as_str())
@@ -53,7 +52,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn gaps(&self) -> Result<Vec<Gap>> {
+    pub async fn gaps(&self) -> Result<Vec<Gap>> {
         const WHAT: &str = "read the gaps";
         let rows = sqlx::query::<DB>(
             "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
@@ -81,14 +80,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(gaps)
     }
 
-    pub(in crate::store) async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_fill_gaps(filled).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+    pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
+        again!(self.try_fill_gaps(filled))
     }
 
     async fn try_fill_gaps(&self, filled: &Gap) -> Result<()> {

@@ -6,7 +6,6 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 use super::super::{Result, StoreError, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
@@ -23,14 +22,8 @@ const UNANSWERED: &str = "p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM
 type Before = HashMap<(String, String), Option<String>>;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_save_gold(answers).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+    pub async fn save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
+        again!(self.try_save_gold(answers))
     }
 
     async fn try_save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
@@ -158,7 +151,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn gold(&self) -> Result<Vec<StoredGold>> {
+    pub async fn gold(&self) -> Result<Vec<StoredGold>> {
         const WHAT: &str = "read what people said";
         let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
@@ -192,10 +185,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(answers)
     }
 
-    pub(in crate::store) async fn said_of(
-        &self,
-        post: &Fullname,
-    ) -> Result<Vec<(String, Option<String>)>> {
+    pub async fn said_of(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
         let rows = sqlx::query::<DB>(
             "SELECT reviewer, label FROM gold WHERE fullname = $1 ORDER BY answered_at, reviewer",
         )
@@ -209,11 +199,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read what people said of a post")
     }
 
-    pub(in crate::store) async fn forget_gold(
-        &self,
-        post: &Fullname,
-        reviewer: &str,
-    ) -> Result<bool> {
+    pub async fn forget_gold(&self, post: &Fullname, reviewer: &str) -> Result<bool> {
         sqlx::query::<DB>("DELETE FROM gold WHERE fullname = $1 AND reviewer = $2")
             .bind(post.as_str())
             .bind(reviewer)
@@ -223,7 +209,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("take an answer back")
     }
 
-    pub(in crate::store) async fn forget_reviewer(&self, reviewer: &str) -> Result<u64> {
+    pub async fn forget_reviewer(&self, reviewer: &str) -> Result<u64> {
         sqlx::query::<DB>("DELETE FROM gold WHERE reviewer = $1")
             .bind(reviewer)
             .execute(&self.pool)
@@ -232,7 +218,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("take answers back")
     }
 
-    pub(in crate::store) async fn closest_calls(
+    pub async fn closest_calls(
         &self,
         target: Target,
         reviewer: Option<&str>,
@@ -244,7 +230,7 @@ impl<DB: Dialect> SqlStore<DB> {
         self.unanswered(sql, target, reviewer, limit).await
     }
 
-    pub(in crate::store) async fn random_posts(
+    pub async fn random_posts(
         &self,
         target: Target,
         reviewer: Option<&str>,
@@ -284,7 +270,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(found)
     }
 
-    pub(in crate::store) async fn review_posts(
+    pub async fn review_posts(
         &self,
         target: Target,
         posts: &[Fullname],

@@ -28,7 +28,7 @@ pub(super) struct Labels {
 pub(super) type Held = HashMap<String, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn complete(
+    pub async fn complete(
         &self,
         lease_id: Lease,
         target: Target,

@@ -17,6 +17,19 @@ macro_rules! row_as {
     };
 }
 
+/// Makes a call again that the database ended for the sake of another transaction.
+macro_rules! again {
+    ($call:expr) => {{
+        let mut attempts = super::super::failure::Attempts::default();
+        loop {
+            match $call.await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }};
+}
+
 mod arriving;
 mod browsing;
 mod claiming;
@@ -298,7 +311,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn info(&self) -> Result<Info> {
+    pub async fn info(&self) -> Result<Info> {
         const WHAT: &str = "read what database this is";
         let server = sqlx::query_scalar::<DB, _>(DB::SERVER)
             .fetch_one(&self.pool)

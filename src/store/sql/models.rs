@@ -12,7 +12,7 @@ use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{Background, LabelSet};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+    pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
         // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
         // because a folder may be renamed; what makes scores differ is in the key.
         sqlx::query_scalar::<DB, _>(
@@ -31,12 +31,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("record the model")
     }
 
-    pub(in crate::store) async fn name_parts(
-        &self,
-        model: i64,
-        large: &str,
-        small: &str,
-    ) -> Result<()> {
+    pub async fn name_parts(&self, model: i64, large: &str, small: &str) -> Result<()> {
         sqlx::query::<DB>("UPDATE models SET large = $2, small = $3 WHERE id = $1")
             .bind(model)
             .bind(large)
@@ -47,11 +42,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn ensure_label_set(
-        &self,
-        set: &LabelSet,
-        now: Timestamp,
-    ) -> Result<i64> {
+    pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
         const WHAT: &str = "record the label set";
         let hash = set.hash();
         let background = set.background.as_ref();
@@ -100,7 +91,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(id)
     }
 
-    pub(in crate::store) async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
+    pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;
         let mut ids = vec![0; texts.len()];
@@ -124,7 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(ids)
     }
 
-    pub(in crate::store) async fn set_current(&self, target: Target) -> Result<()> {
+    pub async fn set_current(&self, target: Target) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
              ON CONFLICT (only_row) DO UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id",
@@ -137,7 +128,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn set_first_current(&self, target: Target) -> Result<()> {
+    pub async fn set_first_current(&self, target: Target) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
              ON CONFLICT (only_row) DO NOTHING",
@@ -150,7 +141,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn keep(&self, key: &str, value: &str) -> Result<()> {
+    pub async fn keep(&self, key: &str, value: &str) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -163,7 +154,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
+    pub async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
         let kept = sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
@@ -177,12 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(kept.is_some())
     }
 
-    pub(in crate::store) async fn keep_instead(
-        &self,
-        key: &str,
-        former: &str,
-        value: &str,
-    ) -> Result<bool> {
+    pub async fn keep_instead(&self, key: &str, former: &str, value: &str) -> Result<bool> {
         let kept = sqlx::query::<DB>(
             "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
         )
@@ -195,7 +181,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(kept.is_some())
     }
 
-    pub(in crate::store) async fn kept(&self, key: &str) -> Result<Option<String>> {
+    pub async fn kept(&self, key: &str) -> Result<Option<String>> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
             .bind(key)
             .fetch_optional(&self.pool)

@@ -30,7 +30,7 @@ const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, c
                             ORDER BY id DESC LIMIT 10000) latest";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
+    pub async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
         let posts = self.number(DB::ABOUT_POSTS, "count the posts").await?;
         let is_estimate = posts > COUNTED;
         let standing = if is_estimate {
@@ -44,11 +44,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(in crate::store) async fn standing(
-        &self,
-        max_attempts: u32,
-        now: Timestamp,
-    ) -> Result<Standing> {
+    pub async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<Standing> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let all = self.look(target, 0, "FROM posts WHERE $3 = 0").await?;
         let waiting = self.waiting(target, max_attempts, now).await?;
@@ -194,7 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing(WHAT)
     }
 
-    pub(in crate::store) async fn newest(&self, latest: Timestamp) -> Result<Newest> {
+    pub async fn newest(&self, latest: Timestamp) -> Result<Newest> {
         // Only posts with texts have an index. All posts are read where no text is left, because nothing came since.
         sqlx::query::<DB>(
             "SELECT COALESCE( \
@@ -209,11 +205,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read when the newest post came")
     }
 
-    pub(in crate::store) async fn recent_mix(
-        &self,
-        newer: u32,
-        older: u32,
-    ) -> Result<Vec<MixPart>> {
+    pub async fn recent_mix(&self, newer: u32, older: u32) -> Result<Vec<MixPart>> {
         let decode = |row: &DB::Row| -> Result<MixPart, sqlx::Error> {
             Ok(MixPart {
                 label: row.try_get(0)?,
@@ -239,7 +231,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read the labels of the newest posts")
     }
 
-    pub(in crate::store) async fn beside(&self) -> Result<Vec<Beside>> {
+    pub async fn beside(&self) -> Result<Vec<Beside>> {
         sqlx::query::<DB>(
             "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
                       SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
@@ -255,7 +247,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read what waits beside the current label set")
     }
 
-    pub(in crate::store) async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
+    pub async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
         sqlx::query::<DB>(
             "WITH stored_last AS ( \
                SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL \
@@ -281,7 +273,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read which labels waiting posts have beside the current ones")
     }
 
-    pub(in crate::store) async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
+    pub async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
         let select = format!(
             "SELECT stage, COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END), COUNT(CASE WHEN status = $4 THEN 1 END), \
                     CAST(COALESCE(SUM(CAST(counts ->> 'posts' AS BIGINT)), 0) AS BIGINT), \
@@ -299,7 +291,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("sum up the latest runs")
     }
 
-    pub(in crate::store) async fn last_runs(&self) -> Result<Vec<LastRun>> {
+    pub async fn last_runs(&self) -> Result<Vec<LastRun>> {
         const WHAT: &str = "read how each stage ended last";
         // One whose posts or topics failed in part did what there was to do.
         let select = format!(
@@ -341,7 +333,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(stages)
     }
 
-    pub(in crate::store) async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
+    pub async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
         let select = format!(
             "SELECT started_at, outcomes FROM {LATEST_RUNS} WHERE stage = $1 AND status <> $2 ORDER BY id DESC LIMIT $3"
         );
@@ -359,7 +351,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("read what came of the topics")
     }
 
-    pub(in crate::store) async fn pace(&self, posts: u32) -> Result<Option<f64>> {
+    pub async fn pace(&self, posts: u32) -> Result<Option<f64>> {
         let select = format!(
             "SELECT CAST(counts ->> 'posts_per_sec' AS DOUBLE PRECISION) FROM {LATEST_RUNS} \
               WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \

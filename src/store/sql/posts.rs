@@ -13,11 +13,11 @@ use super::{Doing, SqlStore, is_older};
 use crate::domain::Fullname;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
+    pub async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
         self.save_block(std::slice::from_ref(page), None).await
     }
 
-    pub(in crate::store) async fn save_block(
+    pub async fn save_block(
         &self,
         pages: &[Page<'_>],
         state: Option<&ImportState>,
@@ -241,7 +241,7 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::insert(&mut *tx, sightings(&others)).await.doing(WHAT)
     }
 
-    pub(in crate::store) async fn author_key(&self) -> Result<String> {
+    pub async fn author_key(&self) -> Result<String> {
         sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
             .fetch_one(&self.pool)
             .await

@@ -12,7 +12,7 @@ use crate::domain::Fullname;
 const NO_ROW: i64 = -1;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn look_up(
+    pub async fn look_up(
         &self,
         target: Option<Target>,
         posts: &[Fullname],
@@ -64,7 +64,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(found)
     }
 
-    pub(in crate::store) async fn count_purged(&self) -> Result<u64> {
+    pub async fn count_purged(&self) -> Result<u64> {
         sqlx::query_scalar::<DB, i64>(
             "SELECT (SELECT COUNT(*) FROM tombstones) \
                   + (SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL)",
@@ -75,7 +75,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("count what was purged")
     }
 
-    pub(in crate::store) async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
+    pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
         const WHAT: &str = "look for tombstones";
         let mut found = 0;
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -89,11 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(found)
     }
 
-    pub(in crate::store) async fn collected_for(
-        &self,
-        after: &str,
-        limit: u32,
-    ) -> Result<Vec<(String, String)>> {
+    pub async fn collected_for(&self, after: &str, limit: u32) -> Result<Vec<(String, String)>> {
         let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         sqlx::query::<DB>(
             "SELECT fullname, topic FROM posts WHERE topic IS NOT NULL AND fullname > $1 \

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::upkeep::REWRITE_DUE;
 use super::super::{Checked, Purged, Result, RunId};
 use super::arriving::names;
@@ -13,19 +12,8 @@ use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{Fullname, PurgeReason, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn purge(
-        &self,
-        run: RunId,
-        checked: &Checked,
-        now: Timestamp,
-    ) -> Result<Purged> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_purge(run, checked, now).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+    pub async fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
+        again!(self.try_purge(run, checked, now))
     }
 
     async fn try_purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {

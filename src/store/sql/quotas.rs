@@ -40,7 +40,7 @@ INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
  WHERE quotas.held_until < $3 OR quotas.held_until > $4";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn reserve_slot(
+    pub async fn reserve_slot(
         &self,
         id: &str,
         terms: QuotaTerms,
@@ -107,12 +107,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    pub(in crate::store) async fn hold_quota(
-        &self,
-        id: &str,
-        wait: Duration,
-        now: DateTime<Utc>,
-    ) -> Result<()> {
+    pub async fn hold_quota(&self, id: &str, wait: Duration, now: DateTime<Utc>) -> Result<()> {
         const WHAT: &str = "hold the shared quota";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, now).await?;

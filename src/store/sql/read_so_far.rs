@@ -38,11 +38,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn import_state(
-        &self,
-        file: &str,
-        selection: &str,
-    ) -> Result<Option<ImportState>> {
+    pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
         const WHAT: &str = "read how far the file was imported";
         let row = sqlx::query::<DB>(
             "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
@@ -106,7 +102,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn watermark(
+    pub async fn watermark(
         &self,
         source: SourceKind,
         topic: &str,
@@ -131,7 +127,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
     // listing was read. This finds the newest post from before the first such post was stored.
-    pub(in crate::store) async fn newest_before_future(
+    pub async fn newest_before_future(
         &self,
         source: SourceKind,
         subreddit: &str,

@@ -12,7 +12,7 @@ use crate::domain::{Fullname, SourceKind, Timestamp};
 const SAMPLE: SourceKind = SourceKind::Sample;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn count_due(&self, due: Due) -> Result<u64> {
+    pub async fn count_due(&self, due: Due) -> Result<u64> {
         sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
             "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
                 AND (checked_at IS NULL OR checked_at < $2)"
@@ -25,7 +25,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("count the posts to ask Reddit about")
     }
 
-    pub(in crate::store) async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
+    pub async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
         // Two walks along the index, rather than a sort of everything that is due.
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
@@ -44,11 +44,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::fullnames(rows, "find the posts to ask Reddit about")
     }
 
-    pub(in crate::store) async fn last_seen(
-        &self,
-        sample: bool,
-        limit: u32,
-    ) -> Result<Vec<Fullname>> {
+    pub async fn last_seen(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
         let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
               ORDER BY checked_at DESC, fullname DESC LIMIT $2"
@@ -78,7 +74,7 @@ impl<DB: Dialect> SqlStore<DB> {
         names.into_iter().map(fullname).collect()
     }
 
-    pub(in crate::store) async fn note_reconciled(&self, due: Due) -> Result<bool> {
+    pub async fn note_reconciled(&self, due: Due) -> Result<bool> {
         // Times of this form sort as texts.
         let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
         let done = sqlx::query::<DB>(AssertSqlSafe(format!(
@@ -97,7 +93,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(DB::rows_affected(&done) == 1)
     }
 
-    pub(in crate::store) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+    pub async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
         let value: Option<String> =
             sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'reconciled_at'")
                 .fetch_optional(&self.pool)

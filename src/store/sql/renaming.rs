@@ -16,7 +16,7 @@ const TOPICS: [&str; 4] = ["posts", "sightings", "watermarks", "gaps"];
 
 impl<DB: Dialect> SqlStore<DB> {
     /// `versions` are the keys of the label sets that have the slug, each with its version under the new one.
-    pub(in crate::store) async fn rename_topic(
+    pub async fn rename_topic(
         &self,
         from: &str,
         to: &str,

@@ -26,7 +26,7 @@ const COLLECTIONS: i64 = 50;
 const QUOTABLE: &str = "p.text_purged_at IS NULL AND NOT p.over_18";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn report_sums(&self, question: &ReportQuestion) -> Result<Sums> {
+    pub async fn report_sums(&self, question: &ReportQuestion) -> Result<Sums> {
         const WHAT: &str = "read what the report is made of";
         let mut tx = self.pool.begin_with(DB::BEGIN_READ).await.doing(WHAT)?;
         let mut sums = Sums::default();
@@ -260,7 +260,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// All scores of some posts under a target, in the order of the labels.
-    pub(in crate::store) async fn report_scores(
+    pub async fn report_scores(
         &self,
         question: &ReportQuestion,
         fullnames: &[String],

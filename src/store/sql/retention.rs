@@ -6,24 +6,12 @@ use sqlx::{QueryBuilder, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::{Doing, POSTS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn purge_texts(
-        &self,
-        before: Timestamp,
-        limit: u32,
-        now: Timestamp,
-    ) -> Result<u64> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_purge_texts(before, limit, now).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+    pub async fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {
+        again!(self.try_purge_texts(before, limit, now))
     }
 
     async fn try_purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {

@@ -11,12 +11,7 @@ use super::{Doing, SqlStore};
 use crate::domain::{RunStatus, Stage, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn begin_run(
-        &self,
-        stage: Stage,
-        worker: &str,
-        now: Timestamp,
-    ) -> Result<RunId> {
+    pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
         // The heartbeat is the database's time, because others judge by it whether this worker lives, and clocks
         // differ.
         let insert = format!(
@@ -35,7 +30,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("record the run")
     }
 
-    pub(in crate::store) async fn beat(&self, run: RunId) -> Result<()> {
+    pub async fn beat(&self, run: RunId) -> Result<()> {
         // One that was taken for dead wakes: a process was stopped, or its database was away.
         let update = format!(
             "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
@@ -52,7 +47,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn running(&self) -> Result<Vec<Running>> {
+    pub async fn running(&self) -> Result<Vec<Running>> {
         const WHAT: &str = "read the runs that have no end";
         let select = format!(
             "SELECT id, worker, started_at, heartbeat_at, {} FROM runs WHERE status = $1 ORDER BY id",
@@ -79,7 +74,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing(WHAT)
     }
 
-    pub(in crate::store) async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
+    pub async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
         // The end is its last sign of life. Only where it still runs: it may have ended while somebody judged it.
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
@@ -95,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn finish_run(
+    pub async fn finish_run(
         &self,
         run: RunId,
         status: RunStatus,
@@ -119,11 +114,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn recent_runs(
-        &self,
-        stage: Option<Stage>,
-        limit: u32,
-    ) -> Result<Vec<RunRow>> {
+    pub async fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Result<Vec<RunRow>> {
         sqlx::query::<DB>(
             "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs \
              WHERE stage = COALESCE($1, stage) ORDER BY id DESC LIMIT $2",
@@ -136,7 +127,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read the latest runs")
     }
 
-    pub(in crate::store) async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
+    pub async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
         sqlx::query::<DB>(
             "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs WHERE id = $1",
         )

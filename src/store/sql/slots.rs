@@ -64,11 +64,7 @@ WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
                      AND l.due_at <= $2 AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn schedule_state(
-        &self,
-        name: &str,
-        now: Timestamp,
-    ) -> Result<ScheduleState> {
+    pub async fn schedule_state(&self, name: &str, now: Timestamp) -> Result<ScheduleState> {
         const WHAT: &str = "read how far a schedule was planned";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
@@ -128,7 +124,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(in crate::store) async fn plan_slots(&self, plan: &SlotPlan<'_>) -> Result<bool> {
+    pub async fn plan_slots(&self, plan: &SlotPlan<'_>) -> Result<bool> {
         const WHAT: &str = "plan slots";
         let mut tx = self.begin().await?;
         let planned = match plan.from {
@@ -172,7 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(true)
     }
 
-    pub(in crate::store) async fn take_slot(
+    pub async fn take_slot(
         &self,
         name: &str,
         claimant: &SlotTaker<'_>,
@@ -202,7 +198,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(None)
     }
 
-    pub(in crate::store) async fn a_slot_runs(&self, now: Timestamp) -> Result<bool> {
+    pub async fn a_slot_runs(&self, now: Timestamp) -> Result<bool> {
         const WHAT: &str = "look whether a slot runs";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
@@ -217,7 +213,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing(WHAT)
     }
 
-    pub(in crate::store) async fn give_slot_up(
+    pub async fn give_slot_up(
         &self,
         name: &str,
         most_deaths: u32,
@@ -256,7 +252,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(in crate::store) async fn renew_slot(
+    pub async fn renew_slot(
         &self,
         lease: SlotLease,
         for_how_long: std::time::Duration,
@@ -281,7 +277,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing(WHAT)
     }
 
-    pub(in crate::store) async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
+    pub async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
         // Also a renewal of the process that died fails from now on, should the network bring it only now.
         let update =
             format!("UPDATE slots SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}");
@@ -294,11 +290,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn note_stages(
-        &self,
-        lease: SlotLease,
-        outcomes: &[Value],
-    ) -> Result<bool> {
+    pub async fn note_stages(&self, lease: SlotLease, outcomes: &[Value]) -> Result<bool> {
         let update = format!("UPDATE slots SET outcomes = $3{UNDER_LEASE}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
@@ -310,12 +302,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("record a stage of a slot")
     }
 
-    pub(in crate::store) async fn end_slot(
-        &self,
-        lease: SlotLease,
-        end: &SlotEnd,
-        now: Timestamp,
-    ) -> Result<bool> {
+    pub async fn end_slot(&self, lease: SlotLease, end: &SlotEnd, now: Timestamp) -> Result<bool> {
         const WHAT: &str = "record the end of a slot";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
@@ -336,7 +323,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing(WHAT)
     }
 
-    pub(in crate::store) async fn link_run(&self, run: RunId, slot: i64) -> Result<()> {
+    pub async fn link_run(&self, run: RunId, slot: i64) -> Result<()> {
         sqlx::query::<DB>("UPDATE runs SET slot_id = $2 WHERE id = $1")
             .bind(run.0)
             .bind(slot)
@@ -346,7 +333,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn latest_slots(
+    pub async fn latest_slots(
         &self,
         name: &str,
         until: Timestamp,
@@ -365,11 +352,7 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.iter().map(Self::slot_row).collect()
     }
 
-    pub(in crate::store) async fn failed_slots(
-        &self,
-        since: Timestamp,
-        until: Timestamp,
-    ) -> Result<Vec<SlotRow>> {
+    pub async fn failed_slots(&self, since: Timestamp, until: Timestamp) -> Result<Vec<SlotRow>> {
         let select = format!("{ROW}{LATEST_FAILED}");
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(since)
@@ -412,7 +395,7 @@ impl<DB: Dialect> SqlStore<DB> {
             })
     }
 
-    pub(in crate::store) async fn count_slots(
+    pub async fn count_slots(
         &self,
         name: &str,
         since: Timestamp,

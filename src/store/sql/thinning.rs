@@ -9,7 +9,6 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::{Result, StoreError, Thinned};
 use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::Timestamp;
@@ -49,13 +48,7 @@ impl Sums {
 
 impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn thin_a_day(&self, before: Timestamp) -> Result<Option<Thinned>> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_thin_a_day(before).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+        again!(self.try_thin_a_day(before))
     }
 
     async fn try_thin_a_day(&self, before: Timestamp) -> Result<Option<Thinned>> {

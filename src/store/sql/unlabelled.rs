@@ -18,7 +18,7 @@ fn other(outcome: NoLabel) -> (bool, bool) {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn without_label(
+    pub async fn without_label(
         &self,
         target: Target,
         outcome: NoLabel,
@@ -61,11 +61,7 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.iter().map(decode).collect()
     }
 
-    pub(in crate::store) async fn count_without_label(
-        &self,
-        target: Target,
-        outcome: NoLabel,
-    ) -> Result<u64> {
+    pub async fn count_without_label(&self, target: Target, outcome: NoLabel) -> Result<u64> {
         let (one, or) = other(outcome);
         let count = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
@@ -83,7 +79,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("count the posts without a label")
     }
 
-    pub(in crate::store) async fn texts_of(&self, posts: &[&str]) -> Result<Vec<StoredText>> {
+    pub async fn texts_of(&self, posts: &[&str]) -> Result<Vec<StoredText>> {
         const WHAT: &str = "read the texts of posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {

@@ -9,7 +9,6 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
 use super::labelling::Labels;
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
@@ -17,7 +16,7 @@ use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn label_vectors(
+    pub async fn label_vectors(
         &self,
         model: i64,
         hypotheses: &[i64],
@@ -41,7 +40,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(hypotheses.iter().map(|id| found.remove(id)).collect())
     }
 
-    pub(in crate::store) async fn save_label_vectors(
+    pub async fn save_label_vectors(
         &self,
         model: i64,
         hypotheses: &[i64],
@@ -79,7 +78,7 @@ impl<DB: Dialect> SqlStore<DB> {
         tx.commit().await.doing(WHAT)
     }
 
-    pub(in crate::store) async fn has_vectors(&self, model: i64) -> Result<bool> {
+    pub async fn has_vectors(&self, model: i64) -> Result<bool> {
         sqlx::query::<DB>("SELECT 1 FROM text_vectors WHERE model_id = $1 LIMIT 1")
             .bind(model)
             .fetch_optional(&self.pool)
@@ -117,7 +116,7 @@ impl<DB: Dialect> SqlStore<DB> {
         vector.ok_or_else(|| no_vector("text_vectors", topicmill_score::hex(hash)))
     }
 
-    pub(in crate::store) async fn vector_logits(
+    pub async fn vector_logits(
         &self,
         model: i64,
         labels: &[LabelVector],
@@ -131,7 +130,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(vectors.map(|vector| vector.and_then(logits)).collect())
     }
 
-    pub(in crate::store) async fn stored_logits(
+    pub async fn stored_logits(
         &self,
         model: i64,
         hypotheses: &[i64],
@@ -167,7 +166,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(of_vectors.into_iter().map(logits).collect())
     }
 
-    pub(in crate::store) async fn unlabelled_vectors(
+    pub async fn unlabelled_vectors(
         &self,
         target: Target,
         after: &str,
@@ -206,7 +205,7 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.iter().map(decode).collect()
     }
 
-    pub(in crate::store) async fn save_unheld(
+    pub async fn save_unheld(
         &self,
         target: Target,
         mode: Mode,
@@ -214,13 +213,7 @@ impl<DB: Dialect> SqlStore<DB> {
         now: Timestamp,
         posts: &[Classified],
     ) -> Result<StoredLabels> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_save_unheld(target, mode, run, now, posts).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+        again!(self.try_save_unheld(target, mode, run, now, posts))
     }
 
     async fn try_save_unheld(

@@ -8,7 +8,6 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
 use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
 use super::labelling::Labels;
@@ -417,13 +416,7 @@ impl<DB: Dialect> SqlStore<DB> {
         now: Timestamp,
         posts: &[Classified],
     ) -> Result<u64> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_save(target, mode, run, now, posts).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
+        again!(self.try_save(target, mode, run, now, posts))
     }
 
     async fn try_save(

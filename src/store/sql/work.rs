@@ -17,7 +17,7 @@ const MANY: u64 = 1_000;
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub(in crate::store) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
+    pub async fn enqueue_missing(&self, target: Target) -> Result<u64> {
         // The hash is compared, too, so an edited post comes back by itself. The posts are held in the order of
         // their names, so that retention cannot take a text between this SELECT and the row of the backlog. Two
         // workers may look at once: the second one finds the row and does nothing.
@@ -49,7 +49,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(added)
     }
 
-    pub(in crate::store) async fn waiting(
+    pub async fn waiting(
         &self,
         target: Target,
         max_attempts: u32,
@@ -90,12 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub(in crate::store) async fn renew(
-        &self,
-        lease_id: Lease,
-        now: Timestamp,
-        lease: Duration,
-    ) -> Result<bool> {
+    pub async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
         const WHAT: &str = "renew a lease";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
@@ -116,11 +111,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing(WHAT)
     }
 
-    pub(in crate::store) async fn fail(
-        &self,
-        lease_id: Lease,
-        failed: &[(String, String)],
-    ) -> Result<()> {
+    pub async fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> Result<()> {
         const WHAT: &str = "hand failed posts back";
         let mut tx = self.begin().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {
@@ -177,7 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::end_lease(tx, id).await
     }
 
-    pub(in crate::store) async fn bury(&self, lease_id: Lease) -> Result<()> {
+    pub async fn bury(&self, lease_id: Lease) -> Result<()> {
         let mut tx = self.begin().await?;
         // Of two who bury it, one waits here, and then finds it gone.
         if Self::find_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
@@ -190,7 +181,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     // The foreign key sets `lease_id` of its posts to NULL: they are free at once, with neither a death nor an
     // attempt.
-    pub(in crate::store) async fn release(&self, lease_id: Lease) -> Result<()> {
+    pub async fn release(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)
             .execute(&self.pool)
@@ -199,11 +190,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    pub(in crate::store) async fn retry_failed(
-        &self,
-        target: Target,
-        max_attempts: u32,
-    ) -> Result<u64> {
+    pub async fn retry_failed(&self, target: Target, max_attempts: u32) -> Result<u64> {
         sqlx::query::<DB>(
             "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
               WHERE model_id = $1 AND label_set_id = $2 AND (attempts >= $3 OR deaths >= $4)",
@@ -218,7 +205,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("let failed posts be tried again")
     }
 
-    pub(in crate::store) async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
+    pub async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
         sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
             .fetch_all(&self.pool)
             .await
