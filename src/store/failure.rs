@@ -93,8 +93,13 @@ fn meaning_of(error: &sqlx::Error) -> Meaning {
 }
 
 /// Says what was being done when a statement failed, and recognises the failures that have a remedy.
-pub(super) trait Doing<T> {
+pub(super) trait Doing<T>: Sized {
     fn doing(self, what: &'static str) -> Result<T>;
+
+    /// The same of what comes back with nothing that is needed.
+    fn done(self, what: &'static str) -> Result<()> {
+        self.doing(what).map(drop)
+    }
 }
 
 impl<T> Doing<T> for Result<T, sqlx::Error> {

@@ -36,7 +36,6 @@ struct PostPage {
     label_href: Option<String>,
     margin: Option<String>,
     verdicts: Vec<Shown>,
-    chart: Option<Chart>,
     sightings: Vec<Seen>,
     more_sightings: usize,
     facts: Vec<(&'static str, String)>,
@@ -67,15 +66,6 @@ struct Seen {
     topic: String,
     place: String,
     reddit_score: String,
-}
-
-struct Chart {
-    points: String,
-    dots: Vec<(f64, f64)>,
-    first: String,
-    last: String,
-    low: String,
-    high: String,
 }
 
 /// The name of a post in an address; what is no text is no name either.
@@ -134,7 +124,6 @@ fn shown(post: &WholePost) -> PostPage {
         label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
         margin: listed.margin.map(look::score),
         verdicts: post.verdicts.iter().map(verdict).collect(),
-        chart: chart(&post.sightings),
         sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
@@ -215,41 +204,4 @@ fn moment(time: Timestamp) -> String {
     time.as_datetime()
         .format("%-d %b %Y, %H:%M UTC")
         .to_string()
-}
-
-/// Reddit's score at each sighting, as a line in a box of 100 by 30; none where there are fewer than two.
-fn chart(sightings: &[Sighting]) -> Option<Chart> {
-    let mut seen: Vec<(Timestamp, i64)> = sightings
-        .iter()
-        .filter_map(|sighting| Some((sighting.at, sighting.reddit_score?)))
-        .collect();
-    seen.sort_unstable();
-    seen.dedup();
-    let (first, last) = (seen.first()?.0, seen.last()?.0);
-    if first == last {
-        return None;
-    }
-    let low = seen.iter().map(|(_, score)| *score).min()?;
-    let high = seen.iter().map(|(_, score)| *score).max()?;
-    #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
-    let part = |value: i64, from: i64, to: i64| (value - from) as f64 / (to - from).max(1) as f64;
-    let secs = |time: Timestamp| time.as_datetime().timestamp();
-    let tenth = |n: f64| (n * 10.0).round() / 10.0;
-    let dots: Vec<(f64, f64)> = seen
-        .iter()
-        .map(|(time, score)| {
-            let x = 1.0 + 98.0 * part(secs(*time), secs(first), secs(last));
-            let y = 28.0 - 26.0 * part(*score, low, high);
-            (tenth(x), tenth(y))
-        })
-        .collect();
-    let points: Vec<String> = dots.iter().map(|(x, y)| format!("{x},{y}")).collect();
-    Some(Chart {
-        points: points.join(" "),
-        dots,
-        first: moment(first),
-        last: moment(last),
-        low: whole(low),
-        high: whole(high),
-    })
 }

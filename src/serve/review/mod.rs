@@ -19,6 +19,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 
 use self::desk::{Answer, Desk, Next, Question, Said, Standing};
+use super::listing::address;
 use super::pages::{At, Failed, failure, file, html};
 use crate::clock::SharedClock;
 use crate::domain::{Chosen, Fullname, TextHash};
@@ -309,26 +310,12 @@ fn refused() -> Response {
 }
 
 /// Leads to the next post, by an address that can be loaded again without saying anything twice.
-fn onward(who: &str, did: &str, post: Option<&Fullname>) -> Response {
-    let who = in_address(who);
-    let post = post.map_or(String::new(), |post| format!("&post={post}"));
-    let to = HeaderValue::from_str(&format!("/review?as={who}&did={did}{post}"));
+fn onward(who: &str, did: &'static str, post: Option<&Fullname>) -> Response {
+    let post = post.map(|post| ("post", post.as_str()));
+    let words = [("as", who), ("did", did)].into_iter().chain(post);
+    let to = HeaderValue::from_str(&address("/review", words));
     let to = to.unwrap_or(HeaderValue::from_static("/review"));
     (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response()
-}
-
-/// A text as a part of an address.
-fn in_address(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            use std::fmt::Write;
-            write!(out, "%{byte:02X}").expect("a string takes what is written");
-        }
-    }
-    out
 }
 
 impl Review {

@@ -315,7 +315,7 @@ pub fn batches() -> (Batches, Incoming) {
 }
 
 /// The numbers of a JSON array of numbers.
-pub(super) fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
+fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
     let inner = text.trim().strip_prefix('[');
     let inner = inner.and_then(|text| text.strip_suffix(']'));
     // What is no array has to end as an error and not as an empty list: these words are no number.

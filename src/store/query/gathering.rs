@@ -180,7 +180,6 @@ fn as_written(text: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::json_numbers;
     use super::*;
 
     #[test]
@@ -205,50 +204,5 @@ mod tests {
         ] {
             assert_eq!(millis(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_batch_holds_what_was_put_in() {
-        let kinds = [
-            ColumnType::Text,
-            ColumnType::Integer,
-            ColumnType::Numbers(2),
-        ];
-        let mut gathering = Gathering::new(0, &kinds);
-        for i in 0..3 {
-            gathering.put(Cell::Text(["a", "é", ""][i])).unwrap();
-            let number = i64::try_from(i).unwrap();
-            gathering
-                .put(if i == 1 {
-                    Cell::Null
-                } else {
-                    Cell::Integer(number)
-                })
-                .unwrap();
-            let scores = ["[0.5,0.25]", "[]", "[1]"][i];
-            gathering.put_packed(Cell::Text(scores)).unwrap();
-            assert!(gathering.end_row().is_none());
-        }
-        assert!(gathering.put(Cell::Integer(3)).is_err(), "no text");
-        let mut batch = gathering.rest();
-        batch.unpack().unwrap();
-        let column = |i: usize| batch.columns[i].cells().collect::<Vec<_>>();
-        assert_eq!(
-            column(0),
-            [Cell::Text("a"), Cell::Text("é"), Cell::Text("")]
-        );
-        assert_eq!(column(1), [Cell::Integer(0), Cell::Null, Cell::Integer(2)]);
-        assert_eq!(
-            column(2),
-            [Cell::Number(0.5), Cell::Null, Cell::Number(1.0)]
-        );
-        assert_eq!(column(3), [Cell::Number(0.25), Cell::Null, Cell::Null]);
-        let picked = batch.picked(&[false, true, true]);
-        assert_eq!(picked.rows, 2);
-        assert_eq!(
-            picked.columns[1].cells().collect::<Vec<_>>(),
-            [Cell::Null, Cell::Integer(2)]
-        );
-        assert!(json_numbers("0.5").next().unwrap().is_none());
     }
 }

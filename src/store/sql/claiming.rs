@@ -7,7 +7,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, StoreError, Target};
+use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::PairLogits;
@@ -226,8 +226,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(id)
             .execute(&mut **tx)
             .await
-            .doing("end a lease")?;
-        Ok(())
+            .done("end a lease")
     }
 
     /// Lets nobody try a post again until its text changes, or somebody asks for it.
@@ -248,22 +247,15 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(error)
         .execute(&mut **tx)
         .await
-        .doing("set a post aside")?;
-        Ok(())
+        .done("set a post aside")
     }
 
     fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
         const WHAT: &str = "read claimed posts";
         let fullname: String = row.try_get(0).doing(WHAT)?;
-        let hash: Vec<u8> = row.try_get(1).doing(WHAT)?;
-        let text_hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-            table: "posts",
-            row: fullname.clone(),
-            detail: "`text_hash` has not 16 bytes".into(),
-        })?;
         Ok(ClaimedPost {
+            text_hash: Self::text_hash(row, 1, &fullname)?,
             fullname,
-            text_hash,
             title: row.try_get(2).doing(WHAT)?,
             selftext: row.try_get(3).doing(WHAT)?,
         })

@@ -48,8 +48,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(run.0)
             .execute(&self.pool)
             .await
-            .doing("record a gap")?;
-        Ok(())
+            .done("record a gap")
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {

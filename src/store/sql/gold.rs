@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
@@ -17,6 +16,20 @@ const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_
 /// Without the posts about which `$3`, or anybody where that is empty, said something.
 const UNANSWERED: &str = "p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.reviewer = $3))";
+
+/// A row of `gold`, with whether its text is the post's present one.
+type Said = (
+    String,
+    String,
+    Option<String>,
+    Option<i64>,
+    String,
+    String,
+    Timestamp,
+    bool,
+    bool,
+    Vec<u8>,
+);
 
 /// What a person said before about a post.
 type Before = HashMap<(String, String), Option<String>>;
@@ -79,12 +92,10 @@ impl<DB: Dialect> SqlStore<DB> {
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
-        let rows = select.build().fetch_all(&mut **tx).await;
-        rows.and_then(|rows| {
-            let pair = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-            rows.iter().map(pair).collect()
-        })
-        .doing("look up the posts of answers")
+        let pairs = select.build_query_as().fetch_all(&mut **tx).await;
+        pairs
+            .map(HashMap::from_iter)
+            .doing("look up the posts of answers")
     }
 
     async fn said_before(
@@ -95,12 +106,15 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT fullname, reviewer, label FROM gold WHERE fullname IN (",
         );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
-        let rows = select.build().fetch_all(&mut **tx).await;
-        rows.and_then(|rows| {
-            let entry = |row: &DB::Row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?));
-            rows.iter().map(entry).collect()
-        })
-        .doing("look up what people said before")
+        let said: Vec<(String, String, Option<String>)> = select
+            .build_query_as()
+            .fetch_all(&mut **tx)
+            .await
+            .doing("look up what people said before")?;
+        let said = said.into_iter();
+        Ok(said
+            .map(|(post, who, label)| ((post, who), label))
+            .collect())
     }
 
     /// Whether it was stored: an older answer does not replace a later one.
@@ -147,55 +161,55 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(drawn)
         .execute(&mut **tx)
         .await
-        .doing("extend the random sample")?;
-        Ok(())
+        .done("extend the random sample")
     }
 
     pub async fn gold(&self) -> Result<Vec<StoredGold>> {
-        const WHAT: &str = "read what people said";
-        let rows = sqlx::query::<DB>(
+        let rows: Vec<Said> = sqlx::query_as::<DB, _>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.reviewer",
         )
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
-        let mut answers = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let name: String = row.try_get(0).doing(WHAT)?;
-            let chosen: String = row.try_get(4).doing(WHAT)?;
-            let source: String = row.try_get(5).doing(WHAT)?;
-            let answered_at: DateTime<Utc> = row.try_get(6).doing(WHAT)?;
-            answers.push(StoredGold {
+        .doing("read what people said")?;
+        let stored = |(
+            name,
+            reviewer,
+            label,
+            label_set,
+            chosen,
+            source,
+            at,
+            random,
+            is_present,
+            hash,
+        ): Said| {
+            Ok(StoredGold {
                 answer: GoldAnswer {
-                    reviewer: row.try_get(1).doing(WHAT)?,
-                    label: row.try_get(2).doing(WHAT)?,
-                    label_set: row.try_get(3).doing(WHAT)?,
+                    fullname: word(&name, &name)?,
+                    reviewer,
+                    label,
+                    label_set,
                     chosen: word(&name, &chosen)?,
                     source: word(&name, &source)?,
-                    answered_at: answered_at.into(),
-                    fullname: word(&name, &name)?,
-                    text_hash: Some(Self::text_hash(row, 9, &name)?),
+                    answered_at: at,
+                    text_hash: Some(word(&name, &topicmill_score::hex(&hash))?),
                 },
-                in_random_sample: row.try_get(7).doing(WHAT)?,
-                is_of_present_text: row.try_get(8).doing(WHAT)?,
-            });
-        }
-        Ok(answers)
+                in_random_sample: random,
+                is_of_present_text: is_present,
+            })
+        };
+        rows.into_iter().map(stored).collect()
     }
 
     pub async fn said_of(&self, post: &Fullname) -> Result<Vec<(String, Option<String>)>> {
-        let rows = sqlx::query::<DB>(
+        sqlx::query_as::<DB, _>(
             "SELECT reviewer, label FROM gold WHERE fullname = $1 ORDER BY answered_at, reviewer",
         )
         .bind(post.as_str())
         .fetch_all(&self.pool)
-        .await;
-        rows.and_then(|rows| {
-            let pair = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-            rows.iter().map(pair).collect()
-        })
+        .await
         .doing("read what people said of a post")
     }
 
@@ -253,21 +267,15 @@ impl<DB: Dialect> SqlStore<DB> {
         reviewer: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        const WHAT: &str = "find posts to ask people about";
-        let rows = sqlx::query::<DB>(AssertSqlSafe(sql))
+        let found: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
             .bind(reviewer.unwrap_or_default())
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let name: String = row.try_get(0).doing(WHAT)?;
-            found.push(word(&name, &name)?);
-        }
-        Ok(found)
+            .doing("find posts to ask people about")?;
+        found.iter().map(|name| word(name, name)).collect()
     }
 
     pub async fn review_posts(
@@ -280,8 +288,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, \
-                        c.score, c.margin, c.abstained, c.other, p.text_hash \
+                "SELECT p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, c.score, c.margin, \
+                        c.abstained, c.other, p.fullname, p.text_hash \
                    FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
             );
@@ -291,7 +299,7 @@ impl<DB: Dialect> SqlStore<DB> {
             select.push_bind(target.label_set);
             select.push(" WHERE p.text_purged_at IS NULL AND p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
-            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+            for row in select.build().fetch_all(&self.pool).await.doing(WHAT)? {
                 let post = Self::review_post(row)?;
                 found.insert(post.fullname.clone(), post);
             }
@@ -299,29 +307,14 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(posts.iter().filter_map(|name| found.remove(name)).collect())
     }
 
-    fn review_post(row: &DB::Row) -> Result<ReviewPost> {
-        let name: String = row.try_get(0).doing("read posts to ask people about")?;
+    fn review_post(row: DB::Row) -> Result<ReviewPost> {
+        const WHAT: &str = "read posts to ask people about";
+        let name: String = row.try_get(11).doing(WHAT)?;
         let fullname = word(&name, &name)?;
-        let text_hash = Self::text_hash(row, 12, &name)?;
-        let read = || -> Result<ReviewPost, sqlx::Error> {
-            let created_at: DateTime<Utc> = row.try_get(6)?;
-            Ok(ReviewPost {
-                fullname,
-                subreddit: row.try_get(1)?,
-                title: row.try_get(2)?,
-                selftext: row.try_get(3)?,
-                url: row.try_get(4)?,
-                permalink: row.try_get(5)?,
-                created_at: Timestamp::from(created_at),
-                text_hash,
-                label: row.try_get(7)?,
-                score: row.try_get(8)?,
-                margin: row.try_get(9)?,
-                abstained: row.try_get(10)?,
-                other: row.try_get(11)?,
-            })
-        };
-        read().doing("read posts to ask people about")
+        let text_hash = Self::text_hash(&row, 12, &name)?;
+        row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, margin, abstained,
+            other; fullname = fullname; text_hash = text_hash)(row)
+        .doing(WHAT)
     }
 }
 

@@ -38,8 +38,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(small)
             .execute(&self.pool)
             .await
-            .doing("record which models work together")?;
-        Ok(())
+            .done("record which models work together")
     }
 
     pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
@@ -124,8 +123,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .execute(&self.pool)
         .await
-        .doing("set the current model and label set")?;
-        Ok(())
+        .done("set the current model and label set")
     }
 
     pub async fn set_first_current(&self, target: Target) -> Result<()> {
@@ -137,8 +135,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.label_set)
         .execute(&self.pool)
         .await
-        .doing("set the first model and label set")?;
-        Ok(())
+        .done("set the first model and label set")
     }
 
     pub async fn keep(&self, key: &str, value: &str) -> Result<()> {
@@ -150,8 +147,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(value)
         .execute(&self.pool)
         .await
-        .doing("keep what was found")?;
-        Ok(())
+        .done("keep what was found")
     }
 
     pub async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {

@@ -204,8 +204,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(OTHER_TEXT)
             .execute(&mut **tx)
             .await
-            .doing("forget that posts had another text")?;
-        Ok(())
+            .done("forget that posts had another text")
     }
 
     /// A text that changed may be scored where the old one failed.
@@ -222,8 +221,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(names(changed.iter().copied()))
             .execute(&mut **tx)
             .await
-            .doing("forget failures of changed posts")?;
-        Ok(())
+            .done("forget failures of changed posts")
     }
 
     /// Stores where a run saw posts. Of a `new` post there is no sighting yet.

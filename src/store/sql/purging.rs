@@ -230,8 +230,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(among.as_str())
             .execute(&mut **tx)
             .await
-            .doing("lock posts")?;
-        Ok(())
+            .done("lock posts")
     }
 
     /// Takes posts out of the backlog, whoever holds them.
@@ -242,8 +241,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
         push_list(&mut delete, fullnames.iter().copied());
         let deleted = delete.build().execute(&mut **tx).await;
-        deleted.doing("take posts out of the backlog")?;
-        Ok(())
+        deleted.done("take posts out of the backlog")
     }
 
     /// Deletes posts with all that was made of them; those that were there.
@@ -340,8 +338,7 @@ impl<DB: Dialect> SqlStore<DB> {
                WHERE tombstones.reason IN ('removed', 'missing', 'shown')",
         );
         let left = insert.build().execute(&mut **tx).await;
-        left.doing("leave tombstones")?;
-        Ok(())
+        left.done("leave tombstones")
     }
 
     pub(super) async fn hashes(

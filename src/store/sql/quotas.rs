@@ -120,8 +120,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(now + micros(LONGEST_HOLD))
             .execute(&mut *connection)
             .await
-            .doing(WHAT)?;
-        Ok(())
+            .done(WHAT)
     }
 }
 

@@ -1,11 +1,10 @@
 //! How far sources and files were read.
 
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{Row as _, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{ImportState, Page, Result, RunId};
-use super::{Doing, SqlStore, at, count};
+use super::{Doing, SqlStore, count};
 use crate::domain::{Listing, SourceKind, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -31,43 +30,39 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(count(state.rejected))
         .bind(state.run.0)
         .bind(state.updated_at)
-        .bind(state.finished_at.map(at))
+        .bind(state.finished_at)
         .execute(&mut **tx)
         .await
-        .doing("store how far the file was read")?;
-        Ok(())
+        .done("store how far the file was read")
     }
 
     pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
-        const WHAT: &str = "read how far the file was imported";
-        let row = sqlx::query::<DB>(
-            "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
-             finished_at FROM imports WHERE file = $1 AND selection = $2",
+        let decode = |row: DB::Row| {
+            let [byte_offset, rows, left_out, posts, rejected, run]: [i64; 6] = [
+                row.try_get(3)?,
+                row.try_get(4)?,
+                row.try_get(5)?,
+                row.try_get(6)?,
+                row.try_get(7)?,
+                row.try_get(8)?,
+            ];
+            row_as!(ImportState: name, updated_at, finished_at;
+                file = file.to_owned(); selection = selection.to_owned(); run = RunId(run);
+                byte_offset = byte_offset.unsigned_abs(); rows = rows.unsigned_abs(); posts = posts.unsigned_abs();
+                left_out = left_out.unsigned_abs(); rejected = rejected.unsigned_abs())(
+                row
+            )
+        };
+        sqlx::query::<DB>(
+            "SELECT name, updated_at, finished_at, byte_offset, rows_read, left_out, posts, rejected, \
+                    COALESCE(run_id, 0) FROM imports WHERE file = $1 AND selection = $2",
         )
         .bind(file)
         .bind(selection)
+        .try_map(decode)
         .fetch_optional(&self.pool)
         .await
-        .doing(WHAT)?;
-        let number = |row: &DB::Row, at: usize| -> Result<u64, sqlx::Error> {
-            Ok(u64::try_from(row.try_get::<i64, _>(at)?).unwrap_or(0))
-        };
-        let decode = |row: &DB::Row| -> Result<ImportState, sqlx::Error> {
-            Ok(ImportState {
-                file: file.to_owned(),
-                selection: selection.to_owned(),
-                name: row.try_get(0)?,
-                byte_offset: number(row, 1)?,
-                rows: number(row, 2)?,
-                left_out: number(row, 3)?,
-                posts: number(row, 4)?,
-                rejected: number(row, 5)?,
-                run: RunId(row.try_get(6)?),
-                updated_at: row.try_get(7)?,
-                finished_at: row.try_get(8)?,
-            })
-        };
-        row.as_ref().map(decode).transpose().doing(WHAT)
+        .doing("read how far the file was imported")
     }
 
     // The mark only grows, because two runs may end in either order. A mark in the future is the one that may
@@ -93,13 +88,12 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(page.subreddit)
         .bind(page.listing.map(Listing::as_str))
         .bind(page.after)
-        .bind(page.newest.map(at))
+        .bind(page.newest)
         .bind(page.run.0)
         .bind(page.now)
         .execute(&mut **tx)
         .await
-        .doing("store the watermark")?;
-        Ok(())
+        .done("store the watermark")
     }
 
     pub async fn watermark(
@@ -108,8 +102,7 @@ impl<DB: Dialect> SqlStore<DB> {
         topic: &str,
         subreddit: &str,
     ) -> Result<Option<Timestamp>> {
-        const WHAT: &str = "read the watermark";
-        let row = sqlx::query::<DB>(
+        let newest: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(
             "SELECT newest_created_at FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
         )
         .bind(source.as_str())
@@ -117,12 +110,8 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(subreddit)
         .fetch_optional(&self.pool)
         .await
-        .doing(WHAT)?;
-        let newest = row
-            .map(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
-            .transpose()
-            .doing(WHAT)?;
-        Ok(newest.flatten().map(Timestamp::from))
+        .doing("read the watermark")?;
+        Ok(newest.flatten())
     }
 
     // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
@@ -133,7 +122,7 @@ impl<DB: Dialect> SqlStore<DB> {
         subreddit: &str,
         latest: Timestamp,
     ) -> Result<Option<Timestamp>> {
-        sqlx::query::<DB>(
+        sqlx::query_scalar::<DB, _>(
             "SELECT MAX(created_at) FROM posts WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
                AND created_at <= (SELECT MIN(collected_at) FROM posts \
                  WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
@@ -143,8 +132,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(latest)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
-        .map(|time| time.map(Timestamp::from))
         .doing("find the newest post that was read")
     }
 }

@@ -133,8 +133,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(names(fullnames.iter().map(String::as_str)))
             .execute(&mut **tx)
             .await
-            .doing("note that Reddit is to be asked")?;
-        Ok(())
+            .done("note that Reddit is to be asked")
     }
 
     /// Which of the posts that crossposts show have lost their text to retention.

@@ -14,6 +14,7 @@ use super::super::report::{
 };
 use super::super::{Result, StoreError};
 use super::{Doing, SqlStore};
+use crate::domain::Timestamp;
 
 /// Columns of a histogram of scores: 0.02 each.
 const BINS: i64 = 50;
@@ -92,27 +93,26 @@ impl<DB: Dialect> SqlStore<DB> {
             by = DB::POSTS_IN_ORDER,
         );
         let (model, set) = question.keys();
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+        let cell = |row: DB::Row| {
+            Ok(HeatCell {
+                is_later: row.try_get(0)?,
+                time: row.try_get(1)?,
+                topic: row.try_get(2)?,
+                label: row.try_get(3)?,
+                fate: Fate::of(row.try_get(4)?),
+                posts: row.try_get::<i64, _>(5)?.cast_unsigned(),
+                score_sum: row.try_get(6)?,
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(question.before())
             .bind(question.until)
             .bind(sums.split.unwrap_or(question.since))
             .bind(model)
             .bind(set)
+            .try_map(cell)
             .fetch_all(&mut **tx)
-            .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(HeatCell {
-                    is_later: row.try_get(0)?,
-                    time: row.try_get(1)?,
-                    topic: row.try_get(2)?,
-                    label: row.try_get(3)?,
-                    fate: Fate::of(row.try_get(4)?),
-                    posts: row.try_get::<i64, _>(5)?.cast_unsigned(),
-                    score_sum: row.try_get(6)?,
-                })
-            })
-            .collect()
+            .await
     }
 
     /// How the scores lie.
@@ -133,14 +133,7 @@ impl<DB: Dialect> SqlStore<DB> {
             bin = DB::floor(&format!("c.score * {BINS}")),
         );
         let (model, set) = question.keys();
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(question.since)
-            .bind(question.until)
-            .bind(model)
-            .bind(set)
-            .fetch_all(&mut **tx)
-            .await?;
-        let bin = |row: &DB::Row| {
+        let bin = |row: DB::Row| {
             let bin: i64 = row.try_get(2)?;
             Ok(Bin {
                 label: row.try_get(0)?,
@@ -150,7 +143,14 @@ impl<DB: Dialect> SqlStore<DB> {
                 posts: row.try_get::<i64, _>(3)?.cast_unsigned(),
             })
         };
-        rows.iter().map(bin).collect()
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(question.since)
+            .bind(question.until)
+            .bind(model)
+            .bind(set)
+            .try_map(bin)
+            .fetch_all(&mut **tx)
+            .await
     }
 
     /// Posts whose best two labels are closest.
@@ -205,7 +205,6 @@ impl<DB: Dialect> SqlStore<DB> {
         least: f64,
         order: &str,
     ) -> Result<Vec<Sample>> {
-        const WHAT: &str = "read posts for the report";
         let select = format!(
             "SELECT p.fullname, substr(p.title, 1, 1000), p.subreddit, p.permalink, p.source, p.topic, \
                     CASE WHEN c.abstained THEN NULL ELSE c.label END, c.score, c.margin \
@@ -214,32 +213,16 @@ impl<DB: Dialect> SqlStore<DB> {
                 AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
         );
         let (model, set) = question.keys();
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+        sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(question.since)
             .bind(question.until)
             .bind(model)
             .bind(set)
             .bind(least)
+            .try_map(row_as!(Sample: fullname, title, subreddit, permalink, source, topic, label, score, margin))
             .fetch_all(&mut **tx)
             .await
-            .doing(WHAT)?;
-        let sample = |row: &DB::Row| {
-            Ok(Sample {
-                fullname: row.try_get(0)?,
-                title: row.try_get(1)?,
-                subreddit: row.try_get(2)?,
-                permalink: row.try_get(3)?,
-                source: row.try_get(4)?,
-                topic: row.try_get(5)?,
-                label: row.try_get(6)?,
-                score: row.try_get(7)?,
-                margin: row.try_get(8)?,
-            })
-        };
-        rows.iter()
-            .map(sample)
-            .collect::<Result<_, sqlx::Error>>()
-            .doing(WHAT)
+            .doing("read posts for the report")
     }
 
     /// Subreddits that were passed over for another one, in the latest runs.
@@ -247,16 +230,13 @@ impl<DB: Dialect> SqlStore<DB> {
         let select = format!(
             "SELECT started_at, CAST(outcomes AS TEXT) FROM runs WHERE stage = 'collect' ORDER BY id DESC LIMIT {COLLECTIONS}"
         );
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+        let runs: Vec<(Timestamp, String)> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .fetch_all(&mut **tx)
             .await?;
-        let mut skipped = Vec::new();
-        for row in &rows {
-            let started: DateTime<Utc> = row.try_get(0)?;
-            let outcomes: String = row.try_get(1)?;
-            skipped.extend(Skipped::of_run(started.into(), &outcomes));
-        }
-        Ok(skipped)
+        let runs = runs.iter();
+        Ok(runs
+            .flat_map(|(began, outcomes)| Skipped::of_run(*began, outcomes))
+            .collect())
     }
 
     /// All scores of some posts under a target, in the order of the labels.
@@ -265,11 +245,10 @@ impl<DB: Dialect> SqlStore<DB> {
         question: &ReportQuestion,
         fullnames: &[String],
     ) -> Result<Vec<Drawn>> {
-        const WHAT: &str = "read the scores of posts for the report";
         let (model, set) = question.keys();
         let mut drawn = Vec::with_capacity(fullnames.len());
         for fullname in fullnames {
-            let row = sqlx::query::<DB>(
+            let packed: Option<String> = sqlx::query_scalar::<DB, _>(
                 "SELECT CAST(scores AS TEXT) FROM packed_scores \
                   WHERE model_id = $1 AND label_set_id = $2 AND fullname = $3",
             )
@@ -278,10 +257,9 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(fullname.as_str())
             .fetch_optional(&self.pool)
             .await
-            .doing(WHAT)?;
+            .doing("read the scores of posts for the report")?;
             // A post that was purged meanwhile has none.
-            let Some(row) = row else { continue };
-            let packed: String = row.try_get(0).doing(WHAT)?;
+            let Some(packed) = packed else { continue };
             let scores = packed
                 // SQLite has a JSON array here, and PostgreSQL one of its own arrays, which as a text has braces.
                 .trim_matches(['[', ']', '{', '}'])

@@ -43,8 +43,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(RunStatus::Died.as_str())
             .execute(&self.pool)
             .await
-            .doing("record that the run lives")?;
-        Ok(())
+            .done("record that the run lives")
     }
 
     pub async fn running(&self) -> Result<Vec<Running>> {
@@ -86,8 +85,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(RunStatus::Running.as_str())
         .execute(&self.pool)
         .await
-        .doing("record that a run died")?;
-        Ok(())
+        .done("record that a run died")
     }
 
     pub async fn finish_run(
@@ -110,8 +108,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .execute(&self.pool)
         .await
-        .doing("record the end of the run")?;
-        Ok(())
+        .done("record the end of the run")
     }
 
     pub async fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Result<Vec<RunRow>> {

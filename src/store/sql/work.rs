@@ -186,8 +186,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(lease_id.0)
             .execute(&self.pool)
             .await
-            .doing("release a lease")?;
-        Ok(())
+            .done("release a lease")
     }
 
     pub async fn retry_failed(&self, target: Target, max_attempts: u32) -> Result<u64> {
