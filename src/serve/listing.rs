@@ -46,6 +46,11 @@ impl Asked {
         Some(word).filter(|word| !word.is_empty())
     }
 
+    /// The same; empty where it says nothing.
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
     /// Those of a list that say something.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let pair = |name: &'static str| Some((name, self.get(name)?));

@@ -19,7 +19,9 @@ const OFFERED: usize = 300;
 #[template(path = "serve/posts.html")]
 struct Posts {
     at: At,
-    asked: Form,
+    asked: Asked,
+    /// Whether more than the search is asked for.
+    is_open: bool,
     outcomes: Vec<Choice>,
     topics: Vec<Choice>,
     subreddits: Vec<String>,
@@ -34,17 +36,6 @@ struct Posts {
     first: String,
 }
 
-/// What the form shows again.
-struct Form {
-    q: String,
-    subreddit: String,
-    since: String,
-    until: String,
-    min_score: String,
-    /// Whether more than the search is asked for.
-    is_open: bool,
-}
-
 struct Choice {
     value: String,
     words: String,
@@ -57,22 +48,14 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Respons
     // `list` does not wait for it where the search has no word.
     serving.index.ready().await?;
     let standing = serving.index.standing();
-    let text = |name: &str| asked.get(name).unwrap_or_default().to_owned();
-    let form = Form {
-        q: text("q"),
-        subreddit: text("subreddit"),
-        since: text("since"),
-        until: text("until"),
-        min_score: text("min_score"),
-        // A form sends the order along, whether or not somebody chose it.
-        is_open: asked.pairs().any(|(name, word)| {
-            !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
-        }),
-    };
     let is_filtered = asked
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    let hint = hint(&form.q, standing, listed.total_is_cut);
+    // A form sends the order along, whether or not somebody chose it.
+    let is_open = asked.pairs().any(|(name, word)| {
+        !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
+    });
+    let hint = hint(asked.text("q"), standing, listed.total_is_cut);
     let columns = serving.index.columns();
     let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
     subreddits.sort_unstable();
@@ -91,7 +74,8 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Respons
         is_first: asked.get("after").is_none(),
         is_filtered,
         first: asked.address("/posts", None),
-        asked: form,
+        is_open,
+        asked,
     };
     Ok(html(StatusCode::OK, &page))
 }

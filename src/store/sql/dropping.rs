@@ -3,7 +3,7 @@
 //! What there may be much of goes in parts, each in a transaction of its own, so that others can write between them. The
 //! row that all of it belongs to goes last: whoever is stopped half-way runs the same command again.
 
-use sqlx::{AssertSqlSafe, QueryBuilder, Row};
+use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::super::dialect::Dialect;
 use super::super::{Dropped, Hanging, Result};
@@ -35,50 +35,36 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
         const WHAT: &str = "count what belongs to it";
         let (column, id) = what.column();
+        let beside = match what {
+            Dropped::LabelSet(_) => "gold",
+            Dropped::Model(_) => "text_vectors",
+        };
         let mut tx = self.begin().await?;
         let now = self.shared_time(&mut tx, at(now)).await?;
-        let mut numbers = Vec::with_capacity(3);
-        for sql in [
-            format!(
-                "SELECT COUNT(*) FROM classifications WHERE {}",
-                what.labels()
-            ),
-            format!("SELECT COUNT(*) FROM current_target WHERE {column} = $1"),
-            match what {
-                Dropped::LabelSet(_) => {
-                    "SELECT COUNT(*) FROM gold WHERE label_set_id = $1".to_owned()
-                }
-                Dropped::Model(_) => {
-                    "SELECT COUNT(*) FROM text_vectors WHERE model_id = $1".to_owned()
-                }
-            },
-        ] {
-            let counted = sqlx::query::<DB>(AssertSqlSafe(sql)).bind(id);
-            let counted = counted.fetch_one(&mut *tx).await;
-            let counted: i64 = counted.and_then(|row| row.try_get(0)).doing(WHAT)?;
-            numbers.push(counted.unsigned_abs());
-        }
-        let held: i64 = sqlx::query_scalar::<DB, _>(AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id \
-              WHERE b.{column} = $1 AND l.expires_at > $2"
-        )))
-        .bind(id)
-        .bind(now)
-        .fetch_one(&mut *tx)
-        .await
-        .doing(WHAT)?;
-        let [labels, current, beside] = numbers[..] else {
-            unreachable!("three were asked for")
-        };
+        let counts = format!(
+            "SELECT (SELECT COUNT(*) FROM classifications WHERE {labels}), \
+                    (SELECT COUNT(*) FROM current_target WHERE {column} = $1), \
+                    (SELECT COUNT(*) FROM {beside} WHERE {column} = $1), \
+                    (SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id \
+                      WHERE b.{column} = $1 AND l.expires_at > $2)",
+            labels = what.labels()
+        );
+        let (labels, current, beside, held): (i64, i64, i64, i64) =
+            sqlx::query_as::<DB, _>(AssertSqlSafe(counts))
+                .bind(id)
+                .bind(now)
+                .fetch_one(&mut *tx)
+                .await
+                .doing(WHAT)?;
         let (gold, vectors) = match what {
             Dropped::LabelSet(_) => (beside, 0),
             Dropped::Model(_) => (0, beside),
         };
         Ok(Hanging {
-            labels,
+            labels: labels.unsigned_abs(),
             is_current: current > 0,
-            gold,
-            vectors,
+            gold: gold.unsigned_abs(),
+            vectors: vectors.unsigned_abs(),
             held: held.unsigned_abs(),
         })
     }

@@ -1,12 +1,11 @@
 //! Stretches of time of which posts are missing: recorded, and taken away again as far as the posts came.
 
-use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Gap, Result, RunId, StoreError};
-use super::{Doing, SqlStore, at};
-use crate::domain::{SourceKind, UnknownWord};
+use super::{Doing, SqlStore};
+use crate::domain::{SourceKind, Timestamp, UnknownWord};
 
 /// Where two begin at the same time, the longer one stays.
 const RECORD: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
@@ -20,16 +19,16 @@ const SAMPLE: SourceKind = SourceKind::Sample;
 /// A gap that posts came into.
 struct Met {
     source: String,
-    from_at: DateTime<Utc>,
-    until_at: DateTime<Utc>,
+    from_at: Timestamp,
+    until_at: Timestamp,
     run: Option<i64>,
 }
 
 impl Met {
     /// What is left of it.
-    fn without(&self, filled: &Gap) -> Vec<(DateTime<Utc>, DateTime<Utc>)> {
-        let before = (self.from_at, self.until_at.min(at(filled.from_at)));
-        let behind = (self.from_at.max(at(filled.until_at)), self.until_at);
+    fn without(&self, filled: &Gap) -> Vec<(Timestamp, Timestamp)> {
+        let before = (self.from_at, self.until_at.min(filled.from_at));
+        let behind = (self.from_at.max(filled.until_at), self.until_at);
         let left = [before, behind];
         left.into_iter()
             .filter(|(from, until)| from < until)
@@ -52,31 +51,28 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn gaps(&self) -> Result<Vec<Gap>> {
-        const WHAT: &str = "read the gaps";
-        let rows = sqlx::query::<DB>(
+        let rows: Vec<(String, String, String, Timestamp, Timestamp)> = sqlx::query_as::<DB, _>(
             "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
         )
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
-        let mut gaps = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let source: String = row.try_get(0).doing(WHAT)?;
-            let topic: String = row.try_get(1).doing(WHAT)?;
-            let unknown = |error: UnknownWord| StoreError::Corrupt {
+        .doing("read the gaps")?;
+        let gap = |(source, topic, subreddit, from_at, until_at): (String, String, _, _, _)| {
+            let source = source.parse();
+            let source = source.map_err(|error: UnknownWord| StoreError::Corrupt {
                 table: "gaps",
                 row: topic.clone(),
                 detail: error.to_string(),
-            };
-            gaps.push(Gap {
-                source: source.parse().map_err(unknown)?,
-                subreddit: row.try_get(2).doing(WHAT)?,
-                from_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
-                until_at: row.try_get::<DateTime<Utc>, _>(4).doing(WHAT)?.into(),
+            })?;
+            Ok(Gap {
+                source,
                 topic,
-            });
-        }
-        Ok(gaps)
+                subreddit,
+                from_at,
+                until_at,
+            })
+        };
+        rows.into_iter().map(gap).collect()
     }
 
     pub async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
@@ -138,7 +134,6 @@ impl<DB: Dialect> SqlStore<DB> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Timestamp;
 
     #[test]
     fn what_is_filled_goes_and_the_rest_of_a_gap_stays() {
@@ -146,8 +141,8 @@ mod tests {
         let left = |from: i64, until: i64| -> Vec<(i64, i64)> {
             let met = Met {
                 source: "reddit".into(),
-                from_at: at(time(100)),
-                until_at: at(time(200)),
+                from_at: time(100),
+                until_at: time(200),
                 run: None,
             };
             let filled = Gap {
@@ -158,7 +153,8 @@ mod tests {
                 until_at: time(until),
             };
             let left = met.without(&filled).into_iter();
-            left.map(|(from, until)| (from.timestamp(), until.timestamp()))
+            let secs = |time: Timestamp| time.as_datetime().timestamp();
+            left.map(|(from, until)| (secs(from), secs(until)))
                 .collect()
         };
         assert_eq!(left(50, 250), []);

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use sqlx::Row;
 use sqlx::types::chrono::{DateTime, Utc};
 
 use super::super::Result;
@@ -72,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
             }
         };
         loop {
-            let taken = sqlx::query::<DB>(RESERVE)
+            let taken: Option<(i64, i64)> = sqlx::query_as::<DB, _>(RESERVE)
                 .bind(id)
                 .bind(now)
                 .bind(interval)
@@ -83,22 +82,17 @@ impl<DB: Dialect> SqlStore<DB> {
                 .fetch_optional(&mut *connection)
                 .await
                 .doing(WHAT)?;
-            let both = |row: &DB::Row| -> Result<(i64, i64)> {
-                Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
-            };
-            if let Some(row) = taken {
-                let (next_at, held_until) = both(&row)?;
+            if let Some((next_at, held_until)) = taken {
                 // RETURNING gives the row as it is now, one interval later than the slot that was taken.
                 return Ok(slot(next_at - interval, held_until));
             }
             // The statement changed nothing, so the slot is further away than anybody waits. A second look says
             // how far.
-            let row = sqlx::query::<DB>(LOOK)
+            let (next_at, held_until): (i64, i64) = sqlx::query_as::<DB, _>(LOOK)
                 .bind(id)
                 .fetch_one(&mut *connection)
                 .await
                 .doing(WHAT)?;
-            let (next_at, held_until) = both(&row)?;
             let not_taken = slot(next_at, held_until);
             // Where it came closer in between, it is asked for again: a slot that was not taken is nobody's.
             if not_taken.wait > terms.patience {

@@ -48,17 +48,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;
-        let decode = |row: &DB::Row| -> Result<UnlabelledText> {
-            let fullname: String = row.try_get(0).doing(WHAT)?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
-            let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
-            Ok(UnlabelledText {
-                fullname,
-                text_hash,
-                vector,
-            })
-        };
-        rows.iter().map(decode).collect()
+        rows.iter().map(Self::unlabelled_text).collect()
     }
 
     pub async fn count_without_label(&self, target: Target, outcome: NoLabel) -> Result<u64> {

@@ -192,17 +192,19 @@ impl<DB: Dialect> SqlStore<DB> {
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;
-        let decode = |row: &DB::Row| -> Result<UnlabelledText> {
-            let fullname: String = row.try_get(0).doing(WHAT)?;
-            let text_hash = Self::text_hash(row, 1, &fullname)?;
-            let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
-            Ok(UnlabelledText {
-                fullname,
-                text_hash,
-                vector,
-            })
-        };
-        rows.iter().map(decode).collect()
+        rows.iter().map(Self::unlabelled_text).collect()
+    }
+
+    /// A row of a name, a hash and a vector.
+    pub(super) fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
+        let fullname: String = row.try_get(0).doing("read an unlabelled text")?;
+        let text_hash = Self::text_hash(row, 1, &fullname)?;
+        let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
+        Ok(UnlabelledText {
+            fullname,
+            text_hash,
+            vector,
+        })
     }
 
     pub async fn save_unheld(
