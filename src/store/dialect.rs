@@ -175,7 +175,7 @@ pub trait Dialect:
     /// Bytes on disk.
     const BYTES: &'static str;
     /// After how many [steps](super::waiting::STEP) a wait for a lock is an error.
-    const MOST_STEPS: u32;
+    const MOST_STEPS: u64;
     /// What time it is for everybody who uses the database, where it has a clock of its own.
     const TIME: Option<&'static str>;
 

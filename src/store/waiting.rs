@@ -33,7 +33,7 @@ pub fn is_stop(error: &(dyn Error + 'static)) -> bool {
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Continues after a call that met a lock, of which `steps` are counted; breaks with how the call ended.
-    pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u32) -> ControlFlow<Result<T>> {
+    pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
         let what = match &ended {
             Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
             _ => return ControlFlow::Break(ended),

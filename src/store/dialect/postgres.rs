@@ -128,7 +128,7 @@ impl Dialect for Postgres {
     const TOKEN: &'static str = "gen_random_uuid()::text";
     // Not CURRENT_TIMESTAMP: that is the begin of the transaction, which may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
-    const MOST_STEPS: u32 = u32::MAX;
+    const MOST_STEPS: u64 = u64::MAX;
 
     fn bucket(step: Step) -> (&'static str, &'static str) {
         match step {

@@ -70,7 +70,7 @@ impl Dialect for Sqlite {
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
     // All who use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
-    const MOST_STEPS: u32 = (BUSY_TIMEOUT.as_secs() / STEP.as_secs()) as u32;
+    const MOST_STEPS: u64 = BUSY_TIMEOUT.as_secs() / STEP.as_secs();
 
     fn bucket(step: Step) -> (&'static str, &'static str) {
         let key = match step {
