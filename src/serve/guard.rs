@@ -192,7 +192,7 @@ fn refused(path: &str) -> Response {
             "send the token, as `Authorization: Bearer TOKEN`",
         )
     } else {
-        html(StatusCode::UNAUTHORIZED, &LoginPage::new(false))
+        html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: false })
     };
     let headers = response.headers_mut();
     headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -236,7 +236,7 @@ fn without_token(uri: &Uri) -> String {
 
 /// The page that asks for the token.
 pub async fn login_page() -> Response {
-    html(StatusCode::OK, &LoginPage::new(false))
+    html(StatusCode::OK, &LoginPage { was_wrong: false })
 }
 
 /// Takes the token of the form.
@@ -244,7 +244,7 @@ pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response 
     match guard.cookie(&form.token) {
         Some(cookie) => let_in(cookie, "/"),
         None if guard.token.is_none() => (StatusCode::SEE_OTHER, [(LOCATION, "/")]).into_response(),
-        None => html(StatusCode::UNAUTHORIZED, &LoginPage::new(true)),
+        None => html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: true }),
     }
 }
 

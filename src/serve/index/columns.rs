@@ -8,7 +8,6 @@ use std::collections::{BinaryHeap, HashMap};
 
 use chrono::DateTime;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use crate::domain::TextHash;
 use crate::store::{Inquiry, Part, Result, Store, StoreError, parts};
@@ -178,12 +177,8 @@ impl Columns {
         // The statement is our own, so the rights of the database's user are no danger here.
         let inquiry = Inquiry {
             sql,
-            limit: None,
-            at_most: None,
-            patience: None,
-            longest: None,
             any_user: true,
-            stop: CancellationToken::new(),
+            ..Inquiry::default()
         };
         let (into, mut parts) = parts();
         let take = async {

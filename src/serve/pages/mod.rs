@@ -25,29 +25,6 @@ const STYLE: &str = include_str!("../style.css");
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><path fill='#3b6fd8' \
      d='M1 2h14v3H1zM1 7h9v3H1zM1 12h5v3H1z'/></svg>";
 
-/// Where a page stands among the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
-    Overview,
-    Posts,
-    Sql,
-    Review,
-    Elsewhere,
-}
-
-impl At {
-    /// Whether it is the page of this name in the frame.
-    pub fn is(self, name: &str) -> bool {
-        match self {
-            Self::Overview => name == "overview",
-            Self::Posts => name == "posts",
-            Self::Sql => name == "sql",
-            Self::Review => name == "review",
-            Self::Elsewhere => false,
-        }
-    }
-}
-
 /// A page that is whole.
 pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
     match page.render() {
@@ -62,21 +39,12 @@ pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
 #[derive(Template)]
 #[template(path = "serve/login.html")]
 pub struct LoginPage {
-    at: At,
-    was_wrong: bool,
-}
-
-impl LoginPage {
-    pub fn new(was_wrong: bool) -> Self {
-        let at = At::Elsewhere;
-        Self { at, was_wrong }
-    }
+    pub was_wrong: bool,
 }
 
 #[derive(Template)]
 #[template(path = "serve/message.html")]
 struct MessagePage<'m> {
-    at: At,
     title: &'m str,
     said: &'m str,
 }
@@ -93,8 +61,7 @@ pub fn failure(path: &str, status: StatusCode, said: &str) -> Response {
             StatusCode::INTERNAL_SERVER_ERROR => "That did not work",
             _ => "That is not allowed",
         };
-        let at = At::Elsewhere;
-        html(status, &MessagePage { at, title, said })
+        html(status, &MessagePage { title, said })
     };
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response

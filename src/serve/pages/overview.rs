@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tokio::sync::watch;
 
-use super::{At, Failed, html};
+use super::{Failed, html};
 use crate::look;
 use crate::report::{self, ReportOptions};
 use crate::serve::Shared;
@@ -29,7 +29,6 @@ pub type Drawn = watch::Sender<Option<Result<Arc<str>, Failed>>>;
 #[derive(Template)]
 #[template(path = "serve/report.html")]
 struct ReportPage<'b> {
-    at: At,
     body: &'b str,
     outcomes: Vec<Row>,
 }
@@ -81,7 +80,6 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
         .expect("the sender lives as long as the server")
         .clone();
     let page = ReportPage {
-        at: At::Overview,
         body: &drawn.expect("it was waited for")?,
         outcomes: outcomes(&serving).await?,
     };

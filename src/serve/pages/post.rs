@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::{Line, percent, whole};
-use super::{At, Failed, html};
+use super::{Failed, html};
 use crate::domain::{Fullname, Timestamp};
 use crate::look;
 use crate::serve::listing::{address, head};
@@ -24,7 +24,6 @@ const ROWS: usize = 60;
 #[derive(Template)]
 #[template(path = "serve/post.html")]
 struct PostPage {
-    at: At,
     line: Line,
     fullname: String,
     whole_title: Option<String>,
@@ -109,7 +108,6 @@ fn shown(post: &WholePost) -> PostPage {
     let outcome = listed.outcome.as_deref();
     let is_cut = body.len() < post.selftext.len();
     PostPage {
-        at: At::Posts,
         line: Line::new(listed),
         fullname: listed.fullname.clone(),
         whole_title: is_long.then(|| listed.title.chars().take(BODY).collect()),

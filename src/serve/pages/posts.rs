@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::Line;
-use super::{At, Failed, html};
+use super::{Failed, html};
 use crate::look;
 use crate::serve::Shared;
 use crate::serve::index::{Sort, Standing, has_words};
@@ -18,7 +18,6 @@ const OFFERED: usize = 300;
 #[derive(Template)]
 #[template(path = "serve/posts.html")]
 struct Posts {
-    at: At,
     asked: Asked,
     /// Whether more than the search is asked for.
     is_open: bool,
@@ -61,7 +60,6 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Respons
     subreddits.sort_unstable();
     subreddits.truncate(OFFERED);
     let page = Posts {
-        at: At::Posts,
         outcomes: outcomes(&serving, &asked).await?,
         topics: choices(columns.topics.texts(), asked.get("topic")),
         subreddits,

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::Value;
 
-use super::{At, Failed, html};
+use super::{Failed, html};
 use crate::analysis;
 use crate::look;
 use crate::serve::listing::{Asked, address};
@@ -20,7 +20,6 @@ const CELL: usize = 300;
 #[derive(Template)]
 #[template(path = "serve/sql.html")]
 struct SqlPage {
-    at: At,
     query: String,
     named: Vec<Named>,
     error: Option<String>,
@@ -67,7 +66,6 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Response {
         }
     }
     let page = SqlPage {
-        at: At::Sql,
         query,
         named: named(),
         error,

@@ -129,17 +129,6 @@ impl Desk {
         )))
     }
 
-    /// Reads close calls ahead, so that the first person does not wait for them.
-    pub async fn read_ahead(&self) -> Result<(), StoreError> {
-        let mut asked = self.asked.lock().await;
-        if let Some(target) = self.store.current_target().await? {
-            asked.target = Some(target);
-            let closest = self.store.closest_calls(target, None, WINDOW).await?;
-            asked.closest = closest.into();
-        }
-        Ok(())
-    }
-
     /// The post that a person has in hand, or the next one.
     pub async fn next(&self, who: &str, target: Target) -> Result<Next, StoreError> {
         let mut asked = self.asked.lock().await;

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use self::desk::{Answer, Desk, Next, Question, Said, Standing};
 use super::listing::address;
-use super::pages::{At, Failed, failure, file, html};
+use super::pages::{Failed, file, html};
 use crate::clock::SharedClock;
 use crate::domain::{Chosen, Fullname, TextHash};
 use crate::look;
@@ -76,13 +76,6 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         reviewer,
         token: secret(),
     });
-    let ahead = Arc::clone(&review);
-    tokio::spawn(async move {
-        // The first page tries again, and tells.
-        if let Err(error) = ahead.desk.read_ahead().await {
-            tracing::debug!("read close calls ahead: {error}");
-        }
-    });
     Router::new()
         .route("/review", get(page))
         .route("/review/answer", post(answer))
@@ -101,9 +94,9 @@ fn secret() -> String {
     format!("{:016x}{:016x}", half(0), half(1))
 }
 
-async fn off() -> Response {
+async fn off() -> Failed {
     let said = "this server only shows; `topicmill serve --review` asks people about labels here, and stores what they say";
-    failure("/review", StatusCode::NOT_FOUND, said)
+    Failed(StatusCode::NOT_FOUND, said.to_owned())
 }
 
 async fn script() -> Response {
@@ -198,7 +191,6 @@ struct Told {
 #[derive(Template)]
 #[template(path = "serve/review.html")]
 struct ReviewPage {
-    at: At,
     token: String,
     who: String,
     done: Done,
@@ -306,7 +298,7 @@ fn name(text: Option<&str>) -> Option<String> {
 
 fn refused() -> Response {
     let said = "this form is from before the server was started, and nothing was stored; open /review again";
-    failure("/review", StatusCode::FORBIDDEN, said)
+    Failed(StatusCode::FORBIDDEN, said.to_owned()).into_response()
 }
 
 /// Leads to the next post, by an address that can be loaded again without saying anything twice.
@@ -321,7 +313,6 @@ fn onward(who: &str, did: &'static str, post: Option<&Fullname>) -> Response {
 impl Review {
     fn page(&self, who: String, shown: Shown) -> ReviewPage {
         ReviewPage {
-            at: At::Review,
             token: self.token.clone(),
             who,
             done: Done::Plain(""),
