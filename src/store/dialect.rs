@@ -142,9 +142,8 @@ pub trait Dialect:
     const LOCK_POSTS: &'static str;
     /// Lets one transaction at a time look whether a text that was edited away is any other post's.
     const LOCK_EDITS: Option<&'static str>;
-    /// From how many new rows on they are inserted by [`insert_new`](Self::insert_new), apart from those that are known.
-    const MANY_NEW: usize;
-    /// Whether that is so of logits, too, which another worker may have stored meanwhile.
+    /// Whether logits that are new are inserted by [`insert_new`](Self::insert_new), too, which another worker may have
+    /// stored meanwhile.
     const LOGITS_APART: bool;
     /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
     /// many they are, the statement stays the same.

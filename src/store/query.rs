@@ -36,7 +36,7 @@ pub struct Table {
 }
 
 /// A statement of the user, and on what terms it is answered.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Inquiry {
     /// One statement.
     pub sql: String,
@@ -155,12 +155,8 @@ async fn whole(
     let (into, mut parts) = parts();
     let inquiry = Inquiry {
         sql: sql.to_owned(),
-        limit: None,
-        at_most: None,
-        patience: None,
-        longest: None,
         any_user: true,
-        stop: CancellationToken::new(),
+        ..Inquiry::default()
     };
     let mut table = Table::default();
     let take = async {

@@ -9,7 +9,6 @@ use crate::labels::{FOOD, GAMING, MUSIC, Scene, pipeline};
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
 use crate::support::program::Program;
-use crate::support::terminal::on_a_terminal;
 
 const BESIDE: &str = "these labels are stored beside the current ones";
 const STILL: &str = "the views still show";
@@ -349,25 +348,4 @@ fn the_schema_is_shown_without_a_database() {
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     assert!(ran.stderr.contains("`labeled_posts`"), "{}", ran.stderr);
     assert_eq!(program.run(&["sql", "--schema", "posts", "--list"]).code, 2);
-}
-
-#[test]
-fn the_schema_of_every_table_fits_a_terminal() {
-    let program = Program::new();
-    let all = program.ok(&["sql", "--schema", "--format", "json"]).stdout;
-    let all: Vec<Value> = serde_json::from_str(&all).unwrap();
-    for width in [80, 60] {
-        let names = all.iter().map(|table| table["name"].as_str().unwrap());
-        // Without a name: the list of all.
-        for name in names.chain([""]) {
-            let args = ["sql", "--schema", name];
-            let Some((shown, code)) = on_a_terminal(&program, width, &args) else {
-                return;
-            };
-            assert_eq!(code, 0, "{shown}");
-            for line in shown.lines() {
-                assert!(line.chars().count() <= width as usize, "{name}: {line}");
-            }
-        }
-    }
 }

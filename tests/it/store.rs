@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use topicmill::domain::{
-    Authors, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, Timestamp,
-};
+use topicmill::domain::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill::store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
     StoreError, Target, Upserted, Written,
@@ -968,22 +966,6 @@ async fn a_failing_post_is_set_aside_until_its_text_changes() {
 }
 
 #[tokio::test]
-async fn what_stops_holding_posts_gives_them_back_at_no_cost() {
-    for database in databases() {
-        let f = fixture(database.open().await, 4).await;
-        for round in 0..5 {
-            let claim = f.claim(4, round).await;
-            assert_eq!(claim.posts.len(), 4, "giving back is no failure");
-            assert_eq!(
-                f.store.lease_holders().await.unwrap(),
-                [(claim.lease, "w".to_owned())]
-            );
-            f.store.release(claim.lease).await.unwrap();
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_post_that_was_labelled_while_it_was_enqueued_is_not_claimed_again() {
     for database in databases() {
         let f = fixture(database.open().await, 3).await;
@@ -997,49 +979,6 @@ async fn a_post_that_was_labelled_while_it_was_enqueued_is_not_claimed_again() {
         let next = f.claim(2, 2).await;
         assert_eq!(next.posts.len(), 1, "only the one that has no label");
         assert_eq!(f.count("SELECT COUNT(*) FROM backlog").await, 1);
-    }
-}
-
-#[tokio::test]
-async fn runs_are_recorded() {
-    for database in databases() {
-        let store = database.open().await;
-        let run = store
-            .begin_run(Stage::Import, "host:1", at(0))
-            .await
-            .unwrap();
-        assert_eq!(
-            store.recent_runs(None, 5).await.unwrap()[0].status,
-            "running"
-        );
-        store
-            .finish_run(
-                run,
-                RunStatus::Partial,
-                &json!({"posts": 3}),
-                &json!([]),
-                Some("why"),
-                at(9),
-            )
-            .await
-            .unwrap();
-        let row = &store.recent_runs(None, 5).await.unwrap()[0];
-        assert_eq!(
-            (
-                row.status.as_str(),
-                row.counts["posts"].as_i64(),
-                row.error.as_deref()
-            ),
-            ("partial", Some(3), Some("why"))
-        );
-        assert_eq!(row.finished_at, Some(at(9)));
-        let begin = async |stage| store.begin_run(stage, "host:1", at(0)).await.unwrap();
-        let (labelling, _) = (begin(Stage::Classify).await, begin(Stage::Collect).await);
-        let found = store.recent_runs(Some(Stage::Classify), 5).await.unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(store.run(labelling).await.unwrap().as_ref(), found.first());
-        assert_eq!(store.recent_runs(None, 5).await.unwrap().len(), 3);
-        assert_eq!(store.run(RunId(99)).await.unwrap(), None);
     }
 }
 
@@ -1086,14 +1025,7 @@ async fn a_database_of_a_later_version_is_refused() {
         let store = database.open().await;
         let add = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                    VALUES (9999, 'from the future', TRUE, '', 0)";
-        match &store {
-            Store::Sqlite(_) => {
-                drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await);
-            }
-            Store::Postgres(_) => {
-                drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await);
-            }
-        }
+        execute(&database.url, add).await;
         store.close().await.unwrap();
         for access in [Access::Create, Access::Existing, Access::ReadOnly] {
             let error = Store::open(&database.url, access).await.unwrap_err();
@@ -1103,20 +1035,6 @@ async fn a_database_of_a_later_version_is_refused() {
             );
         }
     }
-}
-
-async fn sqlite_execute(url: &str, sql: &'static str) -> sqlx::SqliteConnection {
-    use sqlx::Connection;
-    let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
-    sqlx::query(sql).execute(&mut connection).await.unwrap();
-    connection
-}
-
-async fn postgres_execute(url: &str, sql: &'static str) -> sqlx::PgConnection {
-    use sqlx::Connection;
-    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-    sqlx::query(sql).execute(&mut connection).await.unwrap();
-    connection
 }
 
 #[test]

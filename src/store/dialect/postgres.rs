@@ -98,8 +98,6 @@ impl Dialect for Postgres {
     // Any number will do that nothing else locks in this database: the bytes of "topicmil".
     const LOCK_EDITS: Option<&'static str> =
         Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
-    // A page of a listing has at most 100 posts, and stays one statement; blocks of files have thousands.
-    const MANY_NEW: usize = 200;
     const LOGITS_APART: bool = true;
     const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
     const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");

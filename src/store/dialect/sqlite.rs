@@ -43,8 +43,6 @@ impl Dialect for Sqlite {
     const HOLD_POSTS: &'static str = "";
     const LOCK_POSTS: &'static str = "";
     const LOCK_EDITS: Option<&'static str> = None;
-    // As in PostgreSQL: a page of a listing stays one statement.
-    const MANY_NEW: usize = 200;
     // They have foreign keys, for which SQLite notes what a statement would have to undo in any case.
     const LOGITS_APART: bool = false;
     const AMONG: &'static str = "(SELECT value FROM json_each($1))";

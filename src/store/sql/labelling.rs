@@ -9,6 +9,7 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::is_taken;
 use super::super::{Classified, Lease, Result, RunId, StoredLabels, Target, Written};
+use super::known::MANY;
 use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{Mode, PairLogits, Scores, TextVector};
@@ -232,7 +233,7 @@ impl<DB: Dialect> SqlStore<DB> {
             // replace.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        let stored = if DB::LOGITS_APART && apart && insert.rows >= DB::MANY_NEW {
+        let stored = if DB::LOGITS_APART && apart && insert.rows >= MANY {
             DB::insert_new(&mut *tx, insert).await
         } else {
             DB::insert(&mut *tx, insert).await

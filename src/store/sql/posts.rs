@@ -9,6 +9,7 @@ use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, Upserted};
 use super::arriving::{Row, insert_posts, names, rows_of, sightings};
 use super::claiming::OTHER_TEXT;
+use super::known::MANY;
 use super::{Doing, SqlStore, is_older};
 use crate::domain::Fullname;
 
@@ -141,7 +142,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         upserted.new += new.len() as u64;
         upserted.edited += edited.len() as u64;
-        let apart = apart && new.len() >= DB::MANY_NEW;
+        let apart = apart && new.len() >= MANY;
         if apart {
             let insert = insert_posts(&new);
             DB::insert_new(&mut *tx, insert).await.doing(STORE)?;

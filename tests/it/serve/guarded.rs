@@ -202,21 +202,10 @@ fn what_is_no_page_or_no_way_to_ask_is_told() {
         let answer = served.ask("HEAD", path, "");
         assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{path}");
     }
-    for odd in [
-        "/posts?limit=x",
-        "/posts?after=1",
-        "/posts?sort=x",
-        "/posts?min_score=NaN",
-        "/posts?since=0000",
-    ] {
-        let answer = served.get(odd);
-        assert_eq!(answer.status, 400, "{odd}");
-        assert!(
-            answer.body.contains("That cannot be answered"),
-            "{odd}: {}",
-            answer.body
-        );
-    }
+    let answer = served.get("/posts?limit=x");
+    assert_eq!(answer.status, 400);
+    let said = "That cannot be answered";
+    assert!(answer.body.contains(said), "{}", answer.body);
     assert_eq!(served.get("/posts?q=%FF%FE").status, 200);
     assert!(served.raw("nonsense\r\n\r\n").status >= 400);
     let long = served.get(&format!("/posts?q={}", "a".repeat(1_000_000)));
