@@ -6,14 +6,10 @@
 //! left to its end.
 
 use std::error::Error;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::Dialect;
-use super::failure::is_busy;
-use super::sql::SqlStore;
 use super::{Access, Result, Store, StoreError};
 
 /// How long a statement waits for a lock: longer than others hold one as a rule, and no longer than people wait for the end
@@ -29,26 +25,6 @@ pub struct ToldToStop;
 /// Whether an error says no more than that a wait was told to stop.
 pub fn is_stop(error: &(dyn Error + 'static)) -> bool {
     error.is::<ToldToStop>() || error.source().is_some_and(is_stop)
-}
-
-impl<DB: Dialect> SqlStore<DB> {
-    /// Continues after a call that met a lock, of which `steps` are counted; breaks with how the call ended.
-    pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
-        let what = match &ended {
-            Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
-            _ => return ControlFlow::Break(ended),
-        };
-        *steps += 1;
-        if self.stop.get().is_some_and(CancellationToken::is_cancelled) {
-            let source = ToldToStop;
-            return ControlFlow::Break(Err(StoreError::Stopped { what, source }));
-        }
-        if *steps < DB::MOST_STEPS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(ended)
-        }
-    }
 }
 
 impl Store {

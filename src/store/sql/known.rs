@@ -15,24 +15,15 @@ use super::{Doing, SqlStore};
 pub(super) const MANY: usize = 200;
 
 /// What says nothing about the post itself, or, as its text, has a hash.
-const BESIDE: [&str; 9] = [
-    "fullname",
-    "title",
-    "selftext",
-    "source",
-    "text_hash",
-    "collected_at",
-    "updated_at",
-    "removed_at",
-    "checked_at",
-];
+const BESIDE: &str =
+    "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
 
 /// All else that is stored of a post, as one text; no address and no name has a line break.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
     let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
     // Made from the columns of the INSERT, so that a new column counts as content without a second list.
-    let content = columns.filter(|column| !BESIDE.contains(column));
+    let content = columns.filter(|column| !BESIDE.split(' ').any(|beside| beside == *column));
     let texts = content
         // When a post was removed does not change what it says; that it was removed does.
         .chain(["removed_at IS NULL"])

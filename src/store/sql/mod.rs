@@ -69,6 +69,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::dialect::Dialect;
 pub(super) use super::failure::Doing;
+use super::failure::is_busy;
+use super::waiting::ToldToStop;
 use super::{Access, Info, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
@@ -369,6 +371,24 @@ impl<DB: Dialect> SqlStore<DB> {
             .execute(&mut **tx)
             .await
             .map(drop)
+    }
+
+    /// Continues after a call that met a lock, of which `steps` are counted; breaks with how the call ended.
+    pub(super) fn wait_on<T>(&self, ended: Result<T>, steps: &mut u64) -> ControlFlow<Result<T>> {
+        let what = match &ended {
+            Err(StoreError::Statement { what, source }) if is_busy(source) => *what,
+            _ => return ControlFlow::Break(ended),
+        };
+        *steps += 1;
+        if self.stop.get().is_some_and(CancellationToken::is_cancelled) {
+            let source = ToldToStop;
+            return ControlFlow::Break(Err(StoreError::Stopped { what, source }));
+        }
+        if *steps < DB::MOST_STEPS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(ended)
+        }
     }
 
     async fn begin(&self) -> Result<Transaction<'static, DB>> {
