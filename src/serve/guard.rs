@@ -283,30 +283,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_are_loopback() {
-        for here in [
-            "localhost",
-            "LOCALHOST:8765",
-            "127.0.0.1:80",
-            "127.1.2.3",
-            "[::1]:8765",
-            "a.localhost",
-        ] {
-            assert!(is_loopback(here), "{here}");
-        }
-        for elsewhere in [
-            "evil.example",
-            "localhost.evil.example:8765",
-            "192.168.1.2",
-            "127.0.0.1.nip.io",
-            "",
-            "[::2]",
-        ] {
-            assert!(!is_loopback(elsewhere), "{elsewhere}");
-        }
-    }
-
-    #[test]
     fn a_form_of_another_site_is_refused() {
         let from = |pairs: &[(&'static str, &'static str)]| {
             let pairs = pairs.iter().map(|(name, value)| {
