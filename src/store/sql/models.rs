@@ -1,9 +1,8 @@
 //! Models and label sets as they were used, and what was found out about them.
 
 use serde_json::Value;
-use sqlx::types::Json;
-
 use sqlx::QueryBuilder;
+use sqlx::types::Json;
 
 use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
