@@ -19,8 +19,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::columns::renamed;
-use super::convert::{lines_of, members, plain};
-use super::output::{DECIDED_BY, Shape};
+use super::output::{DECIDED_BY, Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
 use crate::tables::ParquetFault;
 use crate::tables::columnar::{

@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Column, Kind};
-use super::output::Shape;
+use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
-use crate::tables::json::Members;
 use crate::tables::{Format, Packing};
 
 /// Makes the output of the lines in a file. `inputs`: where its columns are copied from, if they are.
@@ -92,28 +91,6 @@ fn write_table(
         writer.write_record(&values)?;
     }
     writer.flush()
-}
-
-/// The lines of a file.
-pub(super) fn lines_of(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
-    Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
-}
-
-/// The members of a line that this program wrote.
-pub(super) fn members(line: &str) -> io::Result<Members> {
-    serde_json::from_str(line).map_err(io::Error::from)
-}
-
-/// A value as a table of text has it: a text without its quotes, nothing for null, all else as JSON.
-pub(super) fn plain(json: &str) -> String {
-    if json == "null" {
-        return String::new();
-    }
-    let text = json.starts_with('"').then(|| serde_json::from_str(json));
-    match text {
-        Some(Ok(text)) => text,
-        _ => json.to_owned(),
-    }
 }
 
 /// The columns of all lines: the input's in the order in which they first come, then ours.

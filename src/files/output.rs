@@ -1,11 +1,13 @@
 //! Turns results into lines of JSON, and knows which columns an output has.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::{FileJob, FilesError};
+use crate::tables::json::Members;
 use crate::tables::{Format, Packing, bytes};
 use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 
@@ -243,4 +245,26 @@ fn is_same(input: &Path, real: &Path) -> bool {
     }
     #[cfg(not(unix))]
     false
+}
+
+/// The lines of a file.
+pub(super) fn lines_of(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
+    Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
+}
+
+/// The members of a line that this program wrote.
+pub(super) fn members(line: &str) -> io::Result<Members> {
+    serde_json::from_str(line).map_err(io::Error::from)
+}
+
+/// A value as a table of text has it: a text without its quotes, nothing for null, all else as JSON.
+pub(super) fn plain(json: &str) -> String {
+    if json == "null" {
+        return String::new();
+    }
+    let text = json.starts_with('"').then(|| serde_json::from_str(json));
+    match text {
+        Some(Ok(text)) => text,
+        _ => json.to_owned(),
+    }
 }

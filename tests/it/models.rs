@@ -625,6 +625,7 @@ async fn the_token_that_the_hubs_own_programs_keep_is_sent() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/made", &repository(MADE));
     hub.gate("someone/made", "hf_kept");
+    fs::create_dir(program.folder.path().join("hf")).unwrap();
     program.write("hf/token", "hf_kept\n");
     let ran = pulled(&program, &hub, &["someone/made"], None).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
