@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::sheet::{Sheet, real, whole};
-use crate::domain::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp};
+use crate::domain::{CLOCKS_DIFFER, Stage, Timestamp};
 use crate::report::Drift;
 use crate::store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
@@ -93,14 +93,13 @@ impl Read {
         self.put_mix(sheet);
         sheet.count("topicmill_runs_under_way", &[], self.under_way as u64);
         sheet.count("topicmill_gaps", &[], self.gaps as u64);
-        let bad = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
         for last in &self.last_runs {
             let stage = [last.stage.as_str()];
             let ended = seconds(last.finished_at);
             sheet.put("topicmill_last_run_timestamp_seconds", &stage, ended);
             let good = last.good_at.map(seconds);
             sheet.put_some("topicmill_last_good_run_timestamp_seconds", &stage, good);
-            let failed = u64::from(bad.contains(&last.status.as_str()));
+            let failed = u64::from(last.is_bad());
             sheet.count("topicmill_last_run_failed", &stage, failed);
         }
         let outcomes = self.collected.get("by_outcome").and_then(Value::as_object);

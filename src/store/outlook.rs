@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Standing;
-use crate::domain::Timestamp;
+use crate::domain::{RunStatus, Timestamp};
 
 /// How far the labelling is, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,4 +77,11 @@ pub struct LastRun {
     pub error: Option<String>,
     /// When the latest good run ended: one that did everything, or some of it.
     pub good_at: Option<Timestamp>,
+}
+
+impl LastRun {
+    /// True if it failed or crashed.
+    pub fn is_bad(&self) -> bool {
+        [RunStatus::Failed.as_str(), RunStatus::Died.as_str()].contains(&self.status.as_str())
+    }
 }
