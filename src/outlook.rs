@@ -6,7 +6,6 @@
 mod limits;
 mod next;
 mod topics;
-mod usual;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
@@ -14,15 +13,15 @@ use serde::Serialize;
 use crate::domain::{CLOCKS_DIFFER, RunStatus, Timestamp, WAITS_FOR_CLOCK};
 use crate::pipeline;
 use crate::store::{
-    Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, StageRuns, Standing, Store,
-    StoreError,
+    Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, SlotRow, StageRuns, Standing,
+    Store, StoreError,
 };
 
 pub use self::limits::{Limits, Problem};
-pub use self::next::Next;
+pub(crate) use self::next::short;
+use self::next::shows;
+pub use self::next::{Next, Usual};
 pub use self::topics::FailedTopic;
-pub use self::usual::Usual;
-pub(crate) use crate::domain::ago;
 
 /// The latest runs, for programs.
 const RUNS: u32 = 5;
@@ -56,7 +55,7 @@ pub struct Outlook {
     pub seconds_left: Option<u64>,
     /// Topics whose latest reading failed.
     pub failed_topics: Vec<FailedTopic>,
-    /// Schedules of which the latest slot failed.
+    /// Schedules whose latest run failed.
     pub failed_slots: Vec<FailedSlot>,
     /// Why posts were set aside.
     pub failures: Vec<Failure>,
@@ -86,6 +85,17 @@ pub struct FailedSlot {
     pub finished_at: Option<Timestamp>,
     /// What went wrong.
     pub error: Option<String>,
+}
+
+impl From<SlotRow> for FailedSlot {
+    fn from(slot: SlotRow) -> Self {
+        Self {
+            schedule: slot.schedule,
+            due_at: slot.due_at,
+            finished_at: slot.finished_at,
+            error: slot.error,
+        }
+    }
 }
 
 /// A run that is under way.
@@ -154,6 +164,8 @@ impl Outlook {
         } else {
             None
         };
+        let (since, until) = (now - SLOTS, now + WAITS_FOR_CLOCK);
+        let failed = store.failed_slots(since.into(), until.into()).await?;
         Ok(Self {
             now: now.into(),
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
@@ -165,7 +177,7 @@ impl Outlook {
             last_day: store.runs_since((now - TimeDelta::days(1)).into()).await?,
             posts_per_sec,
             failed_topics: topics::failed(&store.outcomes(COLLECTIONS).await?),
-            failed_slots: failed_slots(store, now).await?,
+            failed_slots: failed.into_iter().map(FailedSlot::from).collect(),
             failures,
             beside: store.beside().await?,
             labelled_beside,
@@ -186,23 +198,16 @@ impl Outlook {
         self.running.iter().any(|run| run.stage == stage)
     }
 
+    /// Stages whose last run failed or crashed, unless one of the stage is under way.
+    pub fn broken(&self) -> impl Iterator<Item = &LastRun> {
+        let bad = self.stages.iter().filter(|last| last.is_bad());
+        bad.filter(|last| !self.runs_now(&last.stage))
+    }
+
     /// How long ago something was.
     pub fn since(&self, time: Timestamp) -> TimeDelta {
         self.now.as_datetime() - time.as_datetime()
     }
-}
-
-async fn failed_slots(store: &Store, now: DateTime<Utc>) -> Result<Vec<FailedSlot>, StoreError> {
-    let slots = store
-        .failed_slots((now - SLOTS).into(), (now + WAITS_FOR_CLOCK).into())
-        .await?;
-    let failed = slots.into_iter().map(|slot| FailedSlot {
-        schedule: slot.schedule,
-        due_at: slot.due_at,
-        finished_at: slot.finished_at,
-        error: slot.error,
-    });
-    Ok(failed.collect())
 }
 
 fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {

@@ -198,7 +198,14 @@ fn as_text(value: &Value) -> String {
 
 /// A text in lines of 80 columns, or as many as the terminal has where they are fewer.
 pub fn wrapped(text: &str) -> String {
-    let width = screen::width().map_or(screen::USUAL, |width| width.min(screen::USUAL));
+    filled(
+        text,
+        screen::width().map_or(screen::USUAL, |width| width.min(screen::USUAL)),
+    )
+}
+
+/// A text in lines of this many columns.
+pub fn filled(text: &str, width: usize) -> String {
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
         let length = screen::columns(word);

@@ -2,16 +2,15 @@
 
 mod screen;
 
-use std::path::Path;
-
 use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, OutputFormat};
-use super::setup::{ModelFlags, PipelineFlags, SMALL_MODEL, Setup};
+use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify;
+use crate::domain::length;
 use crate::engines::find_model;
 use crate::outlook::{Limits, Outlook, Problem, Usual};
 use crate::store::{Access, Standing, Table};
@@ -22,8 +21,7 @@ const EXAMPLES: &str = "\
 Examples:\n\
 \x20 topicmill status\n\
 \x20 topicmill status --format json\n\
-\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h\n\
-\x20 topicmill status --notify
+\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
 With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a wrong flag, and 4 if the database cannot be \
 read.";
@@ -39,40 +37,17 @@ pub struct Status {
     #[arg(long)]
     check: bool,
     /// Call it a problem if the last new post was stored longer ago: `30m`, `2h`, `1d`
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
     max_age_post: Option<TimeDelta>,
     /// Call it a problem if the last good collect or import ended longer ago
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
     max_age_collect: Option<TimeDelta>,
     /// Call it a problem if a post has waited longer for its label
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
     max_age_unlabelled: Option<TimeDelta>,
-    /// Only send the summary of the last 24 hours to whom the settings `[notify]` name, to try them
-    #[arg(long, conflicts_with_all = ["check", "exact"])]
-    notify: bool,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
-}
-
-/// `30m`, `2h`, `1d`, `2w`; and seconds, which nobody needs but a test.
-fn age(text: &str) -> Result<TimeDelta, String> {
-    let wrong = || format!("`{text}` is no length of time: write 90s, 30m, 2h, 1d or 2w");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let number = text.strip_suffix(unit).unwrap_or_default();
-    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let number: i64 = number.parse().map_err(|_| wrong())?;
-    let length = match unit {
-        's' => TimeDelta::try_seconds(number),
-        'm' => TimeDelta::try_minutes(number),
-        'h' => TimeDelta::try_hours(number),
-        'd' => TimeDelta::try_days(number),
-        'w' => TimeDelta::try_weeks(number),
-        _ => None,
-    };
-    length.ok_or_else(wrong)
 }
 
 impl Status {
@@ -81,11 +56,6 @@ impl Status {
         let attempts = setup.settings().classify.max_attempts;
         let me = classify::worker_name();
         let now = setup.clock.now();
-        if self.notify {
-            setup.notify.summary_now(&store, now).await?;
-            tracing::info!("the summary was sent");
-            return Ok(Exit::Done);
-        }
         let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
         // Only then somebody is told how to label.
         if outlook.backlog.unlabelled > 0 {
@@ -154,7 +124,6 @@ fn usual(setup: &Setup) -> Usual {
     Usual {
         label_set: set.ok(),
         model: Some(folder::name_of(&model)),
-        small_model: folder::name_of(&find_model(Path::new(SMALL_MODEL))),
     }
 }
 
@@ -164,64 +133,30 @@ fn as_json(outlook: &Outlook) -> Value {
     all
 }
 
+/// The numbers of the backlog, one a row.
+fn backlog(standing: &Standing) -> Table {
+    let all = json!(standing);
+    let rows = all.as_object().into_iter().flatten();
+    Table {
+        columns: vec!["backlog".into(), "value".into()],
+        rows: rows
+            .map(|(name, value)| vec![json!(name), value.clone()])
+            .collect(),
+    }
+}
+
 fn problems_table(problems: &[Problem]) -> Table {
-    let row = |found: &Problem| {
+    let row = |it: &Problem| {
         vec![
-            json!(found.check),
-            json!(found.problem),
-            json!(found.age_secs),
-            json!(found.limit_secs),
+            json!(it.check),
+            json!(it.problem),
+            json!(it.age_secs),
+            json!(it.limit_secs),
         ]
     };
     let columns = ["check", "problem", "age_secs", "limit_secs"];
     Table {
         columns: columns.map(String::from).to_vec(),
         rows: problems.iter().map(row).collect(),
-    }
-}
-
-fn backlog(standing: &Standing) -> Table {
-    let Standing {
-        posts,
-        labelled,
-        none_of_these: _,
-        other,
-        unsure,
-        unlabelled,
-        set_aside,
-        claimed,
-        text_purged,
-        unchecked,
-        reconciled_at,
-        oldest_unlabelled,
-        model,
-        label_set,
-        label_set_hash,
-    } = standing;
-    let row = |what: &str, value: Value| vec![Value::from(what), value];
-    Table {
-        columns: vec!["backlog".into(), "value".into()],
-        rows: vec![
-            row("posts", json!(posts)),
-            row("labelled", json!(labelled)),
-            row("of those, other", json!(other)),
-            row("of those, unsure", json!(unsure)),
-            row("not labelled yet", json!(unlabelled)),
-            row("held by workers now", json!(claimed)),
-            row("set aside after failing", json!(set_aside)),
-            row(
-                "oldest one not labelled, collected at",
-                json!(oldest_unlabelled),
-            ),
-            row("current model", json!(model)),
-            row("current label set", json!(label_set)),
-            row(
-                "its version",
-                json!(label_set_hash.as_deref().map(screen::short)),
-            ),
-            row("without text, purged unlabelled", json!(text_purged)),
-            row("not seen on Reddit, or removed there", json!(unchecked)),
-            row("reconciled with Reddit as of", json!(reconciled_at)),
-        ],
     }
 }

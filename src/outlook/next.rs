@@ -1,6 +1,7 @@
 //! The one thing to do next: the first that holds of a list, from what stops everything to what can wait.
 
 use serde::Serialize;
+use topicmill_score::{LabelSet, Mode};
 
 use super::Outlook;
 use crate::domain::{RunStatus, Stage};
@@ -9,157 +10,171 @@ use crate::store::LabelledBeside;
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Next {
-    /// The command; none where nothing is to be done, or something is under way.
+    /// The command; `None` if nothing is to be done, or something is under way.
     pub command: Option<String>,
     /// Why, in a sentence without its full stop.
     pub why: String,
 }
 
-impl Next {
-    fn run(command: impl Into<String>, why: impl Into<String>) -> Self {
-        Self {
-            command: Some(command.into()),
-            why: why.into(),
-        }
-    }
+/// What `classify` labels with where no flag says more, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Usual {
+    /// The label set.
+    pub label_set: Option<LabelSet>,
+    /// The name of the model.
+    pub model: Option<String>,
 }
 
 impl Outlook {
     /// What to do next.
     pub fn next(&self) -> Next {
-        let standing = &self.backlog;
+        let (command, why) = self.found();
+        Next { command, why }
+    }
+
+    fn found(&self) -> (Option<String>, String) {
+        let run = |command: &str, why: &str| (Some(command.to_owned()), why.to_owned());
+        let (standing, waiting) = (&self.backlog, self.waiting());
         if standing.posts == 0 && self.running.is_empty() {
-            return Next::run(
+            return run(
                 "topicmill run --source arctic-shift",
                 "no post is stored yet; `topicmill demo` shows how it works",
             );
         }
-        if let Some(next) = self.broken() {
-            return next;
+        if let Some(last) = self.broken().max_by_key(|last| last.id) {
+            let stage = &last.stage;
+            if last.status != RunStatus::Died.as_str() {
+                let why = format!("the last {stage} failed; see what is missing");
+                return run("topicmill doctor", &why);
+            }
+            let command = match last.stage.parse() {
+                Ok(Stage::Collect) => "topicmill collect",
+                Ok(Stage::Import) => "topicmill import FILE",
+                Ok(Stage::Classify) => &self.classify(),
+                Ok(Stage::Purge) => "topicmill purge --check-deleted",
+                Err(_) => "topicmill doctor",
+            };
+            return run(command, &format!("the last {stage} was killed"));
         }
-        let waiting = self.waiting();
         if waiting > 0 && !self.runs_now(Stage::Classify.as_str()) {
             return self.label(waiting);
         }
         if standing.set_aside > 0 {
-            return Next::run(
-                format!("{} --select failed", self.classify()),
-                "posts were set aside after failing: mend what is wrong, then try them again",
+            return run(
+                &format!("{} --select failed", self.classify()),
+                "posts were set aside after failing: fix what is wrong, then try them again",
             );
         }
         if !self.failed_topics.is_empty() {
-            return Next::run(
+            return run(
                 "topicmill labels validate",
                 "topics fail: look at their subreddits in your pipeline file",
             );
         }
         if self.is_rewrite_due {
-            return Next::run(
+            return run(
                 "topicmill db vacuum",
                 "bytes of purged posts may be in the database's files still",
             );
         }
-        self.at_leisure()
+        if !self.gaps.is_empty() {
+            return run(
+                "topicmill collect --since 2d",
+                "posts of some hours may be missing: read them by time, or collect more often",
+            );
+        }
+        let why = self.running.first().map_or_else(
+            || "nothing: every post has a label".to_owned(),
+            |run| format!("{} is under way; nothing to do", run.stage),
+        );
+        (None, why)
     }
 
     /// Posts wait, and nobody labels.
-    fn label(&self, waiting: i64) -> Next {
+    fn label(&self, waiting: i64) -> (Option<String>, String) {
         let posts = if waiting == 1 {
             "post waits"
         } else {
             "posts wait"
         };
         if let Some(theirs) = &self.labelled_beside {
-            return Next::run(
-                use_them(theirs),
-                format!(
-                    "{waiting} {posts} for a label of the current model and label set, but the newest have one by {} \
-                     under {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
-                    theirs.model, theirs.label_set
-                ),
+            let why = format!(
+                "{waiting} {posts} for a label of the current model and label set, but the newest have one by {} under \
+                 {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
+                theirs.model, theirs.label_set
             );
+            return (Some(shows(theirs)), why);
         }
-        let named = self.named();
-        Next::run(
-            self.classify(),
-            format!("{waiting} {posts} for a label{named}, and nobody is labelling"),
-        )
-    }
-
-    /// Of which label set and model the labels are that are waited for, where the settings name others.
-    fn named(&self) -> String {
         let standing = &self.backlog;
         let (set, model) = (self.set_flags(), self.model_flags());
-        let set = standing.label_set.as_deref().filter(|_| !set.is_empty());
-        let set = set.zip(standing.label_set_hash.as_deref());
-        let set = set.map(|(set, hash)| format!(" of `{set}` (version {})", short(hash)));
-        let model = standing.model.as_deref().filter(|_| !model.is_empty());
-        let model = model.map(|model| format!(" by the model `{model}`"));
-        let named = [set, model];
-        if named.iter().all(Option::is_none) {
+        let mut why = format!("{waiting} {posts} for a label");
+        if let (false, Some(set), Some(hash)) = (
+            set.is_empty(),
+            &standing.label_set,
+            &standing.label_set_hash,
+        ) {
+            why += &format!(" of `{set}` (version {})", short(hash));
+        }
+        if let (false, Some(model)) = (model.is_empty(), &standing.model) {
+            why += &format!(" by the model `{model}`");
+        }
+        if !(set.is_empty() && model.is_empty()) {
+            why += ", which the settings do not name";
+        }
+        (Some(self.classify()), why + ", and nobody is labelling")
+    }
+
+    /// The command that labels what waits under the current model and label set. `FILE` and `DIR` stand for what the
+    /// database does not know: the pipeline file, and the folder of a model.
+    pub fn classify(&self) -> String {
+        let (set, model) = (self.set_flags(), self.model_flags());
+        format!("topicmill classify{set}{model}")
+    }
+
+    /// Flags for the label set that the views show; none if `classify` takes it anyway.
+    fn set_flags(&self) -> String {
+        let current = self.backlog.label_set_hash.as_ref();
+        let Some((current, usual)) = current.zip(self.usual.label_set.as_ref()) else {
             return String::new();
+        };
+        let in_mode = |mode: Mode| LabelSet {
+            mode,
+            ..usual.clone()
+        };
+        let mut modes = Mode::ALL.iter();
+        match modes.find(|mode| in_mode(**mode).hash() == *current) {
+            Some(mode) if *mode == usual.mode => String::new(),
+            Some(mode) => format!(" --mode {mode}"),
+            None => " --pipeline FILE".to_owned(),
         }
-        let named: String = named.into_iter().flatten().collect();
-        format!("{named}, which the settings do not name")
     }
 
-    /// A stage whose last run failed, while none of that stage is under way.
-    fn broken(&self) -> Option<Next> {
-        let bad = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
-        let last = self
-            .stages
-            .iter()
-            .filter(|last| bad.contains(&last.status.as_str()));
-        let last = last
-            .filter(|last| !self.runs_now(&last.stage))
-            .max_by_key(|last| last.id)?;
-        let labelling = self.classify();
-        let command = match last.stage.parse() {
-            _ if last.status == RunStatus::Failed.as_str() => "topicmill doctor",
-            Ok(Stage::Collect) => "topicmill collect",
-            Ok(Stage::Import) => "topicmill import FILE",
-            Ok(Stage::Classify) if self.waiting() > 0 => labelling.as_str(),
-            Ok(Stage::Classify) => "topicmill classify",
-            Ok(Stage::Purge) => "topicmill purge --check-deleted",
-            Err(_) => "topicmill doctor",
+    /// Flags for the model that the views show, whose name says how long a shortlist it takes.
+    fn model_flags(&self) -> String {
+        let current = self.backlog.model.as_ref();
+        let Some((current, usual)) = current.zip(self.usual.model.as_ref()) else {
+            return String::new();
         };
-        let stage = &last.stage;
-        let why = if last.status == RunStatus::Died.as_str() {
-            format!("the last {stage} was killed")
-        } else {
-            format!("the last {stage} failed; see what is missing")
-        };
-        Some(Next::run(command, why))
-    }
-
-    /// Nothing is wrong.
-    fn at_leisure(&self) -> Next {
-        if !self.gaps.is_empty() {
-            return Next::run(
-                "topicmill collect --since 2d",
-                "posts of some hours may be missing: read them by time, or collect more often",
-            );
+        let (large, small) = current.split_once("+shortlist-").unwrap_or((current, ""));
+        let mut flags = String::new();
+        if large != usual {
+            flags += " --model DIR";
         }
-        let why = if let Some(run) = self.running.first() {
-            format!("{} is under way; nothing to do", run.stage)
-        } else {
-            "nothing: every post has a label".to_owned()
-        };
-        Next { command: None, why }
+        if let Some((labels, _)) = small.split_once('-') {
+            flags += &format!(" --shortlist {labels}");
+        }
+        flags
     }
 }
 
-/// The command that shows labels which stand beside the current ones. `classify` went on with another model or label set:
-/// however often it runs, the posts wait for the current ones.
-pub(super) fn use_them(beside: &LabelledBeside) -> String {
-    format!(
-        "topicmill labels use {} --model {}",
-        short(&beside.label_set_hash),
-        short(&beside.model_hash)
-    )
+/// The command that shows labels which are stored beside the current ones. `classify` went on with another model or label
+/// set: however often it runs, the posts wait for the current ones.
+pub(super) fn shows(beside: &LabelledBeside) -> String {
+    let (set, model) = (short(&beside.label_set_hash), short(&beside.model_hash));
+    format!("topicmill labels use {set} --model {model}")
 }
 
 /// As much of a hash as `labels list` shows.
-fn short(hash: &str) -> &str {
+pub(crate) fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }

@@ -1,8 +1,10 @@
 //! The screen of `status`: 24 lines of 80 columns, the answer to each question on its line.
 
+use chrono::TimeDelta;
+
 use crate::cli::{output, screen};
-use crate::domain::{RunStatus, Timestamp};
-use crate::outlook::{FailedTopic, Outlook, ago};
+use crate::domain::{RunStatus, Timestamp, ago};
+use crate::outlook::{FailedTopic, Outlook, short};
 use crate::store::{LastRun, StageRuns};
 use crate::telemetry::harmless;
 
@@ -21,18 +23,14 @@ pub fn of(outlook: &Outlook, url: &str) -> String {
         width,
         is_terminal: terminal.is_some(),
     };
-    let now = outlook
-        .now
-        .as_datetime()
-        .format("%Y-%m-%d %H:%M UTC")
-        .to_string();
+    let now = day(outlook.now) + " UTC";
     let room = width.saturating_sub(now.len() + 3);
     let url = lines.cut(&harmless::line(url), room);
     let gap = " ".repeat(room.saturating_sub(screen::columns(&url)) + 1);
     let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
-        ("Running", Some(running(outlook))),
-        ("Posts", Some(posts(outlook))),
+        ("Running", running(outlook)),
+        ("Posts", posts(outlook)),
         ("Labelled", labelled(outlook)),
         ("Waiting", waiting(outlook)),
         ("Set aside", set_aside(outlook)),
@@ -44,18 +42,13 @@ pub fn of(outlook: &Outlook, url: &str) -> String {
         ("Gaps", gaps(outlook)),
     ];
     for (name, answer) in answers {
-        if let Some(answer) = answer {
-            text.push_str(&lines.answer(name, &answer));
-        }
+        text.extend(answer.map(|answer| lines.answer(name, &answer)));
     }
     text.push('\n');
     text.push_str(&lines.stages(outlook));
     let next = outlook.next();
-    let next = match next.command {
-        Some(command) => format!("`{command}`: {}", next.why),
-        None => next.why,
-    };
-    text.push_str(&lines.answer("Next", &next));
+    let command = next.command.map_or(String::new(), |it| format!("`{it}`: "));
+    text.push_str(&lines.answer("Next", &format!("{command}{}", next.why)));
     text
 }
 
@@ -76,40 +69,30 @@ impl Lines {
     /// A word, and what there is to say, at most so many lines of it on a terminal.
     fn answer(&self, name: &str, text: &str) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
-        let text = harmless::line(text);
-        let mut lines: Vec<String> = vec![String::new()];
-        for word in text.split_whitespace() {
-            let line = lines.last_mut().expect("it begins with one");
-            let beyond = screen::columns(line) + 1 + screen::columns(word) > room;
-            if line.is_empty() {
-                line.push_str(word);
-            } else if !beyond {
-                line.push(' ');
-                line.push_str(word);
-            } else {
-                lines.push(word.to_owned());
-            }
-        }
+        let wrapped = output::filled(&harmless::line(text), room);
+        let mut lines: Vec<&str> = wrapped.lines().collect();
+        let rest;
         if self.is_terminal && lines.len() > MOST_LINES {
-            let rest = lines.split_off(MOST_LINES - 1).join(" ");
-            lines.push(rest);
+            rest = lines.split_off(MOST_LINES - 1).join(" ");
+            lines.push(&rest);
         }
-        let lines = lines.iter().enumerate().map(|(i, line)| {
-            let name = if i == 0 { name } else { "" };
-            let line = self.cut(line, room);
-            format!("{}\n", format!(" {name:INDENT$}{line}").trim_end())
+        let mut name = name;
+        let lines = lines.iter().map(|line| {
+            let name = std::mem::take(&mut name);
+            let line = format!(" {name:INDENT$}{}", self.cut(line, room));
+            format!("{}\n", line.trim_end())
         });
         lines.collect()
     }
 
     /// A line of the table of stages; a narrow terminal has room for its first columns.
-    fn row(&self, stage: &str, cells: &[String; 5]) -> String {
+    fn row(&self, stage: &str, cells: [String; 5]) -> String {
         const WIDTHS: [usize; 5] = [14, 13, 8, 12, 12];
         let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
         for (cell, room) in cells.iter().zip(WIDTHS) {
             wide += room;
             if wide <= self.width {
-                line.extend([format!("{cell:>room$}")]);
+                line += &format!("{cell:>room$}");
             }
         }
         format!("{}\n", line.trim_end())
@@ -121,111 +104,91 @@ impl Lines {
             return String::new();
         }
         let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
-        let mut text = self.row("Stage", &columns.map(str::to_owned));
+        let mut text = self.row("Stage", columns.map(str::to_owned));
         let mut stages: Vec<&LastRun> = outlook.stages.iter().collect();
         stages.sort_by(|a, b| a.stage.cmp(&b.stage));
         for last in stages {
-            let good = last.good_at.map_or_else(
-                || "never".to_owned(),
-                |at| format!("{} ago", ago(outlook.since(at))),
-            );
+            let good = last
+                .good_at
+                .map(|at| format!("{} ago", ago(outlook.since(at))));
             let day = outlook.last_day.iter().find(|day| day.stage == last.stage);
-            let of = |figure: fn(&StageRuns) -> i64| number(day.map_or(0, figure));
-            let new = day.filter(|day| day.new > 0).map(|day| number(day.new));
+            let of = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
+            let new = Some(of(|day| day.new)).filter(|new| *new > 0);
             let cells = [
-                good,
-                of(|day| day.runs),
-                of(|day| day.failed),
-                of(|day| day.posts),
+                good.unwrap_or_else(|| "never".to_owned()),
+                number(of(|day| day.runs)),
+                number(of(|day| day.failed)),
+                number(of(|day| day.posts)),
+                new.map_or(String::new(), number),
             ];
-            let [good, runs, failed, posts] = cells;
-            let new = new.unwrap_or_default();
-            text.push_str(&self.row(&last.stage, &[good, runs, failed, posts, new]));
+            text.push_str(&self.row(&last.stage, cells));
         }
-        for last in &outlook.stages {
-            if [RunStatus::Failed.as_str(), RunStatus::Died.as_str()]
-                .contains(&last.status.as_str())
-            {
-                let error = last.error.as_deref().unwrap_or("no reason is recorded");
-                let ended = ago(outlook.since(last.finished_at));
-                let told = format!("{} {} ago (run {}): {error}", last.stage, ended, last.id);
-                text.push_str(&self.answer(
-                    if last.status == "died" {
-                        "Died"
-                    } else {
-                        "Failed"
-                    },
-                    &told,
-                ));
-            }
+        for last in outlook.stages.iter().filter(|last| last.is_bad()) {
+            let error = last.error.as_deref().unwrap_or("no reason is recorded");
+            let ended = ago(outlook.since(last.finished_at));
+            let told = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
+            let name = if last.status == RunStatus::Died.as_str() {
+                "Died"
+            } else {
+                "Failed"
+            };
+            text.push_str(&self.answer(name, &told));
         }
         text.push('\n');
         text
     }
 }
 
-fn running(outlook: &Outlook) -> String {
-    let told = outlook.running.iter().map(|run| {
-        let host = run.worker.split(':').next().unwrap_or_default();
-        let pid = run.worker.rsplit(':').next().unwrap_or_default();
-        let began = ago(outlook.since(run.started_at));
-        let seen = ago(outlook.since(run.seen_at));
-        format!(
-            "{} for {began} (run {}, process {pid} on {host}, seen {seen} ago)",
-            run.stage, run.id
-        )
-    });
-    let told: Vec<String> = told.collect();
-    match told.as_slice() {
-        [] => "nothing".to_owned(),
-        told => told.join("; "),
-    }
+/// Several of them in a line; `None` if there is none.
+fn listed<T>(all: &[T], told: impl Fn(&T) -> String) -> Option<String> {
+    let told: Vec<String> = all.iter().map(told).collect();
+    Some(told.join("; ")).filter(|text| !text.is_empty())
 }
 
-fn posts(outlook: &Outlook) -> String {
-    let posts = outlook.backlog.posts;
-    let Some(stored) = outlook.newest.collected_at else {
-        return number(posts);
-    };
-    let about = about(outlook);
-    let mut text = format!(
-        "{about}{}; the last new one came {} ago",
-        number(posts),
-        ago(outlook.since(stored))
-    );
-    if let Some(posted) = outlook.newest.created_at {
-        let old = ago(outlook.since(posted));
-        text.extend([format!("; the newest is {old} old")]);
+fn running(outlook: &Outlook) -> Option<String> {
+    let told = listed(&outlook.running, |run| {
+        let host = run.worker.split(':').next().unwrap_or_default();
+        let pid = run.worker.rsplit(':').next().unwrap_or_default();
+        let (began, seen) = (outlook.since(run.started_at), outlook.since(run.seen_at));
+        format!(
+            "{} for {} (run {}, process {pid} on {host}, seen {} ago)",
+            run.stage,
+            ago(began),
+            run.id,
+            ago(seen)
+        )
+    });
+    Some(told.unwrap_or_else(|| "nothing".to_owned()))
+}
+
+fn posts(outlook: &Outlook) -> Option<String> {
+    let mut text = about(outlook, outlook.backlog.posts);
+    if let Some(stored) = outlook.newest.collected_at {
+        let stored = ago(outlook.since(stored));
+        text += &format!("; the last new one came {stored} ago");
+        if let Some(posted) = outlook.newest.created_at {
+            text += &format!("; the newest is {} old", ago(outlook.since(posted)));
+        }
     }
-    text
+    Some(text)
 }
 
 fn labelled(outlook: &Outlook) -> Option<String> {
     let standing = &outlook.backlog;
     standing.model.as_ref()?;
-    let share = share(standing.labelled, standing.posts);
-    let almost = if outlook.is_estimate && share == "all" {
-        "almost "
-    } else {
-        ""
-    };
-    let mut text = format!(
-        "{}{} ({almost}{share})",
-        about(outlook),
-        number(standing.labelled)
-    );
+    let mut part = share(standing.labelled, standing.posts);
+    if outlook.is_estimate && part == "all" {
+        part = "almost all".to_owned();
+    }
+    let mut text = format!("{} ({part})", about(outlook, standing.labelled));
     if standing.none_of_these > 0 {
-        text.extend([format!(
-            "; {} are other, {} unsure",
-            self::share(standing.other, standing.labelled),
-            self::share(standing.unsure, standing.labelled)
-        )]);
+        let [other, unsure] =
+            [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
+        text += &format!("; {other} are other, {unsure} unsure");
     }
     if standing.text_purged > 0 {
-        text.extend([format!(
-            "; {} lost their texts before",
-            number(standing.text_purged)
-        )]);
+        let lost = number(standing.text_purged);
+        text += &format!("; {lost} lost their texts before");
     }
     Some(text)
 }
@@ -236,53 +199,46 @@ fn waiting(outlook: &Outlook) -> Option<String> {
         return None;
     }
     if standing.unlabelled == 0 {
-        return Some(format!(
-            "{}none",
-            if outlook.is_estimate { "almost " } else { "" }
-        ));
+        let almost = if outlook.is_estimate { "almost " } else { "" };
+        return Some(format!("{almost}none"));
     }
-    let mut text = format!("{}{}", about(outlook), number(standing.unlabelled));
+    let mut text = about(outlook, standing.unlabelled);
     if let Some(oldest) = standing.oldest_unlabelled {
-        text.extend([format!(", the oldest for {}", ago(outlook.since(oldest)))]);
+        text += &format!(", the oldest for {}", ago(outlook.since(oldest)));
     }
     if standing.claimed > 0 {
-        text.extend([format!("; {} held by workers", number(standing.claimed))]);
+        text += &format!("; {} held by workers", number(standing.claimed));
     }
     if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
-        let left = i64::try_from(left)
-            .ok()
-            .and_then(chrono::TimeDelta::try_seconds)?;
+        let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
         let digits = usize::from(pace < 10.0);
-        text.extend([format!("; about {} at {pace:.digits$}/s", ago(left))]);
+        text += &format!("; about {} at {pace:.digits$}/s", ago(left));
     }
     Some(text)
 }
 
 fn set_aside(outlook: &Outlook) -> Option<String> {
-    let posts = outlook.backlog.set_aside;
-    if posts == 0 {
-        return None;
-    }
-    let reasons: Vec<String> = outlook
-        .failures
-        .iter()
-        .map(|failure| format!("{} × {}", failure.posts, failure.error))
-        .collect();
+    let reasons = listed(&outlook.failures, |failure| {
+        format!("{} × {}", failure.posts, failure.error)
+    });
+    let posts = Some(outlook.backlog.set_aside).filter(|posts| *posts > 0)?;
     Some(format!(
         "{} after failing; `{} --select failed` tries again: {}",
         number(posts),
         outlook.classify(),
-        reasons.join("; ")
+        reasons.unwrap_or_default()
     ))
 }
 
 fn schedules(outlook: &Outlook) -> Option<String> {
-    let told = outlook.failed_slots.iter().map(|slot| {
-        let due = outlook.since(slot.due_at);
-        format!("{} failed {} ago", slot.schedule, ago(due))
+    let told = listed(&outlook.failed_slots, |run| {
+        format!(
+            "{} failed {} ago",
+            run.schedule,
+            ago(outlook.since(run.due_at))
+        )
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("{}; `topicmill schedule list` says why", told.join("; ")))
+    told.map(|told| format!("{told}; `topicmill schedule list` says why"))
 }
 
 fn labels(outlook: &Outlook) -> Option<String> {
@@ -293,17 +249,11 @@ fn labels(outlook: &Outlook) -> Option<String> {
 }
 
 fn beside(outlook: &Outlook) -> Option<String> {
-    let told = outlook.beside.iter().map(|other| {
-        format!(
-            "{} posts wait for {} {} by {}",
-            number(other.posts),
-            other.label_set,
-            short(&other.label_set_hash),
-            other.model
-        )
-    });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    listed(&outlook.beside, |other| {
+        let (set, version) = (&other.label_set, short(&other.label_set_hash));
+        let posts = number(other.posts);
+        format!("{posts} posts wait for {set} {version} by {}", other.model)
+    })
 }
 
 fn deletions(outlook: &Outlook) -> Option<String> {
@@ -311,65 +261,51 @@ fn deletions(outlook: &Outlook) -> Option<String> {
     if standing.posts == 0 {
         return None;
     }
-    let asked = match standing.reconciled_at {
+    let mut text = match standing.reconciled_at {
         Some(at) => format!("compared with Reddit as of {}", day(at)),
         None => "never compared with Reddit".to_owned(),
     };
-    let unchecked = match standing.unchecked {
-        0 => String::new(),
-        posts => format!("; {}{} have no check yet", about(outlook), number(posts)),
-    };
-    Some(format!("{asked}{unchecked}"))
+    if standing.unchecked > 0 {
+        text += &format!("; {} have no check yet", about(outlook, standing.unchecked));
+    }
+    Some(text)
 }
 
 fn failing(topics: &[FailedTopic]) -> Option<String> {
     let (first, more) = topics.split_first()?;
-    let runs = if first.runs == 1 {
-        "1 run".to_owned()
-    } else {
-        format!("{} runs", first.runs)
-    };
+    let runs = if first.runs == 1 { "run" } else { "runs" };
     let mut text = format!(
-        "{} (r/{}: {}) since {}, {runs}",
+        "{} (r/{}: {}) since {}, {} {runs}",
         first.topic,
         first.subreddit,
         first.outcome,
-        first.since.as_datetime().format("%m-%d %H:%M")
+        first.since.as_datetime().format("%m-%d %H:%M"),
+        first.runs
     );
-    if !more.is_empty() {
-        let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
-        text.extend([format!("; also {}", names.join(", "))]);
+    let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
+    if !names.is_empty() {
+        text += &format!("; also {}", names.join(", "));
     }
     Some(text)
 }
 
 fn gaps(outlook: &Outlook) -> Option<String> {
     let gap = outlook.gaps.first()?;
-    let (from, until) = (gap.from_at.as_datetime(), gap.until_at.as_datetime());
-    let until = if from.date_naive() == until.date_naive() {
-        until.format("%H:%M").to_string()
-    } else {
-        until.format("%m-%d %H:%M").to_string()
-    };
+    let (count, subreddit) = (outlook.gaps.len(), &gap.subreddit);
+    let (from, until) = (day(gap.from_at), day(gap.until_at));
     Some(format!(
-        "{}; the latest: r/{}, {} to {until}",
-        number(i64::try_from(outlook.gaps.len()).unwrap_or(i64::MAX)),
-        gap.subreddit,
-        day(gap.from_at)
+        "{count}; the latest: r/{subreddit}, {from} to {until}"
     ))
 }
 
-fn about(outlook: &Outlook) -> &'static str {
-    if outlook.is_estimate { "about " } else { "" }
+/// A number of posts that may be an estimate.
+fn about(outlook: &Outlook, posts: i64) -> String {
+    let about = if outlook.is_estimate { "about " } else { "" };
+    format!("{about}{}", number(posts))
 }
 
 fn day(time: Timestamp) -> String {
     time.as_datetime().format("%Y-%m-%d %H:%M").to_string()
-}
-
-/// As much of a hash as `labels list` shows.
-pub fn short(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
 }
 
 /// `1,480`

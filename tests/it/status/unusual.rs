@@ -46,14 +46,14 @@ fn labels_in_another_mode_or_by_two_models_get_a_command_that_goes_on_with_them(
     for scene in Scene::each() {
         scene.import(6);
         let large = model("tiny-bart-mnli");
-        let cascade = ["--model", &large, "--cascade", "0.97", "--shortlist", "4"];
+        let shortlist = ["--model", &large, "--shortlist", "4"];
         let mode = ["--mode", "multi"];
         let go_on = "topicmill classify --mode multi";
-        let both = " --model DIR --cascade 0.97 --small-temperature 1 --shortlist 4";
+        let both = " --model DIR --shortlist 4";
         for (flags, command) in [
             (&mode[..], go_on.to_owned()),
             (
-                &[&mode[..], &cascade[..]].concat()[..],
+                &[&mode[..], &shortlist[..]].concat()[..],
                 go_on.to_owned() + both,
             ),
         ] {
