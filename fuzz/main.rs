@@ -7,7 +7,6 @@
 
 mod models;
 mod pictures;
-mod schedules;
 mod tables;
 mod wire;
 mod words;
@@ -49,7 +48,6 @@ targets! {
     pipeline_file => words::pipeline_file,
     settings => words::settings,
     label_set => words::label_set,
-    cron => schedules::cron,
     manifest => models::manifest,
     tokenizer => models::tokenizer,
     drawn_text => pictures::drawn_text,

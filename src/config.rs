@@ -125,7 +125,7 @@ pub struct Loaded {
 pub fn is_secret(key: &str) -> bool {
     matches!(
         key,
-        "reddit.client_secret" | "reddit.password" | "serve.token" | "notify.webhook"
+        "reddit.client_secret" | "reddit.password" | "serve.token"
     )
 }
 

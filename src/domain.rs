@@ -19,7 +19,7 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::ago::ago;
+pub use self::ago::{ago, length};
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::slots::{CatchUp, Overlap, SlotStatus};

@@ -18,7 +18,7 @@
 //!
 //! - `cli`: one file a command; flags, words for people, exit codes.
 //! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics, labels and schedules as a file says them.
-//! - `schedule`: slots: what runs when, once, on however many machines.
+//! - `schedule`: scheduled runs: what runs when, once, on however many machines.
 //! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
@@ -34,7 +34,7 @@
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
 //! - `serve`: a web server to look at what is stored. `patient`: connections that wait, but not for ever.
-//! - `metrics`: what a monitor reads. `notify`: what people are sent when a run fails or recovers, and once a day.
+//! - `metrics`: what a monitor reads. `notify`: the program that starts when a run fails or recovers.
 //!
 //! # Who may use whom
 //!
@@ -52,7 +52,7 @@
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
-//! notify        -> domain, metrics, source, store
+//! notify        -> domain, metrics, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
 //! keeping       -> analysis, clock, placing, store
@@ -87,7 +87,7 @@
 //! - **cascade**: a small model and a large one in a row; by certainty, the small one *keeps* what it is sure of.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
-//! - **slot**: a due time of a schedule, a row of `slots`; its stages run once, by whoever takes it first.
+//! - **scheduled run**: a due time of a schedule, a row of `slots`; its stages run once, by the process that takes it first.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
 //! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
 //!   is the fencing token under which alone its holder may write.

@@ -1,215 +1,257 @@
-//! Tells people what they would otherwise find out too late: that a run failed, that it works again, and once a day how it
-//! goes.
+//! Starts the program of `[notify]` when something fails that worked before, and when it works again.
 //!
-//! What enters are runs that ended, and the settings `[notify]`. What leaves is one JSON object for a program or a webhook.
-//! What was told is noted in the database, so that of several processes one tells it. Nothing here fails a run or holds it
-//! up for more than some seconds: what cannot be sent is a warning, and is sent with the next run.
-//!
-//! Whoever runs something else than a stage, such as a slot of a schedule, calls [`Notify::ended`] with a name for it.
+//! The program reads one JSON object on stdin. The database stores what was sent last, so that one of several processes
+//! sends it. Nothing here fails a run or delays it by more than seconds: an error is logged, and the next run tries again.
 
-mod news;
-mod send;
-
-use std::sync::{Arc, Mutex};
+use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDate, Timelike, Utc};
-use serde_json::Value;
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
 
-pub use self::news::{Event, News};
-pub use self::send::{NotifyError, Way};
-use crate::domain::RunStatus;
+use crate::domain::{RunStatus, Timestamp};
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 
-/// Longer than whoever answers takes, and short enough that no run is held up.
+/// Longer than a program takes that sends a message, and short enough for every run.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The same with what the database is asked for it.
+/// The same with the statements in the database.
 const LONGEST_WITH_DATABASE: Duration = Duration::from_secs(12);
-/// What is noted of something that failed, and of something that works.
+/// Characters of an error that a message holds.
+const LONGEST_ERROR: usize = 600;
+/// What the database stores of something that failed, and of something that works.
 const FAILED: &str = "failed";
 const WORKS: &str = "works";
-/// What is noted of a summary that could not be sent.
-const UNSENT: &str = "unsent";
-/// The key of the day of the last summary.
-const SUMMARY: &str = "notified of the day";
 
 /// Something that ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended<'a> {
-    /// What: a stage, or another name that is the same each time.
+    /// A stage, or another name that is the same each time.
     pub what: &'a str,
-    /// Its row of `runs`, or for a schedule of `slots`.
+    /// Key of its row.
     pub run: i64,
-    /// Whether it is a slot of a schedule.
-    pub is_slot: bool,
     /// How it ended.
     pub status: RunStatus,
     /// What it counted.
     pub counts: &'a Value,
-    /// What ended it, if an error.
+    /// The error that ended it.
     pub error: Option<&'a str>,
     /// Host and process.
     pub worker: &'a str,
 }
 
-/// Whom to tell, and how. By default nobody.
-#[derive(Debug, Default)]
+/// The program to start. By default none.
+#[derive(Default)]
 pub struct Notify {
-    way: Way,
-    /// From this hour (UTC) on, the first run that ends tells of the day; `None`: no run does.
-    summary_hour: Option<u32>,
+    command: Vec<String>,
     metrics: Arc<Metrics>,
-    /// The day of which this process knows that it was told.
-    day: Mutex<Option<NaiveDate>>,
+}
+
+impl std::fmt::Debug for Notify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Arguments may be secrets.
+        f.write_str("Notify")
+    }
 }
 
 impl Notify {
-    /// Tells by `way`; `summary_hour` is the hour (UTC) from which on the day's summary is sent.
-    pub fn new(way: Way, summary_hour: Option<u32>, metrics: Arc<Metrics>) -> Self {
-        Self {
-            way,
-            summary_hour,
-            metrics,
-            day: Mutex::default(),
-        }
+    /// `command`: a program with its arguments; empty to notify nobody.
+    pub fn new(command: Vec<String>, metrics: Arc<Metrics>) -> Self {
+        Self { command, metrics }
     }
 
-    /// Tells of something that ended, if it failed and worked before, or the other way round; and of the day, if nobody did.
-    /// It takes a few seconds at most, and what goes wrong is logged.
+    /// Notifies if it failed and worked before, or the other way round. Takes seconds at most, and logs its errors.
     pub async fn ended(&self, store: &Store, ended: &Ended<'_>, now: DateTime<Utc>) {
-        if self.way.is_nobody() {
+        let Some(works) = works(ended).filter(|_| !self.command.is_empty()) else {
             return;
-        }
-        let tell = async {
-            self.changed(store, ended, now).await;
-            self.daily(store, now).await;
         };
-        if tokio::time::timeout(LONGEST_WITH_DATABASE, tell)
-            .await
-            .is_err()
-        {
-            tracing::warn!("a notification was cut off: the database did not answer in time");
+        let notified = self.changed(store, ended, works, now);
+        match tokio::time::timeout(LONGEST_WITH_DATABASE, notified).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("nobody was notified: {error}"),
+            Err(_) => tracing::warn!("nobody was notified: the database did not respond in time"),
         }
     }
 
-    /// Tells of the day, if it is late enough and nobody told of it.
-    pub async fn daily(&self, store: &Store, now: DateTime<Utc>) {
-        let day = now.date_naive();
-        let Some(hour) = self.summary_hour else {
-            return;
-        };
-        if self.way.is_nobody() || now.hour() < hour || self.knows(day) {
-            return;
-        }
-        let text = day.to_string();
-        match store.keep_new(SUMMARY, &text).await {
-            Ok(true) => {}
-            Ok(false) => return self.note(day),
-            Err(error) => return warn(&error),
-        }
-        let sent = match News::summary(store, now).await {
-            Ok(news) => self.send(&news).await,
-            Err(error) => {
-                warn(&error);
-                false
-            }
-        };
-        if sent {
-            self.note(day);
-        } else if let Err(error) = store.keep_instead(SUMMARY, &text, UNSENT).await {
-            warn(&error);
-        }
-    }
-
-    /// Sends the summary now, whoever was told of the day.
-    ///
-    /// # Errors
-    /// Those of the store as [`NotifyError::Store`], and of whoever is told.
-    pub async fn summary_now(&self, store: &Store, now: DateTime<Utc>) -> Result<(), NotifyError> {
-        let news = News::summary(store, now).await?;
-        self.way.send(&news, LONGEST).await
-    }
-
-    /// Tells of a change between working and failing.
-    async fn changed(&self, store: &Store, ended: &Ended<'_>, now: DateTime<Utc>) {
-        let (from, to) = match judged(ended) {
-            Some(true) => (FAILED, WORKS),
-            Some(false) => (WORKS, FAILED),
-            None => return,
-        };
+    async fn changed(
+        &self,
+        store: &Store,
+        ended: &Ended<'_>,
+        works: bool,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
         let key = format!("notified of {}", ended.what);
-        let is_new = if to == FAILED {
-            store.keep_new(&key, to).await
+        let (from, to, event) = if works {
+            (FAILED, WORKS, "recovered")
         } else {
-            store.keep_instead(&key, from, to).await
+            (WORKS, FAILED, "failed")
         };
-        let is_new = match is_new {
-            Ok(is_new) => is_new,
-            Err(error) => {
-                warn(&error);
-                // Better told twice than never.
-                to == FAILED
-            }
+        let is_new = if works {
+            store.keep_instead(&key, from, to).await?
+        } else {
+            store.keep_new(&key, to).await?
         };
         if !is_new {
-            return;
+            return Ok(());
         }
-        let event = if to == FAILED {
-            Event::Failed
-        } else {
-            Event::Recovered
-        };
-        if !self.send(&News::of(event, ended, now)).await
-            && let Err(error) = store.keep_instead(&key, to, from).await
-        {
-            warn(&error);
+        let sent = run(&self.command, &message(event, ended, now)).await;
+        self.metrics.notified(event, sent.is_ok());
+        if let Err(error) = sent {
+            tracing::warn!("nobody was notified ({event}): {error}; the next run tries again");
+            store.keep_instead(&key, to, from).await?;
         }
-    }
-
-    /// Sends, and tells whether that worked.
-    async fn send(&self, news: &News) -> bool {
-        let sent = self.way.send(news, LONGEST).await;
-        self.metrics.notified(news.event.word(), sent.is_ok());
-        match sent {
-            Ok(()) => true,
-            Err(error) => {
-                let event = news.event.word();
-                tracing::warn!("nobody was notified ({event}): {error}; the next run tries again");
-                false
-            }
-        }
-    }
-
-    fn knows(&self, day: NaiveDate) -> bool {
-        *self.day.lock().expect("no holder of this lock panics") == Some(day)
-    }
-
-    fn note(&self, day: NaiveDate) {
-        *self.day.lock().expect("no holder of this lock panics") = Some(day);
+        Ok(())
     }
 }
 
-/// Whether it worked; `None` where somebody stopped it.
-fn judged(ended: &Ended<'_>) -> Option<bool> {
+/// True if it worked, `None` if somebody stopped it.
+fn works(ended: &Ended<'_>) -> Option<bool> {
     match ended.status {
         RunStatus::Failed | RunStatus::Died => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
-        // Some posts or topics failed, which `status` tells; but a source that gives nothing at all is down.
+        // Some posts or topics failed, which `status` shows; but a source of which no topic could be read is down.
         RunStatus::Partial => Some(!is_all_lost(ended.counts)),
         RunStatus::Done => Some(true),
     }
 }
 
-/// Whether no topic of a run could be read.
 fn is_all_lost(counts: &Value) -> bool {
     let outcomes = counts.get("by_outcome").and_then(Value::as_object);
     outcomes.is_some_and(|outcomes| !outcomes.is_empty() && !outcomes.contains_key("ok"))
 }
 
-fn warn(error: &StoreError) {
-    tracing::warn!("what people were notified of is not known: {error}");
+/// The object that the program reads; chats show its `text`.
+fn message(event: &str, ended: &Ended<'_>, now: DateTime<Utc>) -> Value {
+    let Ended {
+        what,
+        run,
+        status,
+        counts,
+        worker,
+        ..
+    } = *ended;
+    let error: Option<String> = ended
+        .error
+        .map(|it| it.chars().take(LONGEST_ERROR).collect());
+    let text = match (event, &error) {
+        ("recovered", _) => format!("topicmill: {what} works again (run {run} by {worker})"),
+        (_, Some(error)) => format!("topicmill: {what} failed (run {run} by {worker}): {error}"),
+        (_, None) => format!(
+            "topicmill: {what} failed (run {run} by {worker}): no topic could be read, {}",
+            counts["by_outcome"]
+        ),
+    };
+    json!({
+        "event": event, "text": text, "what": what, "run": run, "status": status, "error": error, "worker": worker,
+        "at": Timestamp::from(now),
+    })
+}
+
+async fn run(command: &[String], message: &Value) -> Result<(), String> {
+    let (program, arguments) = command.split_first().ok_or("no program is set")?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        // Stdout is for data, and stderr for log lines.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    // What it starts ends with it, and a Ctrl-C of the terminal is not for it.
+    #[cfg(unix)]
+    command.process_group(0);
+    let not_started = |error| {
+        format!(
+            "start `{program}` of `notify.command`: {error}; give its path, and check that it may be run"
+        )
+    };
+    let mut child = command.spawn().map_err(not_started)?;
+    let text = format!("{message}\n");
+    let stdin = child.stdin.take();
+    let work = async {
+        if let Some(mut stdin) = stdin {
+            // The exit status of a program that reads nothing says whether it is content.
+            let _ = stdin.write_all(text.as_bytes()).await;
+        }
+        child.wait().await
+    };
+    let Ok(ended) = tokio::time::timeout(LONGEST, work).await else {
+        kill(&mut child).await;
+        let secs = LONGEST.as_secs();
+        return Err(format!(
+            "`{program}` of `notify.command` took longer than {secs} s and was killed"
+        ));
+    };
+    let status = ended.map_err(not_started)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "`{program}` of `notify.command` ended with {status}; try it by hand with a JSON object on stdin"
+    ))
+}
+
+/// Kills a program and all that it started.
+async fn kill(child: &mut Child) {
+    #[cfg(unix)]
+    if let Some(group) = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(rustix::process::Pid::from_raw)
+    {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = child.kill().await;
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::store::Access;
+
+    #[tokio::test]
+    async fn only_a_change_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("n.db").display());
+        let store = Store::open(&url, Access::Create).await.unwrap();
+        let file = folder.path().join("told");
+        let command = ["sh", "-c", "cat >> \"$0\"", file.to_str().unwrap()];
+        let notify = Notify::new(command.map(str::to_owned).to_vec(), Arc::default());
+        let told = || std::fs::read_to_string(&file).unwrap_or_default();
+        let (some, none) = (
+            json!({"by_outcome": {"ok": 1, "server": 15}}),
+            json!({"by_outcome": {"server": 16}}),
+        );
+        for (status, counts, expected) in [
+            (RunStatus::Done, &some, 0),
+            (RunStatus::Partial, &some, 0),
+            (RunStatus::Stopped, &none, 0),
+            (RunStatus::Partial, &none, 1),
+            (RunStatus::Failed, &none, 1),
+            (RunStatus::Died, &none, 1),
+            (RunStatus::Stopped, &some, 1),
+            (RunStatus::Partial, &some, 2),
+            (RunStatus::Done, &some, 2),
+            (RunStatus::Died, &some, 3),
+        ] {
+            let ended = Ended {
+                what: "collect",
+                run: 7,
+                status,
+                counts,
+                error: None,
+                worker: "host:1",
+            };
+            notify.ended(&store, &ended, DateTime::UNIX_EPOCH).await;
+            assert_eq!(told().lines().count(), expected, "{status}");
+        }
+        let first = told().lines().next().unwrap().to_owned();
+        assert!(
+            first.contains(r#"no topic could be read, {\"server\":16}"#),
+            "{first}"
+        );
+    }
+}

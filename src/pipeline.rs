@@ -86,7 +86,7 @@ pub struct Context {
     pub slot: Option<i64>,
     /// What its stages count, for monitors.
     pub metrics: Arc<Metrics>,
-    /// Whom runs that fail are told to.
+    /// Starts the program of `[notify]`.
     pub notify: Arc<Notify>,
     records: Mutex<Vec<RunRecord>>,
 }
@@ -228,7 +228,6 @@ impl Context {
         self.tell(&Ended {
             what: stage.as_str(),
             run: id.0,
-            is_slot: false,
             status,
             counts: &counts,
             error: error.as_deref(),

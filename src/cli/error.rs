@@ -17,7 +17,6 @@ use crate::files::FilesError;
 use crate::hub::PullError;
 use crate::keeping::KeepError;
 use crate::metrics::MetricsError;
-use crate::notify::NotifyError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::placing::is_full;
@@ -152,8 +151,6 @@ pub enum CliError {
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     #[error(transparent)]
-    Notify(#[from] NotifyError),
-    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -222,7 +219,6 @@ impl CliError {
             | Self::Device(_)
             | Self::Engines(_)
             | Self::Metrics(_)
-            | Self::Notify(NotifyError::Nobody | NotifyError::Address | NotifyError::Start(..))
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
@@ -257,7 +253,6 @@ impl CliError {
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
             | Self::Serve(ServeError::Store(_))
-            | Self::Notify(NotifyError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
@@ -271,7 +266,6 @@ impl CliError {
             | Self::Export(_)
             | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
-            | Self::Notify(_)
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

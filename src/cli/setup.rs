@@ -20,7 +20,7 @@ use crate::config::{self, Loaded, Origin, Settings};
 use crate::domain::{Listing, SourceKind};
 use crate::gpu::GpuWatch;
 use crate::metrics::Metrics;
-use crate::notify::{Notify, NotifyError, Way};
+use crate::notify::Notify;
 use crate::pipeline::{Context, RunRecord};
 use crate::pipeline_file::Pipeline;
 use crate::placing::{self, Standing};
@@ -154,7 +154,12 @@ impl Setup {
             tracing::warn!("{warning}");
         }
         let metrics = Arc::<Metrics>::default();
-        let notify = notify(&loaded.settings, &metrics)?;
+        let command = &loaded.settings.notify.command;
+        if command.first().is_some_and(String::is_empty) {
+            let text = "notify.command names no program".to_owned();
+            return Err(CliError::Usage(text));
+        }
+        let notify = Notify::new(command.clone(), Arc::clone(&metrics));
         Ok(Self {
             notify: Arc::new(notify),
             metrics,
@@ -380,42 +385,6 @@ impl RunFlags {
             source,
         })
     }
-}
-
-/// Whom `[notify]` names.
-fn notify(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Notify, CliError> {
-    let set = &settings.notify;
-    let usage = |text: String| CliError::Usage(text);
-    let url = set.webhook.reveal();
-    let is_plain = match set.webhook_format.as_str() {
-        "json" => false,
-        "text" => true,
-        other => {
-            let text = format!("notify.webhook_format `{other}` is none of json, text");
-            return Err(usage(text));
-        }
-    };
-    if set.summary_hour > 24 {
-        let hour = set.summary_hour;
-        return Err(usage(format!(
-            "notify.summary_hour is {hour}: set it to an hour from 0 to 23, or to 24 for no summary"
-        )));
-    }
-    let way = match (set.command.as_slice(), url) {
-        ([], "") => Way::Nobody,
-        ([], url) => {
-            Way::webhook(url, is_plain).map_err(|error: NotifyError| usage(error.to_string()))?
-        }
-        ([program, ..], "") if !program.is_empty() => Way::Command(set.command.clone()),
-        (_, "") => return Err(usage("notify.command names no program".to_owned())),
-        _ => {
-            return Err(usage(
-                "notify.command and notify.webhook are both set: empty one of them".to_owned(),
-            ));
-        }
-    };
-    let hour = Some(set.summary_hour).filter(|hour| *hour < 24);
-    Ok(Notify::new(way, hour, Arc::clone(metrics)))
 }
 
 /// Reads a setting that is one of a few words.

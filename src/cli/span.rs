@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::CliError;
 use crate::collect::Span;
-use crate::domain::Timestamp;
+use crate::domain::{Timestamp, length};
 
 /// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
 pub fn span(
@@ -52,7 +52,8 @@ pub fn moment(
     } else if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         Some(time.to_utc())
     } else {
-        ago(text).and_then(|ago| now.checked_sub_signed(ago))
+        let ago = length(text).ok();
+        ago.and_then(|ago| now.checked_sub_signed(ago))
     };
     // Before 1970 there is no post, and databases write years of four digits.
     parsed
@@ -63,23 +64,6 @@ pub fn moment(
                  how long ago like 36h, 1d or 2w"
             ))
         })
-}
-
-/// `90m`, `36h`, `1d`, `2w`.
-fn ago(text: &str) -> Option<TimeDelta> {
-    let unit = text.chars().last()?;
-    let number = text.strip_suffix(unit)?;
-    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let number: i64 = number.parse().ok()?;
-    match unit {
-        'm' => TimeDelta::try_minutes(number),
-        'h' => TimeDelta::try_hours(number),
-        'd' => TimeDelta::try_days(number),
-        'w' => TimeDelta::try_weeks(number),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

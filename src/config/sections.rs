@@ -136,9 +136,6 @@ pub struct ServeSection {
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct NotifySection {
     pub command: Vec<String>,
-    pub webhook: Secret,
-    pub webhook_format: String,
-    pub summary_hour: u32,
 }
 
 /// `[log]`

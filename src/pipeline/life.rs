@@ -33,10 +33,6 @@ pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
             // Nine more may be missed.
             tracing::debug!("a sign of life was not recorded: {error}");
         }
-        // One that watches for posts ends on no day. In a task of its own, which ends what it began to send.
-        let (notify, store) = (context.notify.clone(), context.store.clone());
-        let now = context.clock.now();
-        tokio::spawn(async move { notify.daily(&store, now).await });
         // Whoever copies the file of a SQLite database while this runs gets most of what it wrote.
         if let Err(error) = context.store.fold_a_little().await {
             tracing::debug!("the database's log was not folded into its file: {error}");
@@ -86,7 +82,6 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
                 .tell(&Ended {
                     what: &row.stage,
                     run: row.id,
-                    is_slot: false,
                     status: RunStatus::Died,
                     counts: &row.counts,
                     error: Some(why),

@@ -1,18 +1,17 @@
 //! The `[[schedule]]` entries of a pipeline file.
 
 use std::collections::HashMap;
-use std::fmt::Display;
-use std::str::FromStr;
-use std::time::Duration;
+
+use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::mistakes::{Found, nearest, quoted};
 use super::section::{Placed, Section};
-use crate::domain::{CatchUp, Overlap};
-use crate::schedule::{Entry, STAGES, Span, Timetable, check_name, words, zone};
+use crate::domain::{CatchUp, Overlap, length};
+use crate::schedule::{Entry, STAGES, Timetable, check_name, words};
 
 /// Keys of a schedule.
 pub(super) const SCHEDULE_KEYS: &[&str] = &[
-    "name", "cron", "timezone", "stages", "catch_up", "overlap", "timeout", "jitter",
+    "name", "cron", "timezone", "stages", "catch_up", "overlap", "timeout",
 ];
 
 /// The schedules of a file.
@@ -54,22 +53,26 @@ fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
     let stages = read_stages(section, found);
     let catch_up = section.word::<CatchUp>("catch_up", found);
     let overlap = section.word::<Overlap>("overlap", found);
-    let timeout = span(section, "timeout", found);
-    let jitter = span(section, "jitter", found);
-    if let Some(Placed { at, .. }) = timeout.as_ref().filter(|span| span.value.is_zero()) {
-        found.wrong(
-            *at,
-            "`timeout` is 0: write a time span as in 30m, or leave the key out",
-        );
-    }
+    let timeout = section
+        .text("timeout", found)
+        .and_then(|Placed { at, value }| {
+            let read = length(&value).map(|length| length.to_std().unwrap_or_default());
+            let read = read.and_then(|length| match length.is_zero() {
+                true => Err(
+                    "it is 0: write a length of time as in 30m, or leave the key out".to_owned(),
+                ),
+                false => Ok(length),
+            });
+            read.map_err(|why| found.wrong(at, format!("`timeout`: {why}")))
+                .ok()
+        });
     Some(Entry {
         name: name?,
         timetable: timetable?,
         stages,
         catch_up: catch_up.map_or(CatchUp::One, |word| word.value),
         overlap: overlap.map_or(Overlap::Skip, |word| word.value),
-        timeout: timeout.map(|span| span.value),
-        jitter: jitter.map_or(Duration::ZERO, |span| span.value),
+        timeout,
     })
 }
 
@@ -96,8 +99,11 @@ fn read_name(section: Section, found: &mut Found) -> Option<String> {
 fn read_timetable(section: Section, found: &mut Found) -> Option<Timetable> {
     let zone = match section.text("timezone", found) {
         None if section.get("timezone").is_some() => return None,
-        None => chrono_tz::Tz::UTC,
-        Some(Placed { at, value }) => told(zone(&value), at, "timezone", found)?,
+        None => Tz::UTC,
+        Some(Placed { at, value }) => {
+            let wrong = |_| found.wrong(at, unknown_zone(&value));
+            value.parse().map_err(wrong).ok()?
+        }
     };
     if section.get("cron").is_none() {
         found.missing(
@@ -106,7 +112,17 @@ fn read_timetable(section: Section, found: &mut Found) -> Option<Timetable> {
         );
     }
     let Placed { at, value } = section.text("cron", found)?;
-    told(Timetable::new(&value, zone), at, "cron", found)
+    let wrong = |error| found.wrong(at, format!("`cron`: {error}"));
+    Timetable::new(&value, zone).map_err(wrong).ok()
+}
+
+fn unknown_zone(name: &str) -> String {
+    let names = TZ_VARIANTS.map(|zone| zone.name());
+    let hint = match nearest(name, &names) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "give the name of a region and a city, as in `Europe/Berlin`, or `UTC`".to_owned(),
+    };
+    format!("`timezone`: there is no time zone {}; {hint}", quoted(name))
 }
 
 fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
@@ -148,18 +164,6 @@ fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
     stages
 }
 
-fn span(section: Section, key: &str, found: &mut Found) -> Option<Placed<Duration>> {
-    let Placed { at, value } = section.text(key, found)?;
-    let Span(value) = told(Span::from_str(&value), at, key, found)?;
-    Some(Placed { at, value })
-}
-
-/// A value that was read, or a mistake with its place.
-fn told<T, E: Display>(read: Result<T, E>, at: usize, key: &str, found: &mut Found) -> Option<T> {
-    read.map_err(|error| found.wrong(at, format!("`{key}`: {error}")))
-        .ok()
-}
-
 fn unknown_keys(section: Section, found: &mut Found) {
     for key in section.keys() {
         let (at, key) = (key.span().start, key.get_ref().as_ref());
@@ -193,7 +197,7 @@ mod tests {
         let file = parse(
             "[[schedule]]\nname = \"often\"\ncron = \"*/15  * * * *\"\nstages = [\"collect --source arctic-shift\", \
              \"classify\"]\n[[schedule]]\nname = \"nightly\"\ncron = \"30 3 * * *\"\ntimezone = \"Europe/Berlin\"\n\
-             stages = \"purge --retention\"\ncatch_up = \"all\"\noverlap = \"queue\"\ntimeout = \"2h\"\njitter = \"90s\"\n",
+             stages = \"purge --retention\"\ncatch_up = \"all\"\noverlap = \"queue\"\ntimeout = \"2h\"\n",
         )
         .unwrap();
         let [often, nightly] = &file.schedules[..] else {
@@ -205,14 +209,13 @@ mod tests {
             (often.catch_up, often.overlap),
             (CatchUp::One, Overlap::Skip)
         );
-        assert_eq!((often.timeout, often.jitter.as_secs()), (None, 0));
+        assert_eq!(often.timeout, None);
         assert_eq!(nightly.stages, [["purge", "--retention"]]);
         assert_eq!(
             (nightly.catch_up, nightly.overlap),
             (CatchUp::All, Overlap::Queue)
         );
         assert_eq!(nightly.timeout.unwrap().as_secs(), 7_200);
-        assert_eq!(nightly.jitter.as_secs(), 90);
     }
 
     #[test]
@@ -254,10 +257,13 @@ mod tests {
             ),
             (
                 format!("{good}timeout = \"soon\"\n"),
-                "`soon` is no time span",
+                "`soon` is no length of time",
             ),
-            (format!("{good}timeout = \"0s\"\n"), "`timeout` is 0"),
-            (format!("{good}jiter = \"5s\"\n"), "did you mean `jitter`?"),
+            (format!("{good}timeout = \"0s\"\n"), "`timeout`: it is 0"),
+            (
+                format!("{good}timout = \"5s\"\n"),
+                "did you mean `timeout`?",
+            ),
             (good.replace("collect", "colect"), "did you mean `collect`?"),
             (
                 good.replace("collect", "serve"),

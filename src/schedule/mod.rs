@@ -1,12 +1,12 @@
-//! Slots: what runs when, once, on however many machines.
+//! Scheduled runs: what runs when, once, on however many machines.
 //!
-//! A `[[schedule]]` of a pipeline file is an [`Entry`]: a cron line in a zone ([`Timetable`]) and the stages that its
-//! slots run. The [`Scheduler`] writes slots that fall due into the database, takes them, and runs them. What a stage
-//! does is its caller's matter: it is given the words of a command line.
+//! A `[[schedule]]` of a pipeline file is an [`Entry`]: a cron line in a time zone ([`Timetable`]) and stages. The
+//! [`Scheduler`] writes each due time into the database, takes it under a lease, and runs its stages. What a stage does
+//! is its caller's matter: the caller receives the words of a command line.
 //!
-//! - A slot has one row, unique by schedule and due time. Nothing runs twice, whatever clocks say.
-//! - Whoever takes it holds a claim that it renews, and writes only under the token of that claim.
-//! - A process that dies leaves its claim to expire. The next one goes on behind the last stage that ended.
+//! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever clocks say.
+//! - The process that takes it renews a lease, and writes only under the token of that lease.
+//! - The lease of a process that crashes expires. The next process continues after the last stage that ended.
 
 mod entry;
 mod plan;
@@ -18,66 +18,48 @@ use std::time::Duration;
 
 use crate::domain::{SlotStatus, Timestamp};
 
-pub use self::entry::{Entry, STAGES, Span, check_name, words};
+pub use self::entry::{Entry, STAGES, check_name, words};
 pub use self::plan::next_due;
 pub use self::scheduler::Scheduler;
 pub use self::slot::{Order, StageEnd};
-pub use self::timetable::{Timetable, TimetableError, zone};
+pub use self::timetable::{Timetable, TimetableError};
 
-/// What happens to slots, for whoever logs it, counts it or tells somebody.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// Nobody was there to run slots.
-    Missed {
-        /// The schedule.
-        schedule: &'a str,
-        /// How many.
-        slots: u64,
-        /// When the first of them was due.
-        since: Timestamp,
-        /// The slot with which this was seen.
-        due_at: Timestamp,
-    },
-    /// A slot does not run, because another one does.
-    Skipped {
-        /// The schedule.
-        schedule: &'a str,
-        /// When it was due.
-        due_at: Timestamp,
-        /// Why.
-        why: &'a str,
-    },
-    /// The stages of a slot begin, or go on.
+/// Something that happened to a scheduled run, for logs, metrics and notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// The schedule.
+    pub schedule: &'a str,
+    /// When the run was due.
+    pub due_at: Timestamp,
+    /// What happened.
+    pub what: What<'a>,
+}
+
+/// What happened to a scheduled run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What<'a> {
+    /// No scheduler was there for this many runs, the first of them due at this time.
+    Missed(u64, Timestamp),
+    /// It does not run, for this reason.
+    Skipped(&'a str),
+    /// Its stages begin, or continue.
     Started {
-        /// The schedule.
-        schedule: &'a str,
-        /// When it was due.
-        due_at: Timestamp,
-        /// How much later than its due time and its jitter it started first.
+        /// How much later than its due time it started first.
         late: Duration,
-        /// Processes that died with it.
+        /// Processes that crashed with it.
         deaths: u32,
     },
-    /// The stages of a slot came to an end; `waiting`: a signal stopped them, and the next scheduler goes on.
+    /// Its stages ended; `waiting` if a signal stopped them, and the next scheduler continues.
     Ended {
-        /// Its row of `slots`.
-        slot: i64,
-        /// The schedule.
-        schedule: &'a str,
-        /// When it was due.
-        due_at: Timestamp,
-        /// How.
+        /// Key of its row.
+        id: i64,
+        /// How it ended.
         status: SlotStatus,
         /// How long it took in this process.
         took: Duration,
         /// What went wrong.
         error: Option<&'a str>,
     },
-    /// Another process took the slot over, or its end could not be recorded.
-    Lost {
-        /// The schedule.
-        schedule: &'a str,
-        /// When it was due.
-        due_at: Timestamp,
-    },
+    /// Another process took it over, or its end could not be recorded.
+    Lost,
 }

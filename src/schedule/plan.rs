@@ -160,7 +160,6 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
         };
         slots.push(NewSlot {
             due_at: at.into(),
-            start_at: entry.start_of(at.into()),
             status,
             missed: missed.take().map(|(count, first, _)| (count, first.into())),
             error: why,
@@ -170,7 +169,6 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     if let Some((count, first, latest)) = missed {
         slots.push(NewSlot {
             due_at: latest.into(),
-            start_at: latest.into(),
             status: SlotStatus::Missed,
             missed: Some((count, first.into())),
             error: Some("no scheduler ran".to_owned()),
@@ -206,7 +204,6 @@ mod tests {
             catch_up,
             overlap,
             timeout: None,
-            jitter: Duration::ZERO,
         }
     }
 

@@ -13,10 +13,10 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
 use super::entry::Entry;
 use super::plan::{self, Decided};
 use super::slot::{self, Order, StageEnd, Surroundings};
+use super::{Event, What};
 use crate::classify::died;
 use crate::clock::SharedClock;
 use crate::domain::{SlotStatus, Timestamp};
@@ -26,8 +26,6 @@ use crate::store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError
 const TICK: Duration = Duration::from_secs(10);
 /// Shortest one, where clocks of machines differ by less than a second.
 const SHORTEST: Duration = Duration::from_millis(200);
-/// How often a process that ends when nothing is left looks whether the time of a slot has come.
-const A_SECOND: Duration = Duration::from_secs(1);
 /// Why the lock of the slots in hand can be taken.
 const NO_PANIC: &str = "no holder of this lock panics";
 /// Processes that a slot may take with it.
@@ -136,25 +134,11 @@ impl Scheduler {
     ) -> Result<Vec<(String, Option<SlotStatus>)>, StoreError> {
         let mut running = Running::new();
         let mut ended = Vec::new();
-        let jitters = self.followed.iter().map(|followed| followed.entry.jitter);
-        let mut patience = jitters.max().unwrap_or_default();
         loop {
-            let waits = if stop.is_cancelled() {
-                false
-            } else {
-                self.start(&mut running, stop, work, heard).await?
-            };
-            if let Some(end) = running.next().await {
-                ended.push(end);
-            } else if waits && !patience.is_zero() {
-                // The time of a slot with a jitter is still to come.
-                patience = patience.saturating_sub(A_SECOND);
-                tokio::select! {
-                    () = self.around.clock.sleep(A_SECOND) => {}
-                    () = stop.cancelled() => {}
-                }
-            } else {
-                return Ok(ended);
+            self.start(&mut running, stop, work, heard).await?;
+            match running.next().await {
+                Some(end) => ended.push(end),
+                None => return Ok(ended),
             }
         }
     }
@@ -185,11 +169,11 @@ impl Scheduler {
                 self.follow(entries);
             }
             match self.start(&mut running, stop, work, heard).await {
-                Ok(_) if is_away => {
+                Ok(()) if is_away => {
                     is_away = false;
                     tracing::info!("the database answers again");
                 }
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(error) if is_away => tracing::debug!("the database does not answer: {error}"),
                 Err(error) => {
                     is_away = true;
@@ -212,15 +196,14 @@ impl Scheduler {
             .max(SHORTEST)
     }
 
-    /// Plans each schedule, and starts a slot of each that has one to start; whether a slot waits for its time.
+    /// Plans each schedule, and starts a slot of each that has one to start.
     async fn start<'a, W: AsyncFn(Order<'_>) -> StageEnd>(
         &mut self,
         running: &mut Running<'a>,
         stop: &'a CancellationToken,
         work: &'a W,
         heard: &'a dyn Fn(&Event<'_>),
-    ) -> Result<bool, StoreError> {
-        let mut waits = false;
+    ) -> Result<(), StoreError> {
         for place in 0..self.followed.len() {
             if stop.is_cancelled() {
                 break;
@@ -249,13 +232,15 @@ impl Scheduler {
                 && let Some((slot, due_at)) =
                     store.give_slot_up(&entry.name, MOST_DEATHS, now).await?
             {
-                heard(&Event::Ended {
-                    slot,
+                heard(&Event {
                     schedule: &entry.name,
                     due_at,
-                    status: SlotStatus::Failed,
-                    took: Duration::ZERO,
-                    error: Some(DEADLY),
+                    what: What::Ended {
+                        id: slot,
+                        status: SlotStatus::Failed,
+                        took: Duration::ZERO,
+                        error: Some(DEADLY),
+                    },
                 });
                 let ended = (entry.name.clone(), Some(SlotStatus::Failed));
                 running.push(Box::pin(std::future::ready(ended)));
@@ -264,13 +249,7 @@ impl Scheduler {
                 worker: &self.worker,
                 lease: self.around.lease,
             };
-            let taken = self
-                .around
-                .store
-                .take_slot(&entry.name, &claimant, now)
-                .await?;
-            waits |= taken.is_none();
-            if let Some(taken) = taken {
+            if let Some(taken) = store.take_slot(&entry.name, &claimant, now).await? {
                 let (around, entry) = (self.around.clone(), entry.clone());
                 let held = self.in_hand.take(taken.lease.slot);
                 running.push(Box::pin(async move {
@@ -280,7 +259,7 @@ impl Scheduler {
                 }));
             }
         }
-        Ok(waits)
+        Ok(())
     }
 
     /// Writes the slots of a schedule that fell due; what is there then.
@@ -358,19 +337,21 @@ fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(
         );
     }
     for slot in &decided.slots {
+        let due_at = slot.due_at;
         if let Some((slots, since)) = slot.missed {
-            heard(&Event::Missed {
+            let what = What::Missed(slots, since);
+            heard(&Event {
                 schedule,
-                slots,
-                since,
-                due_at: slot.due_at,
+                due_at,
+                what,
             });
         }
         if slot.status == SlotStatus::Skipped {
-            heard(&Event::Skipped {
+            let what = What::Skipped(slot.error.as_deref().unwrap_or_default());
+            heard(&Event {
                 schedule,
-                due_at: slot.due_at,
-                why: slot.error.as_deref().unwrap_or_default(),
+                due_at,
+                what,
             });
         }
     }

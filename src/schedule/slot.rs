@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
-use super::entry::{Entry, Span};
+use super::entry::Entry;
+use super::{Event, What};
 use crate::clock::SharedClock;
-use crate::domain::{CatchUp, SlotStatus};
+use crate::domain::{CatchUp, SlotStatus, ago};
 use crate::store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
 /// How long a stage that was told to stop may take to do so, before it is left where it is.
@@ -123,10 +124,15 @@ pub(super) async fn run(
     let clock = &around.clock;
     let begun = clock.elapsed();
     let (schedule, due_at) = (entry.name.as_str(), taken.due_at);
-    let late = (taken.started_at.as_datetime() - taken.start_at.as_datetime()).to_std();
-    heard(&Event::Started {
-        schedule,
-        due_at,
+    let late = (taken.started_at.as_datetime() - due_at.as_datetime()).to_std();
+    let tell = |what| {
+        heard(&Event {
+            schedule,
+            due_at,
+            what,
+        })
+    };
+    tell(What::Started {
         late: late.unwrap_or_default(),
         deaths: taken.deaths,
     });
@@ -141,7 +147,10 @@ pub(super) async fn run(
             outcomes,
             error: Some(format!(
                 "it took longer than its timeout of {}, and was stopped in `{stage}`",
-                Span(entry.timeout.unwrap_or_default())
+                ago(entry
+                    .timeout
+                    .and_then(|it| TimeDelta::from_std(it).ok())
+                    .unwrap_or_default())
             )),
         },
         Ended::Told => SlotEnd {
@@ -159,13 +168,11 @@ pub(super) async fn run(
     let is_ours = !life.is_lost() && record(&around, taken.lease, &end, stop).await;
     drop(life);
     if !is_ours {
-        heard(&Event::Lost { schedule, due_at });
+        tell(What::Lost);
         return None;
     }
-    heard(&Event::Ended {
-        slot: taken.lease.slot,
-        schedule,
-        due_at,
+    tell(What::Ended {
+        id: taken.lease.slot,
         status: end.status,
         took: clock.elapsed().saturating_sub(begun),
         error: end.error.as_deref(),

@@ -67,7 +67,6 @@ pub struct SlotPlan<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSlot {
     pub due_at: Timestamp,
-    pub start_at: Timestamp,
     /// [`SlotStatus::Waiting`], or that it does not run.
     pub status: SlotStatus,
     /// Slots right before it that nobody ran and that have no rows, and the first of them; itself if it is missed.
@@ -88,7 +87,6 @@ pub struct SlotTaker<'a> {
 pub struct TakenSlot {
     pub lease: SlotLease,
     pub due_at: Timestamp,
-    pub start_at: Timestamp,
     pub started_at: Timestamp,
     /// Processes that died of it, or with it.
     pub deaths: u32,
@@ -114,7 +112,6 @@ pub struct SlotRow {
     pub id: i64,
     pub schedule: String,
     pub due_at: Timestamp,
-    pub start_at: Timestamp,
     pub status: SlotStatus,
     /// Slots right before it that nobody ran.
     pub missed: u64,

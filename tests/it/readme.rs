@@ -57,10 +57,6 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill classify --watch --metrics-listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
     ),
     (
-        "topicmill status --notify",
-        "TOPICMILL__NOTIFY__COMMAND=cat topicmill status --notify",
-    ),
-    (
         "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
         "true # half a gigabyte",
     ),

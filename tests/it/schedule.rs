@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock, SystemClock};
 use topicmill::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
-use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, zone};
+use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, What};
 use topicmill::store::{Access, SlotRow, SlotTaker, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
@@ -38,12 +39,11 @@ fn utc(text: &str) -> DateTime<Utc> {
 fn entry(name: &str, catch_up: CatchUp) -> Entry {
     Entry {
         name: name.to_owned(),
-        timetable: Timetable::new("*/15 * * * *", zone("UTC").unwrap()).unwrap(),
+        timetable: Timetable::new("*/15 * * * *", Tz::UTC).unwrap(),
         stages: vec![vec!["collect".to_owned()], vec!["classify".to_owned()]],
         catch_up,
         overlap: Overlap::Skip,
         timeout: None,
-        jitter: Duration::ZERO,
     }
 }
 
@@ -425,8 +425,8 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
         scene.clock.advance(LEASE);
         let told = RefCell::new(Vec::new());
         let heard = |event: &Event<'_>| {
-            if let Event::Ended { status, .. } = event {
-                told.borrow_mut().push(*status);
+            if let What::Ended { status, .. } = event.what {
+                told.borrow_mut().push(status);
             }
         };
         let never = async |_: Order<'_>| unreachable!("it is given up");
@@ -462,11 +462,11 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
                 ..entry("slow", CatchUp::One)
             },
             Entry {
-                timetable: Timetable::new("20 * * * *", zone("UTC").unwrap()).unwrap(),
+                timetable: Timetable::new("20 * * * *", Tz::UTC).unwrap(),
                 ..entry("stopped", CatchUp::One)
             },
             Entry {
-                timetable: Timetable::new("20 * * * *", zone("UTC").unwrap()).unwrap(),
+                timetable: Timetable::new("20 * * * *", Tz::UTC).unwrap(),
                 ..entry("gone", CatchUp::None)
             },
         ];
@@ -532,9 +532,9 @@ async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
         scene.run_due(&mut one).await;
         let heard = RefCell::new(Vec::new());
         let hear = |event: &Event<'_>| {
-            heard.borrow_mut().push(match event {
-                Event::Started { late, .. } => format!("started {late:?} late"),
-                Event::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
+            heard.borrow_mut().push(match event.what {
+                What::Started { late, .. } => format!("started {late:?} late"),
+                What::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
                 other => format!("{other:?}"),
             });
         };
@@ -590,7 +590,7 @@ async fn another_cron_line_begins_when_it_is_followed_and_two_files_do_not_silen
         let scene = Scene::of(&database).await;
         let quarter = entry("often", CatchUp::All);
         let hourly = Entry {
-            timetable: Timetable::new("0 * * * *", zone("UTC").unwrap()).unwrap(),
+            timetable: Timetable::new("0 * * * *", Tz::UTC).unwrap(),
             ..quarter.clone()
         };
         let mut one = scene.scheduler("one", std::slice::from_ref(&hourly));
@@ -610,28 +610,5 @@ async fn another_cron_line_begins_when_it_is_followed_and_two_files_do_not_silen
         }
         scene.run_due(&mut one).await;
         scene.check_once("often", 9).await;
-    }
-}
-
-#[tokio::test]
-async fn jitter_holds_a_slot_back_and_machines_agree_on_how_long() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let spread = Entry {
-            jitter: Duration::from_mins(5),
-            ..entry("spread", CatchUp::One)
-        };
-        let mut one = scene.scheduler("one", std::slice::from_ref(&spread));
-        scene.run_due(&mut one).await;
-        scene.minutes(15);
-        // It waits for the slot's time, as a process does that a timer started.
-        assert_eq!(scene.run_due(&mut one).await, 1);
-        let slot = scene.slots("spread").await.remove(0);
-        assert_eq!(slot.start_at, spread.start_of(slot.due_at));
-        assert!(
-            slot.start_at > slot.due_at,
-            "another time would be a coincidence"
-        );
-        assert_eq!(slot.started_at, Some(slot.start_at), "{}", database.url);
     }
 }

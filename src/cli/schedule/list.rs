@@ -1,7 +1,5 @@
 //! `topicmill schedule list`
 
-use std::time::Duration;
-
 use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
@@ -10,8 +8,8 @@ use super::entries;
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
-use crate::domain::{SlotStatus, Timestamp, WAITS_FOR_CLOCK};
-use crate::schedule::{self, Entry, Span};
+use crate::domain::{SlotStatus, Timestamp, WAITS_FOR_CLOCK, ago};
+use crate::schedule::{self, Entry};
 use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.
@@ -107,7 +105,7 @@ impl Standing {
 
     fn late(&self) -> Option<u64> {
         let last = self.last.as_ref()?;
-        let late = last.started_at?.as_datetime() - last.start_at.as_datetime();
+        let late = last.started_at?.as_datetime() - last.due_at.as_datetime();
         Some(late.num_seconds().max(0).unsigned_abs())
     }
 
@@ -129,12 +127,11 @@ impl Standing {
     /// The same, and by how many minutes it was late.
     fn ended_for_people(&self) -> Option<String> {
         let ended = self.ended()?;
-        let minutes = self.late().unwrap_or_default() / 60;
-        if minutes == 0 {
+        let late = TimeDelta::seconds(self.late().unwrap_or_default().cast_signed());
+        if late < TimeDelta::minutes(1) {
             return Some(ended.to_owned());
         }
-        let late = Span(Duration::from_secs(60 * minutes));
-        Some(format!("{ended}, {late} late"))
+        Some(format!("{ended}, {} late", ago(late)))
     }
 
     /// What somebody should do.
@@ -203,7 +200,6 @@ fn table_for_programs(all: &[Standing]) -> Table {
                 "timeout_secs",
                 json!(entry.timeout.map(|timeout| timeout.as_secs())),
             ),
-            ("jitter_secs", json!(entry.jitter.as_secs())),
             ("next_due_at", json!(standing.next())),
             ("last_due_at", json!(last.map(|last| last.due_at))),
             ("last_status", json!(standing.ended())),

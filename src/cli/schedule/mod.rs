@@ -1,15 +1,12 @@
 //! `topicmill schedule`: stages when they are due.
 
-mod install;
 mod list;
 mod run;
 mod stage;
 mod telling;
-mod units;
 
 use clap::{Args, Subcommand};
 
-use self::install::Install;
 use self::list::List;
 use self::run::Run;
 use super::setup::{PipelineFlags, Setup};
@@ -37,8 +34,6 @@ enum Command {
     Run(Run),
     /// Show when each schedule ran last, when it runs next, and what was late, missed or failed
     List(List),
-    /// Print units for systemd, cron, Kubernetes or launchd that run the schedules
-    Install(Install),
 }
 
 impl Schedule {
@@ -51,7 +46,6 @@ impl Schedule {
         match self.command {
             Command::Run(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
-            Command::Install(command) => command.run(setup),
         }
     }
 }

@@ -1,54 +1,52 @@
-//! What happens to slots, told to those who look: the log, monitors and people.
+//! Reports what happens to scheduled runs: to the log, to monitors, and by notifications.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::classify::worker_name;
 use crate::cli::setup::Setup;
-use crate::domain::{RunStatus, SlotStatus, Timestamp};
+use crate::domain::{RunStatus, SlotStatus, Timestamp, ago};
 use crate::metrics::Metrics;
-use crate::notify;
-use crate::schedule::{Event, Span};
+use crate::notify::Ended;
+use crate::schedule::{Event, What};
 use crate::store::Store;
 
-/// A slot that starts later than this is told as late.
+/// A scheduled run that starts later than this is logged as late.
 const LATE: Duration = Duration::from_mins(1);
 
-/// Everything that happens to slots comes by here.
+/// Receives all events of a scheduler.
 pub struct Telling {
     metrics: Arc<Metrics>,
-    to_people: mpsc::UnboundedSender<EndedSlot>,
-    /// A message takes seconds, which no slot waits for.
-    messenger: JoinHandle<()>,
+    ended: mpsc::UnboundedSender<EndedRun>,
+    /// A notification takes seconds, which no scheduled run waits for.
+    notifier: JoinHandle<()>,
 }
 
-/// A slot whose end people may want to hear of.
-struct EndedSlot {
-    slot: i64,
-    schedule: String,
+struct EndedRun {
+    id: i64,
+    what: String,
     status: RunStatus,
     error: Option<String>,
 }
 
 impl Telling {
     pub fn begin(setup: &Setup, store: &Store) -> Self {
-        let (to_people, mut ended) = mpsc::unbounded_channel::<EndedSlot>();
+        let (sender, mut ended) = mpsc::unbounded_channel::<EndedRun>();
         let (store, clock, notify) = (store.clone(), setup.clock.clone(), setup.notify.clone());
-        let messenger = tokio::spawn(async move {
+        let notifier = tokio::spawn(async move {
             let worker = worker_name();
-            while let Some(slot) = ended.recv().await {
-                let what = format!("schedule {}", slot.schedule);
-                let ended = notify::Ended {
-                    what: &what,
-                    run: slot.slot,
-                    is_slot: true,
-                    status: slot.status,
+            while let Some(run) = ended.recv().await {
+                let ended = Ended {
+                    what: &run.what,
+                    run: run.id,
+                    status: run.status,
                     counts: &Value::Null,
-                    error: slot.error.as_deref(),
+                    error: run.error.as_deref(),
                     worker: &worker,
                 };
                 notify.ended(&store, &ended, clock.now()).await;
@@ -56,25 +54,20 @@ impl Telling {
         });
         Self {
             metrics: setup.metrics.clone(),
-            to_people,
-            messenger,
+            ended: sender,
+            notifier,
         }
     }
 
     pub fn happened(&self, event: &Event<'_>) {
         log(event);
-        match *event {
-            Event::Missed {
-                schedule, slots, ..
-            } => self.metrics.slots(schedule, "missed", slots),
-            Event::Skipped { schedule, .. } => self.metrics.slots(schedule, "skipped", 1),
-            Event::Started { schedule, late, .. } => self.metrics.slot_began(schedule, late),
-            Event::Ended {
-                slot,
-                schedule,
-                status,
-                error,
-                ..
+        let schedule = event.schedule;
+        match event.what {
+            What::Missed(runs, _) => self.metrics.slots(schedule, "missed", runs),
+            What::Skipped(_) => self.metrics.slots(schedule, "skipped", 1),
+            What::Started { late, .. } => self.metrics.slot_began(schedule, late),
+            What::Ended {
+                id, status, error, ..
             } => {
                 self.metrics.slots(schedule, status.as_str(), 1);
                 let status = match status {
@@ -84,77 +77,67 @@ impl Telling {
                     _ => return,
                 };
                 // The receiver lives until `end`.
-                let _ = self.to_people.send(EndedSlot {
-                    slot,
-                    schedule: schedule.to_owned(),
+                let _ = self.ended.send(EndedRun {
+                    id,
+                    what: format!("schedule {schedule}"),
                     status,
                     error: error.map(str::to_owned),
                 });
             }
-            Event::Lost { .. } => {}
+            What::Lost => {}
         }
     }
 
-    /// Returns when everything was told.
+    /// Returns when all notifications are sent.
     pub async fn end(self) {
-        drop(self.to_people);
+        drop(self.ended);
         // It ends by itself, and a panic in it was printed.
-        let _ = self.messenger.await;
+        let _ = self.notifier.await;
     }
 }
 
 fn log(event: &Event<'_>) {
     let utc = |time: Timestamp| time.as_datetime().format("%Y-%m-%d %H:%M UTC");
-    match *event {
-        Event::Missed {
-            schedule,
-            slots,
-            since,
-            ..
-        } => {
-            tracing::warn!(schedule, slots, since = %utc(since), "slots were missed: no scheduler ran");
+    let (schedule, due) = (event.schedule, utc(event.due_at));
+    match event.what {
+        What::Missed(runs, since) => {
+            tracing::warn!(schedule, runs, since = %utc(since), "scheduled runs were missed: no scheduler ran");
         }
-        Event::Skipped {
-            schedule,
-            due_at,
-            why,
-        } => tracing::warn!(schedule, slot = %utc(due_at), "a slot is skipped: {why}"),
-        Event::Started {
-            schedule,
-            due_at,
-            late,
-            deaths,
-        } => {
+        What::Skipped(why) => {
+            tracing::warn!(schedule, %due, "a scheduled run is skipped: {why}");
+        }
+        What::Started { late, deaths } => {
             let late = Some(late).filter(|late| *late > LATE);
-            let late = late.map(|late| Span(late).to_string());
+            let late = late
+                .and_then(|late| TimeDelta::from_std(late).ok())
+                .map(ago);
             let deaths = Some(deaths).filter(|deaths| *deaths > 0);
-            tracing::info!(schedule, slot = %utc(due_at), late, deaths, "a slot starts");
+            tracing::info!(schedule, %due, late, deaths, "a scheduled run starts");
         }
-        Event::Ended {
-            schedule,
-            due_at,
+        What::Ended {
             status,
             took,
             error,
             ..
         } => {
-            let (slot, secs) = (utc(due_at), took.as_secs());
-            match (status, error) {
+            let secs = took.as_secs();
+            match (status, error.unwrap_or_default()) {
                 (SlotStatus::Failed, error) => {
-                    let error = error.unwrap_or_default();
-                    tracing::error!(schedule, %slot, secs, "a slot failed: {error}");
+                    tracing::error!(schedule, %due, secs, "a scheduled run failed: {error}");
                 }
                 (SlotStatus::Waiting, _) => {
-                    tracing::info!(schedule, %slot, secs, "a slot was stopped, and goes on when a scheduler runs again");
+                    tracing::info!(schedule, %due, secs, "a scheduled run was stopped, and continues when a scheduler runs again");
                 }
-                (status, None) => tracing::info!(schedule, %slot, secs, %status, "a slot ended"),
-                (status, Some(error)) => {
-                    tracing::warn!(schedule, %slot, secs, %status, "a slot ended: {error}");
+                (status, "") => {
+                    tracing::info!(schedule, %due, secs, %status, "a scheduled run ended");
+                }
+                (status, error) => {
+                    tracing::warn!(schedule, %due, secs, %status, "a scheduled run ended: {error}");
                 }
             }
         }
-        Event::Lost { schedule, due_at } => {
-            tracing::warn!(schedule, slot = %utc(due_at), "the slot is another process's now, or its end could not be recorded");
+        What::Lost => {
+            tracing::warn!(schedule, %due, "another process runs it now, or its end could not be recorded");
         }
     }
 }

@@ -27,7 +27,7 @@ UPDATE schedules SET planned_until = $3, cron = $4, timezone = $5 WHERE name = $
 const PLAN_FIRST: &str = "\
 INSERT INTO schedules (name, planned_until, cron, timezone) VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
 const INSERT: &str = "\
-INSERT INTO slots (schedule, due_at, start_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+INSERT INTO slots (schedule, due_at, start_at, status, missed, missed_since, error) VALUES ($1, $2, $2, $3, $4, $5, $6) \
     ON CONFLICT (schedule, due_at) DO NOTHING";
 
 /// A slot whose process died too often, or with it once more.
@@ -35,7 +35,7 @@ const GIVE_UP: &str = "\
 UPDATE slots SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3 RETURNING id, due_at";
 /// What the statements that take a slot tell of it.
-const TAKEN: &str = "id, takes, due_at, start_at, started_at, deaths, missed, outcomes";
+const TAKEN: &str = "id, takes, due_at, started_at, deaths, missed, outcomes";
 /// A slot whose process died. `$2` the worker, `$3` the end of the lease, `$4` now.
 const TAKE_OVER: &str = "\
 UPDATE slots SET takes = takes + 1, deaths = deaths + 1, worker = $2, lease_until = $3 \
@@ -46,7 +46,7 @@ const TAKE: &str = "\
 UPDATE slots SET status = 'running', takes = takes + 1, worker = $2, lease_until = $3, \
        started_at = COALESCE(started_at, $4) \
  WHERE status = 'waiting' \
-   AND id = (SELECT w.id FROM slots w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.start_at <= $4 \
+   AND id = (SELECT w.id FROM slots w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.due_at <= $4 \
               ORDER BY w.due_at LIMIT 1) \
    AND NOT EXISTS (SELECT 1 FROM slots r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
 
@@ -54,7 +54,7 @@ UPDATE slots SET status = 'running', takes = takes + 1, worker = $2, lease_until
 const UNDER_LEASE: &str = " WHERE id = $1 AND takes = $2 AND status = 'running'";
 
 const ROW: &str = "\
-SELECT id, schedule, due_at, start_at, status, missed, worker, started_at, finished_at, outcomes, error FROM slots ";
+SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM slots ";
 
 /// Slots that were skipped say nothing of what the one before them did, and neither do those that a wrong clock ran
 /// years ahead: those due after `$2`.
@@ -155,7 +155,6 @@ impl<DB: Dialect> SqlStore<DB> {
             sqlx::query::<DB>(INSERT)
                 .bind(plan.name)
                 .bind(slot.due_at)
-                .bind(slot.start_at)
                 .bind(slot.status.as_str())
                 .bind(count(slot.missed.map_or(0, |(missed, _)| missed)))
                 .bind(slot.missed.map(|(_, since)| since))
@@ -244,11 +243,10 @@ impl<DB: Dialect> SqlStore<DB> {
                 take: row.try_get(1)?,
             },
             due_at: row.try_get(2)?,
-            start_at: row.try_get(3)?,
-            started_at: row.try_get(4)?,
-            deaths: u32::try_from(row.try_get::<i64, _>(5)?).unwrap_or(u32::MAX),
-            missed: row.try_get::<i64, _>(6)?.unsigned_abs(),
-            outcomes: row.try_get::<Json<Vec<Value>>, _>(7)?.0,
+            started_at: row.try_get(3)?,
+            deaths: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
+            missed: row.try_get::<i64, _>(5)?.unsigned_abs(),
+            outcomes: row.try_get::<Json<Vec<Value>>, _>(6)?.0,
         })
     }
 
@@ -374,14 +372,13 @@ impl<DB: Dialect> SqlStore<DB> {
             id,
             schedule: row.try_get(1).doing(WHAT)?,
             due_at: row.try_get::<DateTime<Utc>, _>(2).doing(WHAT)?.into(),
-            start_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
-            status: Self::slot_status(row, 4, &id.to_string())?,
-            missed: row.try_get::<i64, _>(5).doing(WHAT)?.unsigned_abs(),
-            worker: row.try_get(6).doing(WHAT)?,
-            started_at: time(7)?,
-            finished_at: time(8)?,
-            outcomes: row.try_get::<Json<Value>, _>(9).doing(WHAT)?.0,
-            error: row.try_get(10).doing(WHAT)?,
+            status: Self::slot_status(row, 3, &id.to_string())?,
+            missed: row.try_get::<i64, _>(4).doing(WHAT)?.unsigned_abs(),
+            worker: row.try_get(5).doing(WHAT)?,
+            started_at: time(6)?,
+            finished_at: time(7)?,
+            outcomes: row.try_get::<Json<Value>, _>(8).doing(WHAT)?.0,
+            error: row.try_get(9).doing(WHAT)?,
         })
     }
 

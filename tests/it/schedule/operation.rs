@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use chrono_tz::Tz;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{MakeCurrent, Options};
@@ -17,7 +18,7 @@ use topicmill::pipeline::Context;
 use topicmill::purge::PurgePlan;
 use topicmill::record::RunSettings;
 use topicmill::report::{self, ReportOptions};
-use topicmill::schedule::{Entry, Order, Scheduler, StageEnd, Timetable, zone};
+use topicmill::schedule::{Entry, Order, Scheduler, StageEnd, Timetable};
 use topicmill::source::reddit::Reddit;
 use topicmill::store::Store;
 use topicmill_score::{Label, LabelSet, Mode};
@@ -217,8 +218,8 @@ impl Work {
 }
 
 fn entries() -> Vec<Entry> {
-    let made = |name: &str, line: &str, place: &str, stages: &[&str]| Entry {
-        timetable: Timetable::new(line, zone(place).unwrap()).unwrap(),
+    let made = |name: &str, line: &str, place: Tz, stages: &[&str]| Entry {
+        timetable: Timetable::new(line, place).unwrap(),
         stages: stages
             .iter()
             .map(|stage| vec![(*stage).to_owned()])
@@ -226,13 +227,13 @@ fn entries() -> Vec<Entry> {
         ..entry(name, CatchUp::One)
     };
     vec![
-        made("collect", "*/15 * * * *", "UTC", &["collect"]),
-        made("classify", "10 */4 * * *", "UTC", &["classify"]),
+        made("collect", "*/15 * * * *", Tz::UTC, &["collect"]),
+        made("classify", "10 */4 * * *", Tz::UTC, &["classify"]),
         // Berlin's clock goes forward in the third night.
         made(
             "nightly",
             "30 2 * * *",
-            "Europe/Berlin",
+            Tz::Europe__Berlin,
             &["purge", "report"],
         ),
     ]

@@ -1,17 +1,17 @@
-//! The program: what it says of wrong files, what it lists, what it prints for others to run, and how it ends.
+//! The program: what it says of wrong files, what it lists, what packaging/ starts, and how it ends.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use clap::Parser;
 use serde_json::Value;
 use topicmill::clock::SystemClock;
 use topicmill::store::{Access, Store};
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, finished};
+use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
 const LABELS: &str = "labels = [\"climate change\", \"gaming\"]\n";
@@ -59,13 +59,13 @@ fn a_file_that_cannot_be_meant_is_refused_before_anything_is_made() {
             "the stage `db`: it needs a command after it: ",
         ),
         (
-            schedule("a", "1,,2 * * * *", "\"classify\""),
-            "a comma too many",
+            schedule("a", "0 0 */2 * 1", "\"classify\""),
+            "write two schedules",
         ),
     ] {
         let file = file(&program, &schedules);
-        for command in [&["run"][..], &["list"], &["install", "--cron"]] {
-            let args = [&["schedule"], command, &["--pipeline", &file]].concat();
+        for command in ["run", "list"] {
+            let args = ["schedule", command, "--pipeline", &file];
             let ran = program.run(&args);
             assert_eq!(ran.code, 2, "{args:?} {}", ran.stderr);
             assert!(ran.stderr.contains(says), "{}", ran.stderr);
@@ -110,10 +110,10 @@ fn a_slot_runs_its_commands_and_the_list_shows_how_it_ended() {
         assert_eq!(once.code, 1, "{}", once.stderr);
         assert!(
             once.stderr
-                .contains("a slot failed: `purge --ids 'no such file'`")
+                .contains("a scheduled run failed: `purge --ids 'no such file'`")
                 || once
                     .stderr
-                    .contains("a slot failed: `purge --ids no such file`"),
+                    .contains("a scheduled run failed: `purge --ids no such file`"),
             "{}",
             once.stderr
         );
@@ -245,178 +245,62 @@ async fn the_file_is_read_again_and_a_signal_drains() {
     assert_eq!(running.wait().unwrap().code(), Some(143));
 }
 
-/// Whether a program is here, to check with it what ours prints.
-fn is_here(program: &str) -> bool {
-    Command::new(program)
-        .arg("--version")
-        .output()
-        .is_ok_and(|ran| ran.status.success())
-}
-
 #[test]
-fn units_are_what_their_own_programs_read() {
-    let program = Program::new();
-    file(
-        &program,
-        &[
-            schedule("often", "*/15 * * * *", "\"classify\""),
-            schedule("fridays", "30 3 13 * FRI", "\"classify\""),
-            "timezone = \"Europe/Berlin\"\n".to_owned(),
-            schedule("last", "0 4 L * *", "\"classify\""),
-        ]
-        .concat(),
-    );
-    let folder = program.folder.path().join("a b");
-    std::fs::create_dir(&folder).unwrap();
-    let install = |flag: &str, more: &[&str]| {
-        let args = [
-            &["schedule", "install", flag, "--pipeline", "my topics.toml"],
-            more,
-        ]
-        .concat();
-        program.ok(&args).stdout
-    };
-    // systemd
-    let env = program.write("secrets 100%.env", "DATABASE_URL=x\n");
-    let more = [
-        "--folder",
-        "a b",
-        "--env-file",
-        &env,
-        "--user",
-        "root",
-        "--to",
-        "units",
-    ];
-    install("--systemd", &more);
-    let more = ["--stay", "--to", "units"];
-    install("--systemd", &more);
-    let units = program.folder.path().join("units");
-    let text = std::fs::read_to_string(units.join("topicmill-schedule-fridays.timer")).unwrap();
-    for line in [
-        "Persistent=true",
-        "OnCalendar=*-*-13 03:30:00 Europe/Berlin",
-        "OnCalendar=Fri *-*-* 03:30:00 Europe/Berlin",
+fn the_files_of_packaging_start_commands_that_there_are() {
+    let text = |path: &str| std::fs::read_to_string(repository("packaging").join(path)).unwrap();
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for unit in [
+        "debian/topicmill-schedule.service",
+        "debian/topicmill-classify.service",
+        "debian/topicmill-serve.service",
+        "schedule/topicmill-due.service",
     ] {
-        assert!(text.contains(line), "{text}");
-    }
-    let again = program.run(&[
-        "schedule",
-        "install",
-        "--systemd",
-        "--to",
-        "units",
-        "--pipeline",
-        "my topics.toml",
-    ]);
-    assert_eq!(again.code, 2, "{}", again.stderr);
-    assert!(
-        again.stderr.contains("replaces nothing"),
-        "{}",
-        again.stderr
-    );
-    check_with_systemd(&units);
-    // cron
-    let line = install("--cron", &["--folder", "a b", "--env-file", &env]);
-    assert_eq!(line.lines().count(), 1);
-    let command = line.strip_prefix("* * * * * ").unwrap();
-    // As cron reads it: `\%` is a percent sign.
-    let command = command.replace("\\%", "%");
-    let args = command.split(" && ").last().unwrap();
-    assert!(args.contains("-q schedule run --pipeline '"), "{command}");
-    let told = Command::new("sh")
-        .args(["-n", "-c", &command])
-        .output()
-        .unwrap();
-    assert!(told.status.success(), "{command}");
-    // Kubernetes
-    let jobs = install(
-        "--k8s",
-        &["--folder", "/data", "--image", "registry/topicmill:1"],
-    );
-    assert_eq!(jobs.matches("concurrencyPolicy: Forbid").count(), 3);
-    assert!(
-        jobs.contains("timeZone: \"Europe/Berlin\"") && jobs.contains("schedule: \"30 3 13 * 5\""),
-        "{jobs}"
-    );
-    assert!(
-        jobs.contains("schedule: \"* * * * *\""),
-        "what Kubernetes cannot say: {jobs}"
-    );
-    // launchd
-    let plist = install("--launchd", &["--folder", "a b"]);
-    assert!(plist.contains("<key>KeepAlive</key>"), "{plist}");
-    check_with_python(&program, &jobs, &plist);
-}
-
-/// systemd's own reading of the units, where it is.
-fn check_with_systemd(units: &Path) {
-    if is_here("systemd-analyze") {
-        let files = std::fs::read_dir(units)
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
-        let ran = Command::new("systemd-analyze")
-            .arg("verify")
-            .args(files)
-            .output()
-            .unwrap();
-        let ran = finished(ran);
-        let of_ours: Vec<&str> = ran
-            .stderr
+        let text = text(unit);
+        let line = text
             .lines()
-            .filter(|line| line.contains("topicmill"))
-            .collect();
-        assert!(ran.code == 0 && of_ours.is_empty(), "{}", ran.stderr);
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        lines.push((unit.to_owned(), line.unwrap().to_owned()));
     }
-}
-
-/// `plistlib` of Python reads the plist; `PyYAML`, where it is, reads the jobs.
-fn check_with_python(program: &Program, jobs: &str, plist: &str) {
-    if !is_here("python3") {
-        return;
+    let crontab = text("schedule/crontab");
+    let command = crontab.trim_end().rsplit(" && ").next().unwrap();
+    lines.push(("crontab".to_owned(), command.to_owned()));
+    for (path, key) in [
+        ("schedule/cronjob.yaml", "args: ["),
+        ("docker/compose.yaml", "command: ["),
+    ] {
+        for list in text(path).split(key).skip(1) {
+            let words = list.split(']').next().unwrap().replace(['"', ','], "");
+            lines.push((path.to_owned(), format!("topicmill {words}")));
+        }
     }
-    let script = program.write(
-        "check.py",
-        "import plistlib, sys\n\
-         agent = plistlib.load(open('agent.plist', 'rb'))\n\
-         assert agent['KeepAlive'] is True and agent['ProgramArguments'][1:3] == ['schedule', 'run'], agent\n\
-         assert agent['WorkingDirectory'].endswith('a b'), agent\n\
-         try:\n    import yaml\nexcept ImportError:\n    sys.exit()\n\
-         jobs = list(yaml.safe_load_all(open('jobs.yaml')))\n\
-         assert [job['spec']['schedule'] for job in jobs] == ['*/15 * * * *', '30 3 13 * 5', '* * * * *'], jobs\n\
-         for job in jobs:\n\
-         \x20   spec = job['spec']['jobTemplate']['spec']['template']['spec']\n\
-         \x20   assert spec['containers'][0]['args'][:2] == ['schedule', 'run'], spec\n",
-    );
-    program.write("jobs.yaml", jobs);
-    program.write("agent.plist", plist);
-    let ran = Command::new("python3")
-        .arg(script)
-        .current_dir(program.folder.path())
-        .output();
-    let ran = finished(ran.unwrap());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let plist = text("schedule/topicmill.plist");
+    let array = plist
+        .split("<array>")
+        .nth(1)
+        .unwrap()
+        .split("</array>")
+        .next()
+        .unwrap();
+    let words: Vec<&str> = array
+        .split("<string>")
+        .skip(1)
+        .map(|word| word.split("</string>").next().unwrap())
+        .collect();
+    lines.push(("plist".to_owned(), words.join(" ")));
+    assert!(lines.len() >= 9, "{lines:?}");
+    for (file, line) in lines {
+        let parsed = topicmill::cli::Cli::try_parse_from(line.split_whitespace());
+        assert!(parsed.is_ok(), "{file}: {}", parsed.unwrap_err());
+    }
 }
 
 #[test]
 fn the_shipped_file_has_schedules_that_can_be_run() {
     let program = Program::new();
+    program.ok(&["db", "create"]);
     let shipped = repository("pipelines/scheduled.toml").display().to_string();
-    let ran = program.ok(&["schedule", "install", "--k8s", "--pipeline", &shipped]);
-    assert_eq!(ran.stdout.matches("kind: CronJob").count(), 3);
-}
-
-#[test]
-fn a_full_disk_leaves_no_unit_that_is_in_the_way() {
-    let program = Program::new();
-    let two = ["a", "b"].map(|name| schedule(name, "@daily", "\"classify\""));
-    let file = file(&program, &two.concat());
-    let install = ["schedule", "install", "--systemd", "--to", "units"];
-    let install = [&install[..], &["--pipeline", &file]].concat();
-    let full = program.run_without_room(&install);
-    assert_eq!(full.code, 1, "{}", full.stderr);
-    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
-    program.ok(&install);
-    let units = program.folder.path().join("units").read_dir().unwrap();
-    assert_eq!(units.count(), 4, "a timer and a service for each");
+    let ran = program.ok(&["schedule", "list", "--pipeline", &shipped]);
+    for name in ["quarter-hourly", "nightly", "weekly"] {
+        assert!(ran.stdout.contains(name), "{}", ran.stdout);
+    }
 }
