@@ -95,7 +95,7 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
-	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default clusters
+	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default tests/clusters
 
 .PHONY: check-hosts
 check-hosts: rust onnxruntime ## Label with three hosts: one cut off, one killed, one far away (needs root)

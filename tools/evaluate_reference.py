@@ -3,15 +3,14 @@
 
     .venv-tools/bin/python tools/evaluate_reference.py      # writes tests/it/fixtures/evaluation.json
 
-A row is `[gold, best, score, abstained, best, score, abstained]`: the right label's position (null: out of scope), and
-what two labellings say. Only the adjusted Wald interval is computed by its formula here; scikit-learn and SciPy give
-the rest. The bootstrap draws with the generator of `src/review/evaluate/intervals.rs`, so it comes out the same.
+A row is `[gold, best, score, abstained, best, score, abstained]`: the position of the right label (null: out of scope),
+and the predictions of two label runs. Only the adjusted Wald interval is computed by its formula here; scikit-learn and
+SciPy give the rest. The bootstrap draws with the generator of `src/review/evaluate/intervals.rs`, so it comes out the same.
 """
 
 import json
 import math
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -26,23 +25,6 @@ ROWS = 1000
 RESAMPLES = 1000
 BINS = 10
 MASK = (1 << 64) - 1
-
-
-def main() -> int:
-    """Write the fixture; returns the exit code."""
-    rows = make_rows(random.Random(7))
-    gold = np.array([LABELS if row[0] is None else row[0] for row in rows])
-    sides = [side(rows, at) for at in (1, 4)]
-    samples = [np.array(places) for places in resamples()]
-    fixture = {
-        "labels": LABELS,
-        "rows": rows,
-        "first": figures(gold, *sides[0], samples),
-        "second": figures(gold, *sides[1], samples),
-        "difference": difference(gold, sides, samples),
-    }
-    OUT.write_text(one_row_a_line(fixture), encoding="utf-8")
-    return 0
 
 
 def make_rows(rng: random.Random) -> list:
@@ -61,18 +43,11 @@ def make_rows(rng: random.Random) -> list:
     return rows
 
 
-def side(rows: list, at: int) -> tuple[np.ndarray, np.ndarray]:
-    """What one labelling gave (the number of labels: none), and its scores."""
-    given = np.array([LABELS if row[at + 2] else row[at] for row in rows])
-    return given, np.array([row[at + 1] for row in rows])
-
-
 def figures(gold: np.ndarray, given: np.ndarray, scores: np.ndarray, samples: list) -> dict:
-    """Every figure of one labelling."""
+    """Every figure of one label run."""
     scoped, labelled, right = gold < LABELS, given < LABELS, gold == given
     names = list(range(LABELS))
-    precision, recall, f1, support = precision_recall_fscore_support(gold, given, labels=names, zero_division=0)
-    matrix = confusion_matrix(gold, given, labels=[*names, LABELS])
+    per_label = precision_recall_fscore_support(gold, given, labels=names, zero_division=0)
     fraction, mean = calibration_curve(right[labelled], scores[labelled], n_bins=BINS, strategy="uniform")
     weights = [n for n in np.histogram(scores[labelled], bins=np.linspace(0, 1, BINS + 1))[0] if n]
     return {
@@ -85,15 +60,13 @@ def figures(gold: np.ndarray, given: np.ndarray, scores: np.ndarray, samples: li
         "macro_f1": [macro_f1(gold, given), *middle([macro_f1(gold[s], given[s]) for s in samples])],
         "calibration_error": float(np.average(np.abs(fraction - mean), weights=weights)),
         "bins": [[int(n), float(a), float(b)] for n, a, b in zip(weights, mean, fraction, strict=True)],
-        "per_label": [
-            [float(p), float(r), float(f), int(n)] for p, r, f, n in zip(precision, recall, f1, support, strict=True)
-        ],
-        "confusion": matrix.tolist(),
+        "per_label": [[*map(float, row[:3]), int(row[3])] for row in zip(*per_label, strict=True)],
+        "confusion": confusion_matrix(gold, given, labels=[*names, LABELS]).tolist(),
     }
 
 
 def share(which: np.ndarray) -> list:
-    """How many, of how many, the share, and Wilson's interval."""
+    """Count, total, share, and Wilson's interval."""
     test = binomtest(int(which.sum()), len(which))
     interval = test.proportion_ci(method="wilson")
     return [int(which.sum()), len(which), float(test.statistic), float(interval.low), float(interval.high)]
@@ -105,9 +78,8 @@ def macro_f1(gold: np.ndarray, given: np.ndarray) -> float:
     return float(f1_score(gold, given, labels=some, average="macro", zero_division=0))
 
 
-def difference(gold: np.ndarray, sides: list, samples: list) -> dict:
-    """The second labelling against the first."""
-    first, second = (given for given, _ in sides)
+def difference(gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples: list) -> dict:
+    """The second label run against the first."""
     count = Counter(zip((gold == first).tolist(), (gold == second).tolist(), strict=True))
     only_first, only_second = count[True, False], count[False, True]
     gains = [macro_f1(gold[s], second[s]) - macro_f1(gold[s], first[s]) for s in samples]
@@ -131,8 +103,7 @@ def middle(values: list) -> list:
 
 def resamples() -> list:
     """Places drawn with replacement, by SplitMix64 with the seed 13."""
-    state = 13
-    drawn = []
+    state, drawn = 13, []
     for _ in range(RESAMPLES):
         places = []
         for _ in range(ROWS):
@@ -140,16 +111,23 @@ def resamples() -> list:
             x = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
             x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
             places.append(((x ^ (x >> 31)) * ROWS) >> 64)
-        drawn.append(places)
+        drawn.append(np.array(places))
     return drawn
 
 
-def one_row_a_line(fixture: dict) -> str:
-    """JSON in which a list of lists has a line for each."""
-    plain = json.dumps({key: value for key, value in fixture.items() if key != "rows"}, indent=None)
-    rows = ",\n".join(json.dumps(row) for row in fixture["rows"])
-    return plain[:-1] + ',\n"rows": [\n' + rows + "\n]}\n"
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    rows = make_rows(random.Random(7))
+    gold = np.array([LABELS if row[0] is None else row[0] for row in rows])
+    sides = [
+        (np.array([LABELS if row[at + 2] else row[at] for row in rows]), np.array([row[at + 1] for row in rows]))
+        for at in (1, 4)
+    ]
+    samples = resamples()
+    fixture = {
+        "labels": LABELS,
+        "first": figures(gold, *sides[0], samples),
+        "second": figures(gold, *sides[1], samples),
+        "difference": difference(gold, sides[0][0], sides[1][0], samples),
+    }
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    OUT.write_text(json.dumps(fixture)[:-1] + ',\n"rows": [\n' + lines + "\n]}\n", encoding="utf-8")

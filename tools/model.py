@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from models.quiet import QUIET
+from models import QUIET
 
 DEFAULT_GRAPHS = "cpu-fp32,cpu-int8,cuda-fp16"
 EMBEDDING_GRAPH = "cpu-fp32"
@@ -25,7 +25,7 @@ def main(words: list[str] | None = None) -> int:
     arguments = parse(words)
     os.environ |= QUIET
     logging.disable(logging.WARNING)  # the quantizer advises what was already done
-    from models.errors import GraphError, InputError
+    from models import GraphError, InputError
 
     try:
         make(arguments)
@@ -40,8 +40,8 @@ def main(words: list[str] | None = None) -> int:
 
 def make(arguments: argparse.Namespace) -> None:
     """Make the folder. Raises `InputError`, `GraphError`, and `OSError` where the disk is full."""
+    from models import InputError
     from models.embedding import FEWEST_TOKENS, MODULES, SCALE, make_embedding, read_embedding
-    from models.errors import InputError
     from models.make import GRAPHS, make_folder
     from models.source import read_source
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write a Hugging Face classifier with random weights, of NLI unless labels are given, to try the tools and to measure speed without a download.
+"""Write a Hugging Face classifier with random weights, to try the tools and to measure speed without a download.
 
-Speed and parity do not depend on training; which label wins does.
+It is an NLI model unless labels are given. Speed and parity do not depend on training; which label wins does.
 """
 
 import argparse
@@ -10,21 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from models.quiet import QUIET
-
-SHAPES = ("bart-large", "bert-base", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
-
-
-def main() -> int:
-    """Read the arguments and do what they say; returns the exit code."""
-    arguments = parse()
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        print(f"`{arguments.out}` exists and is not an empty folder", file=sys.stderr)
-        return 2
-    os.environ |= QUIET
-    labels = tuple(arguments.labels.split(",")) if arguments.labels else None
-    write_model(arguments.shape, arguments.out, arguments.seed, arguments.layers, labels, arguments.problem)
-    return 0
+from models import QUIET
 
 
 def write_model(
@@ -35,12 +21,12 @@ def write_model(
     labels: tuple[str, ...] | None = None,
     problem: str | None = None,
 ) -> None:
-    """Write config, tokenizer and weights of one of `SHAPES`; with `labels` no NLI model, but a classifier of these."""
+    """Write config, tokenizer and weights of a shape; with `labels` no NLI model, but a classifier of these."""
     from transformers import logging
 
-    from parity.models import TINY, Spec, base_spec, full_spec, make_model, make_tokenizer, save_folder
+    from parity.models import TINY, Spec, base_spec, full_spec, level_logits, make_model, make_tokenizer, save_folder
     from parity.reference import Reference
-    from parity.write import level_logits, sample_batches
+    from parity.write import sample_batches
 
     logging.disable_progress_bar()
     specs = {
@@ -61,21 +47,19 @@ def write_model(
     model.save_pretrained(out)
 
 
-def parse() -> argparse.Namespace:
-    """The command line."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=SHAPES)
+    shapes = ("bart-large", "bert-base", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
+    parser.add_argument("shape", choices=shapes)
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder, new or empty")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the weights (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=12, metavar="N", help="of each half, with bart-large")
     parser.add_argument("--labels", metavar="NAMES", help="of a classifier, by commas (default: the classes of NLI)")
-    parser.add_argument(
-        "--problem",
-        choices=("regression", "single_label_classification", "multi_label_classification"),
-        help="`problem_type` of a classifier",
-    )
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    problems = ("single_label_classification", "multi_label_classification", "regression")
+    parser.add_argument("--problem", choices=problems, help="with --labels: what makes scores of logits")
+    arguments = parser.parse_args()
+    if arguments.out.exists() and any(arguments.out.iterdir()):
+        sys.exit(f"`{arguments.out}` exists and is not an empty folder")
+    os.environ |= QUIET
+    labels = tuple(arguments.labels.split(",")) if arguments.labels else None
+    write_model(arguments.shape, arguments.out, arguments.seed, arguments.layers, labels, arguments.problem)

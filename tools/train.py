@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from models.quiet import QUIET
+from models import QUIET
 
 SHIPPED = Path(__file__).resolve().parent.parent / "models" / "minilm-reddit-topics"
 
@@ -23,8 +23,9 @@ def main(words: list[str] | None = None) -> int:
     arguments = parse(words)
     os.environ |= QUIET
     logging.disable(logging.WARNING)
-    from models.errors import GraphError, InputError
     from tqdm import tqdm
+
+    from models import GraphError, InputError
     from training.fit import DivergedError
     from training.whole import train
 
@@ -76,10 +77,6 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
     add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")
-    add(
-        "--max-entropy", type=float, default=1.0, metavar="E", help="leave out texts whose teacher is less sure, 0 to 1"
-    )
-    add("--smoothing", type=float, default=0.05, help="label smoothing (default: %(default)s)")
     add("--class-weights", action="store_true", help="let each label count the same, however rare it is")
     add("--no-titles", action="store_true", help="do not train on the bare title of a post with a body, too")
     add("--epochs", type=int, default=3, help="at most (default: %(default)s)")
@@ -93,8 +90,6 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     )
     add("--max-tokens", type=int, default=128, metavar="N", help="cut texts here (default: %(default)s)")
     add("--rate", type=float, default=5e-5, help="learning rate of the encoder (default: %(default)s)")
-    add("--dropout", type=float, default=0.0, help="(default: %(default)s)")
-    add("--train-embeddings", action="store_true", help="let the embeddings of tokens move, too")
     add(
         "--freeze-layers",
         type=int,
@@ -102,8 +97,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         metavar="N",
         help="hold the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
     )
-    add("--checkpointing", action="store_true", help="compute layers twice to need less memory: for GPUs")
-    add("--seeds", default="1", metavar="1,2,3", help="train once for each; OUT is the best on held-out texts")
+    add("--seed", type=int, default=1, metavar="N", help="that random choices begin with (default: %(default)s)")
     add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: what the device has)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")
     add("--resume", action="store_true", help="go on where a run with the same arguments was stopped")

@@ -14,7 +14,8 @@ import onnx
 import torch
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from models.errors import GraphError, InputError
+from models import GraphError, InputError
+from models.export import graph_of, save_graph
 from models.make import LICENCES, copy_files, new_folder
 from models.source import (
     COPIED,
@@ -29,7 +30,6 @@ from models.source import (
 )
 from models.texts import FILLER, LABELLED, VECTORS
 from models.verify import FP32_ERROR, batches_of
-from parity.export import graph_of, save_graph
 from training.embed import Embedder
 from training.proof import GRAPH, write_proof
 

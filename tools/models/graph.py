@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from models.errors import InputError
+from models import InputError
 
 OPSET = 17
 IR_VERSION = 8  # the lowest that has opset 17: any ONNX Runtime that topicmill accepts reads it

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from models import bart, encoder, plain
-from models.errors import GraphError, InputError
+from models import GraphError, InputError, bart, encoder
+from models.export import exported_source, save_graph
 from models.kernels import without_kernel
 from models.manifest import Entry, write_manifest
 from models.quantize import quantized
 from models.source import BUILT, COPIED, Source
 from models.verify import Proof, host_ops, op_counts, proof_of, verify
-from parity.export import save_graph
 
 GRAPHS = {"cpu-fp32": ("cpu", "fp32"), "cpu-int8": ("cpu", "int8"), "cuda-fp16": ("cuda", "fp16")}
 
@@ -93,7 +92,7 @@ class Maker:
     def build(self, device: str, precision: str) -> onnx.ModelProto:
         """The graph by the model's family."""
         if self.source.family not in BUILT:
-            return plain.build(self.source, precision)
+            return exported_source(self.source, precision)
         return built(self.source, device, precision, self.tensors)
 
     def keep(self, name: str, graph: onnx.ModelProto, folder: Path) -> Entry:

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from parity.export import clear_notes
+from models.export import clear_notes
 
 
 def quantized(path: Path) -> onnx.ModelProto:

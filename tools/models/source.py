@@ -18,7 +18,7 @@ from transformers import (
     logging,
 )
 
-from models.errors import InputError
+from models import InputError
 from models.inputs import Filling, Pair
 from training.mean import MEAN, POOLING, MeanBertForSequenceClassification
 

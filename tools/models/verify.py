@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import torch
 
-from models.errors import GraphError
+from models import GraphError
 from models.inputs import Pair, feed
 from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line

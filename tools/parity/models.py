@@ -24,7 +24,7 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from parity.corpus import LINES
+from parity.cases import LINES
 
 BYTE_LEVEL_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 WORDPIECE_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -1,126 +1,94 @@
 """Write model folders and golden files: the order in which everything else here is called."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import onnx
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.transformers.optimizer import optimize_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from models.export import OPSET, export_onnx, graph_error
 from models.make import make_folder
 from models.source import read_source
-from parity.cases import ABOUT, DISCUSSED, POST, SIXTEEN, TEXTS, TITLE, Case, full_cases, pick, tiny_cases
-from parity.classifiers import ClassifierReference, classifier_texts
-from parity.corpus import LONG
-from parity.export import export_onnx, graph_error
-from parity.models import CLASSIFIERS, TINY, Spec, full_spec, level_logits, make_model, make_tokenizer, save_folder
-from parity.odd import write_odd
-from parity.reference import Reference, versions, write_golden
+from parity.cases import ABOUT, DISCUSSED, LONG, POST, SIXTEEN, TEXTS, TITLE, pick, tiny_cases
+from parity.models import CLASSIFIERS, TINY, Spec, level_logits, make_model, make_tokenizer, save_folder
+from parity.reference import ClassifierReference, Reference, classifier_texts, versions, write_golden
 
 MAX_FOLDER_BYTES = 1_000_000
 MAX_GOLDEN_BYTES = 400_000
 
 
-def write_tiny(root: Path) -> None:
+def write_fixtures(root: Path) -> None:
     """Write every tiny model and its golden file under `root`, in place of what was there."""
-    for spec in TINY:
-        folder, golden_file = write_model(spec, root, tiny_cases_of)
-        assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
-        assert golden_file.stat().st_size <= MAX_GOLDEN_BYTES, f"{golden_file} is too large to be committed"
-
-
-def tiny_cases_of(reference: Reference) -> list[Case]:
-    """The cases of a tiny model; some texts are cut so that they just fit its window."""
-    return tiny_cases(reference.tokenizer.model_max_length, lambda tokens: reference.prefix(LONG, tokens))
-
-
-def write_classifiers(root: Path) -> None:
-    """Write every tiny classifier and its golden file under `root`, in place of what was there."""
-    torch.set_num_threads(1)
-    write_odd(root / "odd")
-    for spec in CLASSIFIERS:
-        folder = root / "models" / spec.name
-        shutil.rmtree(folder, ignore_errors=True)
-        tokenizer = make_tokenizer(spec)
-        model = make_model(spec, len(tokenizer))
-        save_folder(spec, model, tokenizer, folder)
-        reference = ClassifierReference(model, folder, spec)
-        level_logits(model, [reference.batch(list(TEXTS.values()))])
-        batches = [reference.batch(texts) for texts in ([TITLE], [TITLE, POST, "", TEXTS["emoji"]], [LONG, TITLE])]
-        export_onnx(model, batches[1], folder / spec.onnx_file)
-        error = graph_error(model, folder / spec.onnx_file, batches)
-        assert error <= spec.graph_tolerance, f"{spec.name}: the graph is {error:.1e} off torch"
-        if spec.made_folder:
-            make_beside(spec, model, tokenizer, root / "models" / spec.made_folder)
-        golden = {"model": spec.name, "versions": versions()} | reference.golden(classifier_texts(reference))
-        cases = golden.pop("cases")
-        lines = ",\n".join(json.dumps(case) for case in cases)
-        path = root / "golden" / f"{spec.name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'{json.dumps(golden)[:-1]}, "cases": [\n{lines}\n]}}\n', encoding="utf-8")
-        assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
-        assert path.stat().st_size <= MAX_GOLDEN_BYTES, f"{path} is too large to be committed"
-        print(f"{spec.name}: {folder_bytes(folder)} bytes, {len(cases)} cases, graph within {error:.1e} of torch")
-
-
-def make_beside(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write what `model.py` makes of a model."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / spec.name
-        save_folder(spec, model, tokenizer, source)
-        model.save_pretrained(source)
-        make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
-
-
-def write_full(root: Path, layers: int) -> None:
-    """Write the model of full size and its golden file under `root`."""
-    write_model(full_spec(layers), root, lambda _: full_cases())
-
-
-def write_model(spec: Spec, root: Path, cases_of: Callable[[Reference], list[Case]]) -> tuple[Path, Path]:
-    """Make one model: its folder, its graph proved against torch, its golden file; returns both paths."""
     torch.set_num_threads(1)  # with more, sums are made in another order
+    for spec in TINY:
+        write(spec, root, Reference, sample_batches, proof_batches, nli_golden)
+    classifiers = root / "classifiers"
+    write_odd(classifiers / "odd")
+    for spec in CLASSIFIERS:
+        reference = lambda model, folder, spec=spec: ClassifierReference(model, folder, spec)
+        write(spec, classifiers, reference, lambda one: [one.batch(list(TEXTS.values()))], text_batches, text_golden)
+
+
+def nli_golden(reference: Reference) -> dict:
+    """The golden file of an NLI model; some texts are cut so that they just fit its window."""
+    cases = tiny_cases(reference.tokenizer.model_max_length, lambda tokens: reference.prefix(LONG, tokens))
+    return {"cases": [reference.golden(case) for case in cases]}
+
+
+def text_golden(reference: ClassifierReference) -> dict:
+    """The golden file of a classifier."""
+    return reference.golden(classifier_texts(reference))
+
+
+def text_batches(reference: ClassifierReference) -> list[dict[str, torch.Tensor]]:
+    """Batches of unlike shapes."""
+    return [reference.batch(texts) for texts in ([TITLE], [TITLE, POST, "", TEXTS["emoji"]], [LONG, TITLE])]
+
+
+def write(spec: Spec, root: Path, refer: Callable, samples: Callable, proofs: Callable, golden_of: Callable) -> None:
+    """Make one model: its folder, its graph compared with torch, its golden file."""
     folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
     shutil.rmtree(folder, ignore_errors=True)
-
     tokenizer = make_tokenizer(spec)
     model = make_model(spec, len(tokenizer))
     save_folder(spec, model, tokenizer, folder)
-    reference = Reference(model, folder)
-    level_logits(model, sample_batches(reference))
-
-    batches = proof_batches(reference)
+    reference = refer(model, folder)
+    level_logits(model, samples(reference))
+    batches = proofs(reference)
     export_onnx(model, batches[1], folder / spec.onnx_file)
     error = graph_error(model, folder / spec.onnx_file, batches)
     assert error <= spec.graph_tolerance, f"{spec.name}: the graph is {error:.1e} off torch"
-
     if spec.made_folder:
         write_made(spec, model, tokenizer, root)
-    cases = [reference.golden(case) for case in cases_of(reference)]
-    write_golden(golden_file, spec.name, cases)
+    golden = golden_of(reference)
+    cases = golden.pop("cases")
+    write_golden(golden_file, {"model": spec.name, "versions": versions()} | golden, cases)
+    assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
+    assert golden_file.stat().st_size <= MAX_GOLDEN_BYTES, f"{golden_file} is too large to be committed"
     print(f"{spec.name}: {folder_bytes(folder)} bytes, {len(cases)} cases, graph within {error:.1e} of torch")
-    return folder, golden_file
 
 
 def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, root: Path) -> None:
-    """Write what `model.py` makes of the same model, and the exported graph as the stock optimizer spoils it."""
-    folder, spoiled = root / "models" / spec.made_folder, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
+    """Write what `model.py` makes of a model; of an NLI model also the exported graph as the stock optimizer spoils it."""
+    folder = root / "models" / spec.made_folder
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / spec.name
         save_folder(spec, model, tokenizer, source)
         model.save_pretrained(source)
         make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
-    config = model.config
-    exported = str(root / "models" / spec.name / spec.onnx_file)
-    # Told that BART is a BERT, it fuses some of its attention wrongly and says nothing.
-    optimizer = optimize_model(
-        exported, model_type="bert", num_heads=config.encoder_attention_heads, hidden_size=config.d_model
-    )
+    if spec not in TINY:
+        return
+    # Told that BART is a BERT, it fuses some of its attention wrongly, without a message.
+    exported, spoiled = root / "models" / spec.name / spec.onnx_file, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
+    heads, size = model.config.encoder_attention_heads, model.config.d_model
+    optimizer = optimize_model(str(exported), model_type="bert", num_heads=heads, hidden_size=size)
     assert optimizer.get_fused_operator_statistics()["Attention"] > 0, "the stock optimizer fuses no attention any more"
     spoiled.parent.mkdir(exist_ok=True)
     for node in optimizer.model.graph.node:
@@ -129,6 +97,38 @@ def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenize
     optimizer.save_model_to_file(str(spoiled))
     for path in [folder, spoiled.parent]:
         assert folder_bytes(path) <= MAX_FOLDER_BYTES, f"{path} is too large to be committed"
+
+
+def write_odd(folder: Path) -> None:
+    """Write graphs that are odd in one way each, which the program must take, or reject with a reason.
+
+    Each counts the tokens of a row and multiplies the number with one weight a label.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, labels, kind, shape, flat in (
+        ("three", 3, TensorProto.FLOAT, ("rows", "width"), False),
+        ("thousand", 1000, TensorProto.FLOAT, ("rows", "width"), False),
+        ("half", 3, TensorProto.FLOAT16, ("rows", "width"), False),
+        ("int8", 3, TensorProto.INT8, ("rows", "width"), False),
+        ("fixed", 3, TensorProto.FLOAT, (1, 16), False),
+        ("flat", 1, TensorProto.FLOAT, ("rows", "width"), True),
+    ):
+        weights = np.linspace(-1, 1, labels, dtype=np.float32).reshape(1, labels)
+        nodes = [
+            helper.make_node("Cast", ["attention_mask"], ["real"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceSum", ["real", "axis"], ["count"], keepdims=1),
+            helper.make_node("MatMul", ["count", "weights"], ["plain"]),
+            helper.make_node("Cast", ["plain"], ["typed"], to=kind),
+            helper.make_node("Squeeze" if flat else "Identity", ["typed", "axis"] if flat else ["typed"], ["logits"]),
+        ]
+        inputs = [helper.make_tensor_value_info(one, TensorProto.INT64, shape) for one in ("input_ids", "attention_mask")]
+        outputs = [helper.make_tensor_value_info("logits", kind, [shape[0], *([] if flat else [labels])])]
+        constants = [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(np.array([1]), "axis")]
+        graph = helper.make_graph(nodes, "odd", inputs, outputs, constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+        model.ir_version = 8
+        onnx.checker.check_model(model)
+        onnx.save(model, folder / f"{name}.onnx")
 
 
 def sample_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:

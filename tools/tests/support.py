@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from models.quiet import QUIET
+from models import QUIET
 
 os.environ |= QUIET  # before any library reads it
 

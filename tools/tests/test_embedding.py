@@ -12,16 +12,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from models.embedding import Pooled
-from parity.models import (
-    BYTE_LEVEL_SPECIALS,
-    WORDPIECE_SPECIALS,
-    fill_weights,
-    train_byte_level_bpe,
-    wordpiece_vocabulary,
-)
 from safetensors.torch import load_file, save_file
-from training.embed import Embedder
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -36,10 +27,19 @@ from transformers import (
     RobertaTokenizer,
 )
 
+from models.embedding import Pooled
+from parity.models import (
+    BYTE_LEVEL_SPECIALS,
+    WORDPIECE_SPECIALS,
+    fill_weights,
+    train_byte_level_bpe,
+    wordpiece_vocabulary,
+)
 from tests.support import ROOT, change_json, manifest_of, run, source_folder
 from tests.test_training import posts, written
 from tests.test_training import run as train
 from tests.test_vectors import pipeline_file
+from training.embed import Embedder
 
 POSITIONS = 64
 MOST = 48
@@ -350,7 +350,7 @@ class Training(unittest.TestCase):
 
     def test_stored_vectors_are_not_those_of_other_weights(self):
         """Also where the weights lie beside the graph."""
-        with mock.patch("parity.export.INLINE_LIMIT_BYTES", 1000):
+        with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             folder = changed("mpnet")
             self.assertEqual(run(folder, folder.parent / "out")[0], 0)
         out = folder.parent / "out"

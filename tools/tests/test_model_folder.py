@@ -80,7 +80,7 @@ class ModelFolder(unittest.TestCase):
     def test_large_weights_lie_beside_their_graph(self):
         """As they do from 256 MB on."""
         folder = copy_of("tiny-bart").parent / "made"
-        with mock.patch("parity.export.INLINE_LIMIT_BYTES", 1000):
+        with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             code, said = run(source_folder("tiny-bart"), folder)
         self.assertEqual(code, 0, said)
         for name, graph in manifest_of(folder)["graphs"].items():

@@ -11,11 +11,10 @@ import torch
 from onnxruntime.transformers.optimizer import optimize_model
 from safetensors.torch import load_file, save_file
 
-from models import bart
-from models.errors import GraphError
+from models import GraphError, bart
+from models.export import export_onnx
 from models.source import read_source
 from models.verify import proof_of, verify
-from parity.export import export_onnx
 from tests.support import ROOT, change_json, copy_of, manifest_of, model_folder, run, source_folder
 
 

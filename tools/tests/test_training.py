@@ -5,7 +5,6 @@ import csv
 import io
 import itertools
 import json
-import os
 import shutil
 import tempfile
 import unittest
@@ -15,17 +14,17 @@ from unittest import mock
 import numpy as np
 import onnxruntime
 import torch
-import train
 from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+
+import train
+from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
 from training.base import read_base
 from training.fit import Fit, Plan, precision_of
 from training.posts import Wishes, read_corpus
 from training.report import Meter, in_words
 from training.shipped import read_shipped
-
-from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
 
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "minilm-reddit-topics"
 WORDS = {
@@ -91,15 +90,15 @@ class TheWholeWay(unittest.TestCase):
 
     def test_fine_tuning_leaves_a_model_folder_and_its_curves(self):
         """Each graph is proved by tools/model.py; the record has every epoch."""
-        code, said, out = run(written(posts()), "--epochs", 2, "--batch", 8, "--seeds", "1,2", "--soft", 0.5)
+        code, said, out = run(written(posts()), "--epochs", 2, "--batch", 8, "--soft", 0.5)
         self.assertEqual(code, 0, said)
         manifest = manifest_of(out)
         self.assertEqual((manifest["kind"], manifest["classes"]), ("classifier", ["food", "travel", "music"]))
         work = out.with_name("out.train")
         record = json.loads((work / "train.json").read_text())
-        self.assertEqual(set(record["held_out"]), {"1", "2"})
+        self.assertGreater(record["held_out"]["texts"], 0)
         with (work / "curves.csv").open() as file:
-            self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"] * 2)
+            self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"])
         self.assertIn("<svg", (work / "curves.svg").read_text())
 
     def test_a_linear_head_on_the_model_that_ships_learns(self):
@@ -111,7 +110,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(manifest_of(out)["classes"], ["food and more", "travel and more", "music and more"])
         record = json.loads((out.with_name("out.train") / "train.json").read_text())
-        self.assertGreater(record["held_out"]["1"]["accuracy"], 0.8)
+        self.assertGreater(record["held_out"]["accuracy"], 0.8)
 
     def test_the_weights_read_back_are_those_of_the_graph(self):
         """The network in torch gives the vectors of the ONNX file."""
@@ -134,16 +133,14 @@ class TheWholeWay(unittest.TestCase):
         self.assertEqual((labels["t3_food0"], labels["t3_food1"]), ("music", "food"))
         self.assertTrue(any("contradict" in note for note in corpus.notes), corpus.notes)
 
-    def test_teachers_are_averaged_and_a_doubtful_one_is_left_out(self):
-        """Their scores are shares of one; entropy is 0 for a sure teacher and 1 for one that does not know."""
+    def test_teachers_are_averaged(self):
+        """Their scores are shares of one."""
         rows = posts()
         other = [row | {"score_food": 0.1, "score_travel": 0.1, "score_music": 0.8} for row in rows]
         wishes = Wishes(soft=True, teachers=(written(other),), both_forms=False)
         corpus = read_corpus(written(rows), wishes)
         row = next(row for row in corpus.train if row.name.startswith("t3_food"))
         np.testing.assert_allclose(row.scores, [0.45, 0.1, 0.45], atol=1e-6)
-        sure = read_corpus(written(rows), Wishes(soft=True, teachers=(written(other),), max_entropy=0.7))
-        self.assertEqual({corpus.labels[row.label] for row in sure.train}, {"music"})
 
     def test_both_forms_of_a_post_are_on_one_side(self):
         """Else the title would be judged by a model that learned it with its body."""
@@ -216,24 +213,6 @@ class Measures(unittest.TestCase):
             np.testing.assert_allclose(rounded, exact, atol=0.02)
         self.assertGreater(torch.nn.functional.cosine_similarity(*found, dim=0).item(), 0.99)
 
-    def test_checkpointing_gives_the_same_gradients(self):
-        """It computes twice what it would store."""
-        gradients = []
-        corpus = read_corpus(written(posts()), Wishes())
-        base = read_base(SHIPPED)
-        for checkpointing in (False, True):
-            model = base.classifier(corpus.labels, 1)
-            plan = Plan(batch=8)
-            fit = Fit(
-                model, base.tokenizer, corpus, plan, ROOT / "unused", "no", None, lambda _: None, checkpointing
-            )
-            self.assertEqual(fit.plain().is_activation_checkpointing, checkpointing)
-            fit.model.train()
-            fit.once()
-            gradients.append([weight.grad for weight in fit.plain().parameters() if weight.grad is not None])
-        for one, other in zip(*gradients, strict=True):
-            torch.testing.assert_close(one, other)
-
     def test_progress_says_what_is_left(self):
         """Loss, macro-F1, speed and time, in one line where there is no terminal."""
         said: list[str] = []
@@ -260,7 +239,7 @@ class Stops(unittest.TestCase):
     def goes_on(self, precision: str) -> None:
         """Compare a run that was killed with one that was not."""
         path = written(posts())
-        words = (path, "--epochs", 3, "--batch", 8, "--dropout", 0.1, "--patience", 9, "--precision", precision)
+        words = (path, "--epochs", 3, "--batch", 8, "--patience", 9, "--precision", precision)
         code, said, whole = run(*words)
         self.assertEqual(code, 0, said)
         out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
@@ -279,7 +258,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertIn("going on at step", said)
         first, second = (
-            load_file(folder.with_name("out.train") / "seed-1/hugging-face/model.safetensors")
+            load_file(folder.with_name("out.train") / "hugging-face/model.safetensors")
             for folder in (whole, out)
         )
         for name, tensor in first.items():
@@ -319,7 +298,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("the loss is nan at step 5", said)
         self.assertFalse(out.exists())
-        self.assertTrue((out.with_name("out.train") / "seed-1/best.pt").is_file())
+        self.assertTrue((out.with_name("out.train") / "run/best.pt").is_file())
 
     def test_a_full_disk_at_a_checkpoint_says_so(self):
         """The file before stays, and nothing half written."""
@@ -413,15 +392,13 @@ class Refusals(unittest.TestCase):
         path = written(posts())
         for words, said in [
             (("--soft", 2), "--soft is 2.0: give 0 to 1"),
-            (("--max-entropy", 0.5), "add --soft"),
-            (("--seeds", "one"), "give whole numbers"),
+            (("--teacher", "x.csv"), "add --soft"),
             (("--graphs", "tpu"), "`tpu` is no graph"),
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
             (("--freeze-layers", 1), "--freeze-layers works with the model that ships"),
             (("--precision", "fp16"), "--precision fp16 is for GPUs"),
             (("--freeze-layers", 6, "--base", SHIPPED), "the model has 6 layers"),
-            (("--freeze-layers", 2, "--dropout", 0.1, "--base", SHIPPED), "leave one out"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
         ]:
             with self.subTest(said):

@@ -9,16 +9,16 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from models.errors import GraphError
+
+from models import GraphError
+from tests.support import ROOT, manifest_of, source_folder
+from tests.test_training import SHIPPED, posts, run, written
+from tests.test_training import WORDS as TOPICS
 from training.embed import Embedder
 from training.proof import write_proof
 from training.taught import UNKNOWN, balanced, self_taught
 from training.vectors import DEFAULT, WORDS, Loss, Scales, choose_pull, learn, shares_of, unit
 from training.words import read_labels, slug_of
-
-from tests.support import ROOT, manifest_of, source_folder
-from tests.test_training import SHIPPED, posts, run, written
-from tests.test_training import WORDS as TOPICS
 
 SCALES = Scales(21.0, 23.5, 0.281)
 PIPELINE = """
@@ -312,7 +312,7 @@ class Vectors(unittest.TestCase):
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)
         (folder / "config.json").write_text("{}")
-        from models.errors import InputError
+        from models import InputError
 
         with self.assertRaisesRegex(InputError, "cannot be read as an embedding model"):
             Embedder(folder)

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from models.errors import InputError
+from models import InputError
 from models.make import LICENCES
 from models.source import BUILT, EXPORTED, check_vocabulary, one_line, read_tokenizer
 from training.mean import MEAN, POOLING, MeanBertForSequenceClassification

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-from models.errors import InputError
+from models import InputError
 from models.source import one_line
 from training.vectors import unit
 

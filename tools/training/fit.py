@@ -20,7 +20,7 @@ from sklearn.metrics import f1_score
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from models.errors import InputError
+from models import InputError
 from training.embed import GROWTH, micro_batches
 from training.posts import Corpus, Row
 from training.report import Meter
@@ -50,8 +50,6 @@ class Plan:
     class_weights: bool = False
     soft: float = 0.0
     temperature: float = 2.0
-    dropout: float = 0.0
-    freeze_embeddings: bool = True
     freeze_layers: int = 0
     patience: int = 2
 
@@ -62,7 +60,6 @@ class Progress:
 
     step: int = 0
     best: float = -1.0
-    best_step: int = 0
     since_best: int = 0
     history: list[dict] = field(default_factory=list)
 
@@ -84,7 +81,6 @@ class Fit:
         precision: str,
         tokens: int | None,
         say: Say,
-        checkpointing: bool = False,
     ):
         self.corpus, self.plan, self.folder, self.say = corpus, plan, folder, say
         self.accelerator = Accelerator(mixed_precision=precision, cpu=not torch.cuda.is_available())
@@ -94,8 +90,6 @@ class Fit:
         prepare(model, plan)
         if precision == "bf16" and not self.on_gpu:
             model.set_attn_implementation(CPU_ATTENTION)
-        if checkpointing:
-            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -238,7 +232,7 @@ class Fit:
         self.progress.history.append(entry)
         self.progress.since_best += 1
         if f1 > self.progress.best:
-            self.progress.best, self.progress.best_step, self.progress.since_best = f1, self.progress.step, 0
+            self.progress.best, self.progress.since_best = f1, 0
             self.write("best.pt", self.plain().state_dict())
         self.say(
             f"epoch {entry['epoch']:g}: macro-F1 {f1:.3f}, accuracy {entry['accuracy']:.3f} of {len(target)} held out"
@@ -316,14 +310,13 @@ class Fit:
 
 
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
-    """Dropout as planned, and embeddings that do not move: each is in few posts, and they cost most memory."""
+    """No dropout, and embeddings that do not move: each is in few posts, and they cost most memory."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
-            module.p = plan.dropout
+            module.p = 0.0
     if hasattr(model.config, "attention_probs_dropout_prob"):
-        model.config.attention_probs_dropout_prob = plan.dropout
-    if plan.freeze_embeddings:
-        model.get_input_embeddings().requires_grad_(False)
+        model.config.attention_probs_dropout_prob = 0.0
+    model.get_input_embeddings().requires_grad_(False)
     if plan.freeze_layers:
         freeze = getattr(model, "freeze", None)
         layers = model.config.num_hidden_layers
@@ -331,8 +324,6 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
             raise InputError("--freeze-layers works with the model that ships as a base: leave it out")
         if plan.freeze_layers >= layers:
             raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: give fewer")
-        if plan.dropout:
-            raise InputError("--freeze-layers computes layers once, --dropout changes them each time: leave one out")
         freeze(plan.freeze_layers)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.errors import InputError
+from models import InputError
 from training.embed import Embedder
 from training.posts import Corpus, Row
 from training.proof import write_proof
@@ -38,11 +38,11 @@ def keep_zero_shot(
     base: Path,
     say: Say,
     tuned: Path | None = None,
-    runs: dict[int, list[dict]] | None = None,
+    curve: list[dict] | None = None,
 ) -> None:
     """Learn the vectors, judge them beside the base's, write the folder.
 
-    `tuned` is the base after fine-tuning, whose curves are `runs`. Raises `InputError`, and `OSError` where the disk is
+    `tuned` is the base after fine-tuning, whose curve is `curve`. Raises `InputError`, and `OSError` where the disk is
     full.
     """
     begun = time.monotonic()
@@ -73,16 +73,7 @@ def keep_zero_shot(
     else:
         by_base, made_of = of_base(base, texts, [row.text for row in judges], held_target, arguments.threads), "the base"
     found = figures(scales.softmax * held @ learned.T, held_target)
-    content = {
-        "posts": corpus.digest,
-        "labels": corpus.labels,
-        "texts": len(corpus.train),
-        "arguments": {name: str(value) for name, value in vars(arguments).items()},
-        "seconds": round(time.monotonic() - begun, 1),
-        "held_out": found,
-        "held_out_by_base": by_base,
-    }
-    write_report(arguments.work, content, runs or {})
+    write_report(arguments, corpus, begun, {"held_out": found, "held_out_by_base": by_base}, curve)
     write_folder(tuned or base, arguments.out, corpus.words, learned, base)
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "

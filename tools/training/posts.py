@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.errors import InputError
+from models import InputError
 from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
@@ -64,7 +64,6 @@ class Wishes:
     gold: Path | None = None
     teachers: tuple[Path, ...] = ()
     soft: bool = False
-    max_entropy: float = 1.0
     both_forms: bool = True
     whole_set: bool = False
     """Whether every label of the pipeline file counts, also one that few posts or none have."""
@@ -94,7 +93,6 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     rows = rows_of(records, wishes, number, gold, soft, notes)
     check_counts(rows, slugs, 0 if wishes.whole_set else FEWEST)
     train, held = parted(rows, wishes.whole_set)
-    train = without_doubt(train, wishes.max_entropy, notes)
     if gold:
         before = hashlib.sha256(before.encode() + wishes.gold.read_bytes()).hexdigest()
     # What a model said is no measure of another one.
@@ -315,19 +313,6 @@ def is_held_out(row: Row) -> bool:
     """By the hash of the post's name, so that both forms of a post are on one side."""
     number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
     return number / 2**64 < HELD_OUT
-
-
-def without_doubt(rows: list[Row], most: float, notes: list[str]) -> list[Row]:
-    """Rows whose teacher was sure: the entropy of its scores, 0 to 1, is at most `most`. Gold is always sure."""
-    sure = [row for row in rows if row.scores is None or entropy(row.scores) <= most]
-    if len(sure) < len(rows):
-        notes.append(f"{len(rows) - len(sure)} texts are left out: their teacher was in doubt")
-    return sure
-
-
-def entropy(scores: np.ndarray) -> float:
-    """0 for one sure label, 1 where all are alike."""
-    return float(-(scores * np.log(np.maximum(scores, 1e-12))).sum() / np.log(len(scores)))
 
 
 def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 
-from models.errors import GraphError, InputError
+from models import GraphError, InputError
 from models.inputs import MASKED
 from models.manifest import FILE, FORMAT, sha256, toml, two_digits
 from models.texts import VECTORS

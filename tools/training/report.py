@@ -1,5 +1,6 @@
 """What a training says about itself: `train.json`, `curves.csv`, `curves.svg`, `test.csv`, figures of rows held out."""
 
+import argparse
 import csv
 import json
 import sys
@@ -11,6 +12,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import f1_score, log_loss
 from tqdm import tqdm
+
+from training.posts import Corpus
 
 BINS = 15
 TEST = "test.csv"
@@ -59,18 +62,26 @@ def figures(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
     }
 
 
-def write_report(folder: Path, content: dict, runs: dict[int, list[dict]]) -> None:
-    """Write the three files."""
+def write_report(
+    arguments: argparse.Namespace, corpus: Corpus, begun: float, found: dict, curve: list[dict] | None
+) -> None:
+    """Write `train.json`, and the curve of a fine-tuning as a table and a picture."""
+    folder = arguments.work
     folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "posts": corpus.digest,
+        "labels": corpus.labels,
+        "texts": len(corpus.train),
+        "arguments": {name: str(value) for name, value in vars(arguments).items()},
+        "seconds": round(time.monotonic() - begun, 1),
+    } | found
     (folder / "train.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    rows = [{"seed": seed, **entry} for seed, history in runs.items() for entry in history]
-    if not rows:
-        return
-    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    draw(folder / "curves.svg", runs)
+    if curve:
+        with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, curve[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(curve)
+        draw(folder / "curves.svg", curve)
 
 
 def write_test(folder: Path, test: dict[str, str]) -> Path | None:
@@ -86,24 +97,19 @@ def write_test(folder: Path, test: dict[str, str]) -> Path | None:
     return path
 
 
-def draw(path: Path, runs: dict[int, list[dict]]) -> None:
-    """The curves of loss and macro-F1, a line for each seed."""
+def draw(path: Path, curve: list[dict]) -> None:
+    """The curves of loss and macro-F1."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "topicmill"
     from matplotlib import pyplot
 
-    picture, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    for seed, history in runs.items():
-        epochs = [entry["epoch"] for entry in history]
-        left.plot(epochs, [entry["loss"] for entry in history], marker="o", label=f"seed {seed}")
-        right.plot(epochs, [entry["macro_f1"] for entry in history], marker="o", label=f"seed {seed}")
-    left.set_title("loss of the last step")
-    right.set_title("macro-F1 of the texts held out")
-    for axis in (left, right):
-        axis.set_xlabel("epoch")
-        axis.legend(frameon=False)
+    picture, axes = pyplot.subplots(1, 2, figsize=(9, 3.4))
+    titles = {"loss": "loss of the last step", "macro_f1": "macro-F1 of the texts held out"}
+    for axis, (name, title) in zip(axes, titles.items(), strict=True):
+        axis.plot([entry["epoch"] for entry in curve], [entry[name] for entry in curve], marker="o")
+        axis.set(title=title, xlabel="epoch")
     picture.tight_layout()
     picture.savefig(path, metadata={"Date": None})
     pyplot.close(picture)

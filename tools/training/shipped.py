@@ -14,7 +14,7 @@ import torch
 from onnx import numpy_helper
 from transformers import BertConfig, BertModel
 
-from models.errors import InputError
+from models import InputError
 
 PREFIX = "m."
 

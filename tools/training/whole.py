@@ -4,21 +4,21 @@ import argparse
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from transformers import PreTrainedModel
 
-from models.errors import InputError
+from models import InputError
 from models.make import GRAPHS, make_folder
 from models.source import read_source
 from training.base import Base, cool, leave, read_base
 from training.embed import Embedder, micro_batches
 from training.fit import NAMES, Fit, Plan, precision_of
-from training.keep import keep_zero_shot, vectors_in
+from training.keep import interval_of, keep_zero_shot, vectors_in
 from training.posts import Corpus, Wishes, read_corpus
 from training.report import best_temperature, figures, write_report, write_test
 from training.shipped import read_shipped, write_shipped
@@ -32,8 +32,8 @@ STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 def train(arguments: argparse.Namespace, say: Say) -> None:
-    """Train with each seed, calibrate, and make the folder of the best. Raises what train.py's `main` names."""
-    seeds = check(arguments)
+    """Train, calibrate, and make the folder. Raises what train.py's `main` names."""
+    check(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     base = base_of(arguments)
@@ -47,32 +47,21 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
-    runs, kept = {}, {}
-    for seed in seeds:
-        runs[seed], kept[seed] = one_seed(arguments, corpus, base, seed, say)
-    best = max(kept, key=lambda seed: kept[seed]["macro_f1"])
-    trained = arguments.work / f"seed-{best}" / "hugging-face"
+    trained = arguments.work / "hugging-face"
+    curve, found = run(arguments, corpus, base, trained, say)
     if arguments.keep_zero_shot:
         tuned = arguments.work / "embedding"
         write_tuned(base.folder, trained, arguments.mix, tuned)
-        return keep_zero_shot(arguments, corpus, base.folder, say, tuned, runs)
-    values = [one["macro_f1"] for one in kept.values()]
-    content = {
-        "posts": corpus.digest,
-        "labels": corpus.labels,
-        "texts": len(corpus.train),
-        "arguments": {name: str(value) for name, value in vars(arguments).items()},
-        "seconds": round(time.monotonic() - begun, 1),
-        "seed": best,
-        "held_out": kept,
-        "macro_f1_mean": round(float(np.mean(values)), 4),
-        "macro_f1_spread": round(float(np.std(values)), 4),
-    }
-    write_report(arguments.work, content, runs)
+        return keep_zero_shot(arguments, corpus, base.folder, say, tuned, curve)
+    write_report(arguments, corpus, begun, {"held_out": found}, curve)
     # Last: what is said of a folder that cannot be written is that there is none.
     source = read_source(trained, "classifier")
     make_folder(source, arguments.out, arguments.graphs.split(","), say)
-    say(summary(kept, best, arguments.out))
+    say(
+        f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
+        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}. "
+        f"Next: topicmill model verify {arguments.out}"
+    )
 
 
 def base_of(arguments: argparse.Namespace) -> Base:
@@ -87,8 +76,8 @@ def base_of(arguments: argparse.Namespace) -> Base:
     return base
 
 
-def check(arguments: argparse.Namespace) -> list[int]:
-    """Refuse arguments that contradict each other before hours are spent; returns the seeds."""
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that contradict each other before hours are spent."""
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise InputError(f"`{arguments.out}` exists and is not an empty folder: give another path, or remove it")
     unknown = [name for name in arguments.graphs.split(",") if name not in GRAPHS]
@@ -96,14 +85,11 @@ def check(arguments: argparse.Namespace) -> list[int]:
         raise InputError(f"`{unknown[0]}` is no graph: there are {', '.join(GRAPHS)}")
     for name, least, most in (
         ("soft", 0, 1),
-        ("smoothing", 0, 0.9),
-        ("max_entropy", 0, 1),
         ("temperature", 0.01, 100),
         ("epochs", 1, 1000),
         ("batch", 2, 1 << 20),
         ("max_tokens", 8, 1 << 20),
         ("rate", 1e-9, 1),
-        ("dropout", 0, 0.9),
         ("mix", 0, 1),
         ("freeze_layers", 0, 1000),
         ("tokens", 1, 1 << 30),
@@ -112,21 +98,15 @@ def check(arguments: argparse.Namespace) -> list[int]:
         given = getattr(arguments, name)
         if given is not None and not least <= given <= most:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give {least} to {most}")
-    if (arguments.teacher or arguments.max_entropy < 1) and not arguments.soft:
-        raise InputError("--teacher and --max-entropy are about the teacher's scores: add --soft 0.5")
+    if arguments.teacher and not arguments.soft:
+        raise InputError("--teacher is about the teacher's scores: add --soft 0.5")
     precision_of(arguments.precision)
     if arguments.head_only and arguments.soft:
         raise InputError("--head-only learns from labels alone: leave out --soft")
-    if arguments.freeze_layers and arguments.train_embeddings:
-        raise InputError("--freeze-layers holds the embeddings, too: leave out --train-embeddings")
     if arguments.keep_zero_shot and not arguments.pipeline:
         raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
     if arguments.only_gold and not (arguments.head_only and arguments.keep_zero_shot and arguments.gold):
         raise InputError("--only-gold is for learned label vectors: add --head-only --keep-zero-shot --gold FILE")
-    try:
-        return [int(seed) for seed in arguments.seeds.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds is `{arguments.seeds}`: give whole numbers with commas") from None
 
 
 def wishes_of(arguments: argparse.Namespace) -> Wishes:
@@ -137,44 +117,26 @@ def wishes_of(arguments: argparse.Namespace) -> Wishes:
         arguments.gold,
         tuple(arguments.teacher),
         arguments.soft > 0,
-        arguments.max_entropy,
         not arguments.no_titles,
         arguments.keep_zero_shot,
     )
 
 
-def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
-    """The numbers of one run."""
-    return Plan(
-        seed=seed,
-        epochs=arguments.epochs,
-        batch=arguments.batch,
-        max_tokens=arguments.max_tokens,
-        rate=arguments.rate,
-        smoothing=arguments.smoothing,
-        class_weights=arguments.class_weights,
-        soft=arguments.soft,
-        temperature=arguments.temperature,
-        dropout=arguments.dropout,
-        freeze_embeddings=not arguments.train_embeddings,
-        freeze_layers=arguments.freeze_layers,
-        patience=arguments.patience,
-    )
-
-
-def one_seed(
-    arguments: argparse.Namespace, corpus: Corpus, base: Base, seed: int, say: Say
+def run(
+    arguments: argparse.Namespace, corpus: Corpus, base: Base, trained: Path, say: Say
 ) -> tuple[list[dict], dict[str, float]]:
-    """Train once; leaves a Hugging Face folder; returns the curve and the figures of the texts held out."""
-    folder: Path = arguments.work / f"seed-{seed}"
+    """Train; leaves the Hugging Face folder `trained`; returns the curve and the figures of the texts held out."""
+    folder = arguments.work / "run"
     if not arguments.resume:
         shutil.rmtree(folder, ignore_errors=True)
-    plan = plan_of(arguments, seed)
-    model = base.classifier(corpus.labels, seed)
+    plan = Plan(**{one.name: getattr(arguments, one.name) for one in fields(Plan) if hasattr(arguments, one.name)})
+    model = base.classifier(corpus.labels, plan.seed)
     if base.is_shipped and corpus.words and not arguments.head_only:
-        begin_with(label_vectors(base, [label.texts for label in corpus.words], arguments.threads), model)
+        vectors = label_vectors(base, [label.texts for label in corpus.words], arguments.threads)
+        with torch.no_grad():  # let the head begin with what the base knows, and not with random weights
+            model.classifier.weight.copy_(torch.from_numpy(vectors))
     precision = "no" if arguments.head_only else precision_of(arguments.precision)
-    fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing)
+    fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say)
     if arguments.head_only:
         say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
     else:
@@ -187,7 +149,7 @@ def one_seed(
     logits = fit.logits()
     temperature = best_temperature(logits, target)
     cool(fit.plain(), temperature)
-    leave(base, fit.plain().cpu(), plan.max_tokens, folder / "hugging-face")
+    leave(base, fit.plain().cpu(), plan.max_tokens, trained)
     return fit.progress.history, figures(logits / temperature, target) | {"temperature": round(temperature, 3)}
 
 
@@ -232,12 +194,6 @@ def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np
     return Scales.of(embedder.head).softmax * (embedder.of_labels(texts) if found is None else found)
 
 
-def begin_with(vectors: np.ndarray, model: PreTrainedModel) -> None:
-    """Let the head begin with these weights, and not with random ones."""
-    with torch.no_grad():
-        model.classifier.weight.copy_(torch.from_numpy(vectors))
-
-
 def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
     """Write `folder` like `base`, each weight being `share` of the trained one and the rest of the base's."""
     model = read_shipped(base)
@@ -245,13 +201,3 @@ def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
     after = read_source(trained, "classifier").model.bert.state_dict()
     model.load_state_dict(mixed(before, after, share))
     write_shipped(model, base, folder)
-
-
-def summary(kept: dict[int, dict], best: int, out: Path) -> str:
-    """The last line for people."""
-    one = kept[best]
-    interval = f"{one['accuracy']:.3f} ({one['accuracy_from']:.3f} to {one['accuracy_to']:.3f})"
-    return (
-        f"`{out}`: accuracy {interval} of {one['texts']} texts held out, macro-F1 {one['macro_f1']:.3f}, calibration "
-        f"error {one['calibration_error']:.3f}. Next: topicmill model verify {out}"
-    )

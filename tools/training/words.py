@@ -10,7 +10,7 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.errors import InputError
+from models import InputError
 
 TEMPLATE = "This text is about {}."
 SIGNS = {"&": "and", "+": "plus", "#": "sharp", "%": "percent"}

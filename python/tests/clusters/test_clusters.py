@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from clusters.conftest import digest
-from tests.conftest import program, texts  # noqa: F401 (a fixture)
+from tests.clusters.conftest import digest
+from tests.conftest import texts
 
 from topicmill import Labeler
 
-PYTHON = Path(__file__).resolve().parents[1]
+PYTHON = Path(__file__).resolve().parents[2]
 
 PROGRAMS = sorted((PYTHON.parent / "examples/clusters").glob("with_*.py"))
 PARTS, ROWS = 6, 100

@@ -1,4 +1,8 @@
-"""From a model in memory to an ONNX file that agrees with it."""
+"""From a model in memory to an ONNX graph, exported as it is.
+
+ONNX Runtime fuses what it can when it loads such a graph. The graph computes shapes as it runs, so on CUDA some of it
+stays on the host.
+"""
 
 import tempfile
 import warnings
@@ -9,10 +13,15 @@ import onnx
 import onnxruntime
 import torch
 from onnx.external_data_helper import convert_model_to_external_data
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from transformers import PreTrainedModel
 
+from models.inputs import feed
+from models.source import Source
+from models.texts import VECTORS
+
 OPSET = 17
-INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file ends at 2 GiB; well below, `--layers 2` takes the same way as 12
+INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file ends at 2 GiB
 
 
 class LogitsOnly(torch.nn.Module):
@@ -41,6 +50,15 @@ def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: 
 def exported(model: PreTrainedModel, example: dict[str, torch.Tensor]) -> onnx.ModelProto:
     """The graph of the legacy exporter, in memory."""
     return graph_of(LogitsOnly(model, list(example)), example, "logits")
+
+
+def exported_source(source: Source, precision: str) -> onnx.ModelProto:
+    """The classifier with the inputs that the model itself has."""
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_types else [])]
+    pairs = [source.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
+    example = {name: torch.from_numpy(values) for name, values in feed(names, pairs, source.filling).items()}
+    graph = exported(source.model, example)
+    return convert_float_to_float16(graph, keep_io_types=True) if precision == "fp16" else graph
 
 
 def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: str) -> onnx.ModelProto:
