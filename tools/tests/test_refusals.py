@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 from onnxruntime.transformers.optimizer import optimize_model
 from safetensors.torch import load_file, save_file
@@ -96,8 +97,9 @@ class OddShapes(unittest.TestCase):
         (folder / "model.safetensors").unlink()
         code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32")
         self.assertEqual(code, 0, said)
-        own = model_folder("tiny-roberta")
-        self.assertEqual(manifest_of(folder.parent / "made")["vectors"], manifest_of(own)["vectors"])
+        made, own = (manifest_of(one)["vectors"] for one in (folder.parent / "made", model_folder("tiny-roberta")))
+        for one, other in zip(made, own, strict=True):  # the last digits depend on where torch finds its weights
+            np.testing.assert_allclose(one["logits"], other["logits"], atol=1e-5)
 
     def test_bert_of_one_layer(self):
         """Its only layer is the last."""
