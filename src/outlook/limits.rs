@@ -97,8 +97,8 @@ impl Limits {
         } else {
             "no post is stored".to_owned()
         };
-        let (newest, stored) = (outlook.newest.collected_at, "the last new post was stored");
-        let post = older(outlook, "max_age_post", self.post, newest, stored, &never);
+        let (newest, what) = (outlook.newest.collected_at, "the last new post was stored");
+        let stored = older(outlook, "max_age_post", self.post, newest, what, &never);
         // That nothing waits is as it should be.
         let waits = "a post waits for a label that was stored";
         let oldest = outlook.backlog.oldest_unlabelled;
@@ -106,11 +106,11 @@ impl Limits {
         let mut waiting = older(outlook, "max_age_unlabelled", limit, oldest, waits, "");
         if let (Some(found), Some(beside)) = (&mut waiting, &outlook.labelled_beside) {
             let command = shows(beside);
-            found.problem += &format!(
+            found.problem.extend([format!(
                 "; the newest that wait have labels beside the current ones: `{command}` shows these"
-            );
+            )]);
         }
-        [collect, post, waiting].into_iter().flatten()
+        [collect, stored, waiting].into_iter().flatten()
     }
 }
 

@@ -113,10 +113,10 @@ impl Outlook {
             &standing.label_set,
             &standing.label_set_hash,
         ) {
-            why += &format!(" of `{set}` (version {})", short(hash));
+            why.extend([format!(" of `{set}` (version {})", short(hash))]);
         }
         if let (false, Some(model)) = (model.is_empty(), &standing.model) {
-            why += &format!(" by the model `{model}`");
+            why.extend([format!(" by the model `{model}`")]);
         }
         if !(set.is_empty() && model.is_empty()) {
             why += ", which the settings do not name";
@@ -161,7 +161,7 @@ impl Outlook {
             flags += " --model DIR";
         }
         if let Some((labels, _)) = small.split_once('-') {
-            flags += &format!(" --shortlist {labels}");
+            flags.extend([format!(" --shortlist {labels}")]);
         }
         flags
     }

@@ -57,11 +57,9 @@ fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
         .text("timeout", found)
         .and_then(|Placed { at, value }| {
             let read = length(&value).map(|length| length.to_std().unwrap_or_default());
-            let read = read.and_then(|length| match length.is_zero() {
-                true => Err(
-                    "it is 0: write a length of time as in 30m, or leave the key out".to_owned(),
-                ),
-                false => Ok(length),
+            let read = read.and_then(|length| {
+                let zero = "it is 0: write a length of time as in 30m, or leave the key out";
+                (!length.is_zero()).then_some(length).ok_or(zero.to_owned())
             });
             read.map_err(|why| found.wrong(at, format!("`timeout`: {why}")))
                 .ok()
@@ -117,7 +115,7 @@ fn read_timetable(section: Section, found: &mut Found) -> Option<Timetable> {
 }
 
 fn unknown_zone(name: &str) -> String {
-    let names = TZ_VARIANTS.map(|zone| zone.name());
+    let names = TZ_VARIANTS.map(Tz::name);
     let hint = match nearest(name, &names) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "give the name of a region and a city, as in `Europe/Berlin`, or `UTC`".to_owned(),

@@ -130,7 +130,7 @@ pub(super) async fn run(
             schedule,
             due_at,
             what,
-        })
+        });
     };
     tell(What::Started {
         late: late.unwrap_or_default(),

@@ -29,8 +29,8 @@ pub fn of(outlook: &Outlook, url: &str) -> String {
     let gap = " ".repeat(room.saturating_sub(screen::columns(&url)) + 1);
     let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
-        ("Running", running(outlook)),
-        ("Posts", posts(outlook)),
+        ("Running", Some(running(outlook))),
+        ("Posts", Some(posts(outlook))),
         ("Labelled", labelled(outlook)),
         ("Waiting", waiting(outlook)),
         ("Set aside", set_aside(outlook)),
@@ -86,13 +86,13 @@ impl Lines {
     }
 
     /// A line of the table of stages; a narrow terminal has room for its first columns.
-    fn row(&self, stage: &str, cells: [String; 5]) -> String {
+    fn row(&self, stage: &str, cells: &[String; 5]) -> String {
         const WIDTHS: [usize; 5] = [14, 13, 8, 12, 12];
         let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
         for (cell, room) in cells.iter().zip(WIDTHS) {
             wide += room;
             if wide <= self.width {
-                line += &format!("{cell:>room$}");
+                line.extend([format!("{cell:>room$}")]);
             }
         }
         format!("{}\n", line.trim_end())
@@ -104,7 +104,7 @@ impl Lines {
             return String::new();
         }
         let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
-        let mut text = self.row("Stage", columns.map(str::to_owned));
+        let mut text = self.row("Stage", &columns.map(str::to_owned));
         let mut stages: Vec<&LastRun> = outlook.stages.iter().collect();
         stages.sort_by(|a, b| a.stage.cmp(&b.stage));
         for last in stages {
@@ -121,7 +121,7 @@ impl Lines {
                 number(of(|day| day.posts)),
                 new.map_or(String::new(), number),
             ];
-            text.push_str(&self.row(&last.stage, cells));
+            text.push_str(&self.row(&last.stage, &cells));
         }
         for last in outlook.stages.iter().filter(|last| last.is_bad()) {
             let error = last.error.as_deref().unwrap_or("no reason is recorded");
@@ -145,7 +145,7 @@ fn listed<T>(all: &[T], told: impl Fn(&T) -> String) -> Option<String> {
     Some(told.join("; ")).filter(|text| !text.is_empty())
 }
 
-fn running(outlook: &Outlook) -> Option<String> {
+fn running(outlook: &Outlook) -> String {
     let told = listed(&outlook.running, |run| {
         let host = run.worker.split(':').next().unwrap_or_default();
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
@@ -158,19 +158,22 @@ fn running(outlook: &Outlook) -> Option<String> {
             ago(seen)
         )
     });
-    Some(told.unwrap_or_else(|| "nothing".to_owned()))
+    told.unwrap_or_else(|| "nothing".to_owned())
 }
 
-fn posts(outlook: &Outlook) -> Option<String> {
+fn posts(outlook: &Outlook) -> String {
     let mut text = about(outlook, outlook.backlog.posts);
     if let Some(stored) = outlook.newest.collected_at {
         let stored = ago(outlook.since(stored));
-        text += &format!("; the last new one came {stored} ago");
+        text.extend([format!("; the last new one came {stored} ago")]);
         if let Some(posted) = outlook.newest.created_at {
-            text += &format!("; the newest is {} old", ago(outlook.since(posted)));
+            text.extend([format!(
+                "; the newest is {} old",
+                ago(outlook.since(posted))
+            )]);
         }
     }
-    Some(text)
+    text
 }
 
 fn labelled(outlook: &Outlook) -> Option<String> {
@@ -178,17 +181,17 @@ fn labelled(outlook: &Outlook) -> Option<String> {
     standing.model.as_ref()?;
     let mut part = share(standing.labelled, standing.posts);
     if outlook.is_estimate && part == "all" {
-        part = "almost all".to_owned();
+        part.insert_str(0, "almost ");
     }
     let mut text = format!("{} ({part})", about(outlook, standing.labelled));
     if standing.none_of_these > 0 {
         let [other, unsure] =
             [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
-        text += &format!("; {other} are other, {unsure} unsure");
+        text.extend([format!("; {other} are other, {unsure} unsure")]);
     }
     if standing.text_purged > 0 {
         let lost = number(standing.text_purged);
-        text += &format!("; {lost} lost their texts before");
+        text.extend([format!("; {lost} lost their texts before")]);
     }
     Some(text)
 }
@@ -204,15 +207,15 @@ fn waiting(outlook: &Outlook) -> Option<String> {
     }
     let mut text = about(outlook, standing.unlabelled);
     if let Some(oldest) = standing.oldest_unlabelled {
-        text += &format!(", the oldest for {}", ago(outlook.since(oldest)));
+        text.extend([format!(", the oldest for {}", ago(outlook.since(oldest)))]);
     }
     if standing.claimed > 0 {
-        text += &format!("; {} held by workers", number(standing.claimed));
+        text.extend([format!("; {} held by workers", number(standing.claimed))]);
     }
     if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
         let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
         let digits = usize::from(pace < 10.0);
-        text += &format!("; about {} at {pace:.digits$}/s", ago(left));
+        text.extend([format!("; about {} at {pace:.digits$}/s", ago(left))]);
     }
     Some(text)
 }
@@ -266,7 +269,10 @@ fn deletions(outlook: &Outlook) -> Option<String> {
         None => "never compared with Reddit".to_owned(),
     };
     if standing.unchecked > 0 {
-        text += &format!("; {} have no check yet", about(outlook, standing.unchecked));
+        text.extend([format!(
+            "; {} have no check yet",
+            about(outlook, standing.unchecked)
+        )]);
     }
     Some(text)
 }
@@ -284,7 +290,7 @@ fn failing(topics: &[FailedTopic]) -> Option<String> {
     );
     let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
     if !names.is_empty() {
-        text += &format!("; also {}", names.join(", "));
+        text.extend([format!("; also {}", names.join(", "))]);
     }
     Some(text)
 }
