@@ -25,7 +25,7 @@ test: lint onnxruntime openvino ## Lint, then run all tests, with a real Postgre
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette
 	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
 	cargo build --release --locked
-	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
+	.venv-exports/bin/python tools/tests/check_exports.py $(TARGET)/release/topicmill
 
 .PHONY: check-metrics
 check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with Prometheus's promtool
@@ -34,7 +34,7 @@ check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with
 	promtool check config pipelines/monitoring/prometheus.yml
 	promtool test rules pipelines/monitoring/alerts_test.yml
 	cargo build --release --locked
-	python3 tools/check_metrics.py $(TARGET)/release/topicmill
+	python3 tools/tests/check_metrics.py $(TARGET)/release/topicmill
 
 .PHONY: fuzz
 fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by coverage
@@ -45,7 +45,7 @@ fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by cover
 .PHONY: check-traces
 check-traces: rust ## Send traces of a program with the feature otel to a receiver
 	cargo build --locked --features otel
-	python3 tools/check_traces.py $(TARGET)/debug/topicmill
+	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
@@ -100,7 +100,7 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 .PHONY: check-hosts
 check-hosts: rust onnxruntime ## Label with three hosts: one cut off, one killed, one far away (needs root)
 	cargo build --release --locked
-	python3 tools/check_hosts.py $(TARGET)/release/topicmill
+	python3 tools/tests/check_hosts.py $(TARGET)/release/topicmill
 
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)

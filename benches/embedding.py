@@ -70,7 +70,11 @@ def main() -> None:
 def peers(hf: Path, window: int, rows: list[str]) -> dict:
     """What sentence-transformers can do with the checkpoint."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import (
+        Normalize,
+        Pooling,
+        Transformer,
+    )
 
     def whole():
         words = Transformer(str(hf), max_seq_length=window)

@@ -1,24 +1,20 @@
 #!/usr/bin/env python3
-"""The Python package, alone, in Dask and in Ray, and other ways on the same weights and texts, in turns.
+"""The Python package, alone and in Dask, and other ways on the same weights and texts, in turns.
 
     PYTHON benches/package.py FOLDER program TOPICMILL [ROUNDS]
     PYTHON benches/package.py FOLDER workers [ROUNDS]
     PYTHON benches/package.py FOLDER pipeline HF MODEL [ROUNDS]
-    PYTHON benches/package.py FOLDER sentences MODEL CHECKPOINT [ROUNDS]
 
-PYTHON has what python/requirements-clusters.txt lists and the package; `pipeline` also needs torch and transformers,
-`sentences` torch and sentence-transformers. Made-up texts go to FOLDER as Parquet; TEXTS in the environment is their
+PYTHON has what python/requirements-clusters.txt lists and the package; `pipeline` also needs torch and transformers.
+Made-up texts go to FOLDER as Parquet; TEXTS in the environment is their
 number. Processor seconds are those of all processes below this one.
 
 - program: the package and the program on one file, one thread each, whole processes with loading.
 - workers: Dask with one worker and with two, one thread each, the default model.
 - pipeline: Dask with one worker of one thread. HF is a classifier as transformers stores it, MODEL what tools/model.py
   makes of it. `topicmill.dask.label` and `map_partitions` over the pipeline of transformers, in batches of 25.
-- sentences: Ray Data with one actor of one thread. CHECKPOINT has the weights of MODEL as sentence-transformers reads
-  them (benches/embedding.py makes it). Ray stops its actors after each run, so the second half of a run is measured.
 """
 
-import json
 import os
 import sys
 import time
@@ -87,9 +83,8 @@ def program(folder: Path, topicmill: str, rounds: int) -> None:
 def workers(folder: Path, rounds: int) -> None:
     """Dask with one worker and with two."""
     import dask.dataframe as dd
-    from distributed import Client
-
     import topicmill.dask
+    from distributed import Client
 
     count = count_of(1600)
     labeled = topicmill.dask.label(dd.read_parquet(posts(folder, count, count // PARTITION)), text="text")
@@ -116,9 +111,8 @@ def workers(folder: Path, rounds: int) -> None:
 def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
     """`map_partitions` over the pipeline of transformers, and over a labeler."""
     import dask.dataframe as dd
-    from distributed import Client
-
     import topicmill.dask
+    from distributed import Client
 
     count = count_of(100)
     frame = dd.read_parquet(posts(folder, count, count // BATCH))
@@ -148,59 +142,8 @@ def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
     print(f"\nthe same label: {same:.1%}; the largest difference of a score: {apart:.1e}")
 
 
-class Sentences:
-    """An actor of Ray with sentence-transformers: the label whose vector is nearest."""
-
-    def __init__(self, checkpoint: str, labels: list[str], max_tokens: int) -> None:
-        import torch
-        from sentence_transformers import SentenceTransformer
-
-        torch.set_num_threads(1)
-        self.model = SentenceTransformer(checkpoint, device="cpu")
-        # As many as topicmill reads; the checkpoint's own number may be another, and then both do other work.
-        self.model.max_seq_length = max_tokens
-        self.labels = np.array(labels)
-        self.vectors = self.model.encode(labels, normalize_embeddings=True, show_progress_bar=False)
-
-    def __call__(self, batch: dict) -> dict:
-        vectors = self.model.encode(batch["text"].tolist(), normalize_embeddings=True, show_progress_bar=False)
-        likeness = vectors @ self.vectors.T
-        return batch | {"label": self.labels[likeness.argmax(axis=1)], "score": likeness.max(axis=1)}
-
-
-def sentences(folder: Path, model: str, checkpoint: str, rounds: int) -> None:
-    """sentence-transformers under Ray, and a labeler."""
-    import ray
-    from ray.data import ActorPoolStrategy
-
-    from topicmill import Labeler
-
-    count, parts = count_of(1600), 16
-    source = str(posts(folder, count, parts))
-    labels = list(Labeler(model=model).load().labels)
-    max_tokens = json.loads((Path(model) / "config.json").read_text())["zero_shot"]["max_length"]
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-
-    def run(kind: type, settings: dict) -> float:
-        read = ray.data.read_parquet(source).repartition(parts)
-        labeled = read.map_batches(
-            kind, fn_constructor_kwargs=settings, batch_size=count // parts, compute=ActorPoolStrategy(size=1)
-        )
-        for at, _ in enumerate(labeled.iter_batches(batch_size=count // parts)):
-            if at == parts // 2 - 1:
-                half = time.perf_counter()
-        return time.perf_counter() - half
-
-    theirs = {"checkpoint": checkpoint, "labels": labels, "max_tokens": max_tokens}
-    ours = {"model": model, "labels": labels, "threads": 1, "device": "cpu"}
-    ways = {"sentence-transformers": lambda: run(Sentences, theirs), "Labeler": lambda: run(Labeler, ours)}
-    in_turns(ways, rounds, count // 2)
-    ray.shutdown()
-
-
 if __name__ == "__main__":
     folder, what, *rest = sys.argv[1:]
-    paths = {"program": 1, "workers": 0, "pipeline": 2, "sentences": 2}[what]
+    paths = {"program": 1, "workers": 0, "pipeline": 2}[what]
     rounds = int(rest[paths]) if len(rest) > paths else 3
     globals()[what](Path(folder).resolve(), *(str(Path(path).resolve()) for path in rest[:paths]), rounds)

@@ -16,9 +16,8 @@ import statistics
 import subprocess
 import threading
 import time
+from pathlib import Path
 from urllib.parse import quote
-
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -41,7 +40,7 @@ def main() -> None:
             time.sleep(0.5)
             overview = ask_json(port, "/api/overview")
         print(f"all texts searched after {time.perf_counter() - began:.1f} s, {cpu(server.pid):.1f} s of processor time")
-        print(f"{overview['posts']:,} posts, {memory(server.pid)} MiB of memory")
+        print(f"{overview['posts']:,} posts, {int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) // 256} MiB of memory")
         pages = pages_of(port, overview)
         for clients in (1, arguments.clients):
             print(f"\n{clients} clients at once, load {os.getloadavg()[0]:.1f}\n")
@@ -123,13 +122,7 @@ def ask_json(port: int, path: str) -> dict:
 def cpu(pid: int) -> float:
     """Seconds that all threads of a process have computed."""
     fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def memory(pid: int) -> int:
-    """MiB that a process holds."""
-    line = next(line for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS"))
-    return int(line.split()[1]) // 1024
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

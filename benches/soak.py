@@ -76,7 +76,7 @@ class Soak:
             "DATABASE_URL": os.environ["TEST_DATABASE_URL"],
             "TOPICMILL__DATABASE__ALLOW_SUPERUSER": "true",
         }
-        self.arrivals = Arrivals(arguments.seed)
+        self.arrivals = Arrivals(1)
         self.samples: list[tuple[float, int, int, int]] = []
         self.refused = 0
         self.restarts: list[str] = []
@@ -162,7 +162,7 @@ class Soak:
             self.program.wait(timeout=120)
         finally:
             self.program.kill()
-        sys.exit(self.tell(json.loads(record.read_text())))
+        sys.exit(self.report(json.loads(record.read_text())))
 
     def drain(self) -> None:
         """Until nothing waits for a label, or for five minutes."""
@@ -171,55 +171,44 @@ class Soak:
                 return
             self.rest(5)
 
-    def tell(self, record: dict) -> int:
-        """The table, and whether all is well."""
+    def report(self, record: dict) -> int:
+        """Prints the table; returns the exit code."""
         warm = [sample for sample in self.samples if sample[0] >= min(WARM_UP_SECS, self.samples[-1][0] / 4)]
         quarter = max(1, len(warm) // 4)
-        first, last = warm[:quarter], warm[-quarter:]
-        stored = self.number("SELECT count(*) FROM posts")
-        missed = self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL") + (
-            len(self.arrivals.posts) - stored
-        )
-        texts = len(self.arrivals.posts) + self.arrivals.edits
-        labelled = record["counts"]["posts"]
-        (self.arguments.folder / "samples.csv").write_text(
-            "seconds,resident_kib,file_handles,threads\n"
-            + "".join(f"{at:.1f},{resident},{handles},{threads}\n" for at, resident, handles, threads in self.samples)
-        )
+        arrived = len(self.arrivals.posts)
+        missed = self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL")
+        missed += arrived - self.number("SELECT count(*) FROM posts")
+        texts, labelled = arrived + self.arrivals.edits, record["counts"]["posts"]
         print(f"restarts: {', '.join(self.restarts)}; imports that were refused meanwhile: {self.refused}")
         print(f"exit code of classify: {self.program.returncode}; samples: {len(self.samples)}")
         print("\n| | first quarter, median | last quarter, median | smallest | largest |\n|---|---|---|---|---|")
         grown = []
         for column, (name, allowed) in enumerate([("resident, MiB", 1.1), ("file handles", 1.0), ("threads", 1.0)], 1):
-            scale = 1024 if column == 1 else 1
-            early, late = (statistics.median(row[column] for row in rows) / scale for rows in (first, last))
-            values = [row[column] / scale for row in warm]
+            values = [row[column] / (1024 if column == 1 else 1) for row in warm]
+            early, late = statistics.median(values[:quarter]), statistics.median(values[-quarter:])
             print(f"| {name} | {early:.0f} | {late:.0f} | {min(values):.0f} | {max(values):.0f} |")
-            if late > early * allowed:
-                grown.append(name)
+            grown += [name] * (late > early * allowed)
         print("\n| posts | edits | unchanged repeats | missed | texts to label | labelled | labelled twice |")
         print("|---|---|---|---|---|---|---|")
-        print(
-            f"| {len(self.arrivals.posts):,} | {self.arrivals.edits:,} | {self.arrivals.repeats:,} | {missed} "
-            f"| {texts:,} | {labelled:,} | {max(0, labelled - texts)} |"
-        )
+        counts = (arrived, self.arrivals.edits, self.arrivals.repeats, missed, texts, labelled, max(0, labelled - texts))
+        print("| " + " | ".join(f"{count:,}" for count in counts) + " |")
         if grown:
             print(f"\nGREW: {', '.join(grown)}")
         return int(bool(grown) or missed > 0 or labelled > texts or self.program.returncode != 143)
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("topicmill", type=lambda path: Path(path).resolve())
-    parser.add_argument("folder", type=lambda path: Path(path).resolve(), help="for logs and samples; is made")
-    parser.add_argument("--model", type=lambda path: Path(path).resolve())
+    path = lambda name: Path(name).resolve()
+    parser.add_argument("topicmill", type=path)
+    parser.add_argument("folder", type=path, help="for logs; is made")
+    parser.add_argument("--model", type=path)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--every-secs", type=float, default=10)
     parser.add_argument("--posts", type=int, default=4, help="new ones in a delivery")
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     return arguments

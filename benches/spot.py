@@ -211,13 +211,10 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
     return bill
 
 
-HEAD = "{} | the job takes | vanished | start | again | idle | waste |\n|{}---|---|---|---|---|---|"
-
-
 def table(title: str, columns: str, rows) -> None:
     """Prints one table."""
-    print(f"\n## {title}\n")
-    print(HEAD.format(f"| {columns}", "---|" * (columns.count("|") + 1)))
+    print(f"\n## {title}\n\n| {columns} | the job takes | vanished | start | again | idle | waste |")
+    print(f"|{'---|' * (columns.count('|') + 7)}")
     for name, bill in rows:
         print(f"| {name} | {bill.row()} |")
 
@@ -229,13 +226,6 @@ MODELS = {
     "BART-large's size, a shortlist of 4 of 16 labels": (0.60, 1_024),
     "BART-large's size, 16 labels": (0.15, 256),
 }
-
-
-def models(program: Program, world: World):
-    for name, (speed, window) in MODELS.items():
-        posts = round(world.posts * speed / world.posts_a_sec)
-        slow = replace(world, posts=posts, posts_a_sec=speed)
-        yield name, on_postgres(replace(program, window=window), slow)
 
 
 def main() -> None:
@@ -264,7 +254,11 @@ def main() -> None:
             for window in (256, 1_024, 16_384)
         ),
     )
-    table("Slower models", "model", models(program, bursts))
+    slower = []
+    for name, (speed, window) in MODELS.items():
+        slow = replace(bursts, posts=round(world.posts * speed / world.posts_a_sec), posts_a_sec=speed)
+        slower.append((name, on_postgres(replace(program, window=window), slow)))
+    table("Slower models", "model", slower)
     table(
         "How long machines live and take to start",
         "life | start",

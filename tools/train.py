@@ -23,14 +23,13 @@ def main(words: list[str] | None = None) -> int:
     arguments = parse(words)
     os.environ |= QUIET
     logging.disable(logging.WARNING)
-    from tqdm import tqdm
 
     from models import GraphError, InputError
     from training.fit import DivergedError
     from training.whole import train
 
     def say(line: str) -> None:
-        tqdm.write(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)  # above the bar, where there is one
+        print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
     try:
         train(arguments, say)
@@ -77,7 +76,6 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
     add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")
-    add("--class-weights", action="store_true", help="let each label count the same, however rare it is")
     add("--no-titles", action="store_true", help="do not train on the bare title of a post with a body, too")
     add("--epochs", type=int, default=3, help="at most (default: %(default)s)")
     add("--patience", type=int, default=2, help="stop after so many epochs without a gain (default: %(default)s)")

@@ -2,8 +2,7 @@
 """Train the default model further, on labelled posts: `make train-default` runs it, and `training/topics.py` has the recipe.
 
 It takes posts (NDJSON with title, selftext, topic) and the folder of the model before. It writes the folder of an
-embedding model with learned label vectors for the sixteen topics, which still takes any labels. A run that was stopped
-continues where it was.
+embedding model with learned label vectors for the sixteen topics, which still takes any labels.
 """
 
 import argparse
@@ -20,7 +19,7 @@ from training import keep, topics
 from training.embed import Embedder
 from training.fit import precision_of
 from training.shipped import read_shipped, write_shipped
-from training.vectors import Scales, fitted
+from training.vectors import Scales, learn
 from training.words import read_labels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +32,7 @@ def main() -> int:
     add("posts", type=Path, help="NDJSON with title, selftext and topic (a slug of the sixteen)")
     add("base", type=Path, help="folder of the model before")
     add("out", type=Path, help="folder of the new model")
-    add("--work", type=Path, default=Path("target/train-default"), help="checkpoints (default: %(default)s)")
+    add("--work", type=Path, default=Path("target/train-default"), help="weights of each half epoch (default: %(default)s)")
     add("--threads", type=int, default=1, help="the bits of the weights depend on it (default: 1)")
     add("--precision", choices=("bf16", "fp32"), default="fp32", help="(default: %(default)s)")
     arguments = parser.parse_args()
@@ -60,7 +59,7 @@ def main() -> int:
     embedder = Embedder(arguments.out, 1)
     worded = embedder.of_labels([label.texts for label in labels])
     vectors = embedder.vectors([row.text for row in train], say)
-    found = fitted(vectors, keep.numbers_of(train), worded, Scales.of(embedder.head), recipe.label_pull)
+    found = learn(vectors, keep.numbers_of(train), worded, Scales.of(embedder.head), pull=recipe.label_pull)
     keep.write_vectors(arguments.out, labels, found)
     judges, target = embedder.vectors([row.text for row in held]), keep.numbers_of(held)
     for name, of_labels in (("words", worded), ("learned vectors", found)):

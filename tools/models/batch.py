@@ -1,14 +1,12 @@
 """The values of a batch inside a graph: taken from inputs where CUDA is fed, else computed from ids and lengths."""
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 
 from models.graph import Graph, onnx_type
 from models.inputs import INPUTS, MASKED
 
 
-class Batch(ABC):
+class Batch:
     """What a builder may ask about its batch. Each value is made once, when it is first asked for."""
 
     def __init__(self, graph: Graph):
@@ -34,22 +32,6 @@ class Batch(ABC):
         """int32 [rows]."""
         return self.input("lengths")
 
-    @abstractmethod
-    def positions(self) -> str:
-        """0, 1, …, width - 1."""
-
-    @abstractmethod
-    def decoder_ids(self, start: int) -> str:
-        """int64 [rows, width]: the start token, then the ids without the last."""
-
-    @abstractmethod
-    def mask(self) -> str:
-        """What is added to a score: [rows, 1, width] in the graph's precision."""
-
-    @abstractmethod
-    def last(self, values: str, size: int) -> str:
-        """Of values [rows, width, size] those of each row's last real id: [rows, 1, size]."""
-
     @staticmethod
     def of(device: str, graph: Graph) -> "Batch":
         """The batch as a graph for `cpu` or `cuda` sees it."""
@@ -60,7 +42,7 @@ class CpuBatch(Batch):
     """Everything from ids and lengths."""
 
     def positions(self) -> str:
-        """See `Batch`."""
+        """0, 1, …, width - 1."""
         if "positions" not in self.made:
             g = self.graph
             width = g.op("Gather", g.op("Shape", self.ids()), g.integer(1))
@@ -68,13 +50,13 @@ class CpuBatch(Batch):
         return self.made["positions"]
 
     def decoder_ids(self, start: int) -> str:
-        """See `Batch`."""
+        """int64 [rows, width]: the start token, then the ids without the last."""
         g = self.graph
         first = g.op("Slice", self.ids(), g.integers(0), g.integers(-1), g.integers(1))
         return g.op("Pad", first, g.integers(0, 1, 0, 0), g.integer(start))
 
     def mask(self) -> str:
-        """See `Batch`."""
+        """What is added to a score: [rows, 1, width] in the graph's precision."""
         if "mask" not in self.made:
             g = self.graph
             lengths = g.op("Unsqueeze", self.long_lengths(), g.integers(1))
@@ -84,7 +66,7 @@ class CpuBatch(Batch):
         return self.made["mask"]
 
     def last(self, values: str, size: int) -> str:  # noqa: ARG002 - the other batch needs it
-        """See `Batch`."""
+        """Of values [rows, width, size] those of each row's last real id: [rows, 1, size]."""
         g = self.graph
         where = g.op("Unsqueeze", g.op("Sub", self.long_lengths(), g.integer(1)), g.integers(1))
         return g.op("Unsqueeze", g.op("GatherND", values, where, batch_dims=1), g.integers(1))
@@ -100,15 +82,15 @@ class CudaBatch(Batch):
     """Everything from inputs: no node computes a shape or an index."""
 
     def positions(self) -> str:
-        """See `Batch`."""
+        """As of `CpuBatch`."""
         return self.input("positions")
 
     def decoder_ids(self, start: int) -> str:  # noqa: ARG002 - the feeder has it from the manifest
-        """See `Batch`."""
+        """As of `CpuBatch`."""
         return self.input("decoder_ids")
 
     def mask(self) -> str:
-        """See `Batch`."""
+        """As of `CpuBatch`."""
         if self.graph.dtype == np.float32:
             return self.input("mask")
         if "half_mask" not in self.made:
@@ -116,7 +98,7 @@ class CudaBatch(Batch):
         return self.made["half_mask"]
 
     def last(self, values: str, size: int) -> str:
-        """See `Batch`."""
+        """As of `CpuBatch`."""
         g = self.graph
         rows = g.op("Reshape", values, g.integers(-1, size))
         return g.op("Unsqueeze", g.op("Gather", rows, self.input("last"), axis=0), g.integers(1))

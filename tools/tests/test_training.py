@@ -23,7 +23,7 @@ from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
 from training.base import read_base
 from training.fit import Fit, Plan, precision_of
 from training.posts import Wishes, read_corpus
-from training.report import Meter, in_words
+from training.report import Meter
 from training.shipped import read_shipped
 
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "minilm-reddit-topics"
@@ -99,7 +99,6 @@ class TheWholeWay(unittest.TestCase):
         self.assertGreater(record["held_out"]["texts"], 0)
         with (work / "curves.csv").open() as file:
             self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"])
-        self.assertIn("<svg", (work / "curves.svg").read_text())
 
     def test_a_linear_head_on_the_model_that_ships_learns(self):
         """Frozen vectors suffice for words like these; the labels take the words of a pipeline file."""
@@ -221,7 +220,6 @@ class Measures(unittest.TestCase):
             meter.macro_f1 = 0.75
             meter.after(20, 0.5, 1000)
         self.assertRegex(said[0], r"^step 20 of 40: loss 0\.500, macro-F1 0\.750, \d+ tokens/s, \d+ min left$")
-        self.assertEqual([in_words(seconds) for seconds in (41, 600, 7300)], ["41 s", "10 min", "2 h 2 min"])
 
 
 class Stops(unittest.TestCase):
@@ -329,7 +327,7 @@ class Stops(unittest.TestCase):
             ((path, "--epochs", 2, "--batch", 8), "other settings"),
             ((written(posts(13)), "--epochs", 1, "--batch", 8), "other posts"),
             ((path, "--epochs", 1, "--batch", 8, "--base", source_folder("tiny-roberta")), "another model"),
-            ((path, "--epochs", 1, "--batch", 8, "--precision", "fp32"), "computed in bf16, not fp32: add --precision"),
+            ((path, "--epochs", 1, "--batch", 8, "--precision", "fp32"), "other precision"),
         ]:
             with self.subTest(words):
                 given = () if "--precision" in change else ("--precision", "bf16")

@@ -68,7 +68,7 @@ class Learning(unittest.TestCase):
     def test_the_slope_is_the_slope_of_the_loss(self):
         """Else the search would end anywhere."""
         vectors, labels, start = made_up(30)
-        loss = Loss(vectors, shares_of(labels, 3), start, SCALES, np.ones(30), DEFAULT)
+        loss = Loss(vectors, shares_of(labels, 3), start, SCALES, DEFAULT)
         _, slope = loss.at(start, loss.smooth)
         for place in ((0, 0), (2, 5)):
             moved = [start.copy(), start.copy()]
@@ -101,7 +101,7 @@ class Learning(unittest.TestCase):
         vectors, labels, start = made_up(1200, noise=1.6)
         pulls = [
             choose_pull(
-                vectors[:count], shares_of(labels[:count], 3), start, SCALES, np.arange(count), np.ones(count), DEFAULT
+                vectors[:count], shares_of(labels[:count], 3), start, SCALES, np.arange(count), DEFAULT
             )
             for count in (12, 1200)
         ]
@@ -199,7 +199,7 @@ class Folder(unittest.TestCase):
         manifest = manifest_of(out)
         self.assertEqual((manifest["kind"], manifest["source"]), ("embedding", SHIPPED.name))
         self.assertNotEqual((out / "model.onnx").read_bytes(), (SHIPPED / "model.onnx").read_bytes())
-        self.assertTrue((out.with_name("out.train") / "curves.svg").is_file())
+        self.assertTrue((out.with_name("out.train") / "curves.csv").is_file())
         one, base = (Embedder(folder).vectors(["a night train along the lake"])[0] for folder in (out, SHIPPED))
         self.assertGreater(float(one @ base), 0.8)
         self.assertEqual(set(json.loads((out / "config.json").read_text())["zero_shot"]), set(base_block()))
@@ -294,18 +294,13 @@ class Manifest(unittest.TestCase):
 class Vectors(unittest.TestCase):
     """The vectors of texts."""
 
-    def test_a_vector_does_not_depend_on_its_neighbours_and_is_computed_once(self):
-        """A second look reads the file; another text makes another file."""
-        cache = Path(tempfile.mkdtemp(dir=ROOT))
-        embedder = Embedder(SHIPPED, cache=cache)
+    def test_a_vector_does_not_depend_on_its_neighbours(self):
+        """In a batch as alone."""
+        embedder = Embedder(SHIPPED)
         texts = ["a soup", "a night train along the lake " * 40, "[SEP] is text"]
         together = embedder.vectors(texts)
-        alone = np.concatenate([embedder.computed([text], lambda _: None) for text in texts])
+        alone = np.concatenate([embedder.vectors([text]) for text in texts])
         np.testing.assert_allclose(together, alone, atol=1e-5)
-        with mock.patch.object(Embedder, "computed", side_effect=AssertionError("computed again")):
-            self.assertEqual(embedder.vectors(texts).tobytes(), together.tobytes())
-        embedder.vectors(texts[:1])
-        self.assertEqual(len(list(cache.iterdir())), 2)
 
     def test_a_folder_that_is_no_embedding_model_is_refused(self):
         """With its name."""

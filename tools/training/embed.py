@@ -1,10 +1,8 @@
 """Vectors of texts by an embedding model's own graph, as the program computes them.
 
-In go a model folder and texts; out comes a matrix of vectors of length 1. A vector depends on its text alone, so what
-was computed once is read from a file, whose name is a hash of the model and the texts.
+In go a model folder and texts; out comes a matrix of vectors of length 1.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +43,7 @@ def micro_batches(
 class Embedder:
     """An embedding model folder, opened. Raises `InputError`."""
 
-    def __init__(self, folder: Path, threads: int | None = None, cache: Path | None = None, optimized: bool = True):
-        self.folder, self.cache = folder, cache
+    def __init__(self, folder: Path, threads: int | None = None, optimized: bool = True):
         graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
         if graph is None:
             raise InputError(f"`{folder}` has no `model.onnx`: give the folder of an embedding model")
@@ -69,38 +66,9 @@ class Embedder:
         self.tokenizer.enable_truncation(self.max_tokens)
         self.tokenizer.encode_special_tokens = True
         self.inputs = {entry.name for entry in self.session.get_inputs()}
-        self.digest = hashlib.sha256()
-        # Large weights lie beside the graph: model.onnx_data.
-        for path in (graph, *sorted(graph.parent.glob(f"{graph.name}?*")), folder / "tokenizer.json"):
-            with path.open("rb") as file:
-                while part := file.read(1 << 24):
-                    self.digest.update(part)
-        self.digest.update(str(self.max_tokens).encode())
 
     def vectors(self, texts: list[str], say: Say = lambda _: None) -> np.ndarray:
         """Vectors [texts, D], float32."""
-        path = self.cached(texts)
-        if path is not None and path.is_file():
-            return np.load(path)
-        vectors = self.computed(texts, say)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial.npy")
-            np.save(partial, vectors)
-            partial.replace(path)
-        return vectors
-
-    def cached(self, texts: list[str]) -> Path | None:
-        """Where the vectors of these texts are, or will be."""
-        if self.cache is None:
-            return None
-        whole = self.digest.copy()
-        for text in texts:
-            whole.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
-        return self.cache / f"{whole.hexdigest()[:32]}.npy"
-
-    def computed(self, texts: list[str], say: Say) -> np.ndarray:
-        """The same, by the graph."""
         cut = [text[: LETTERS * self.max_tokens] for text in texts]
         ids = [encoding.ids for encoding in self.tokenizer.encode_batch(cut)]
         vectors, done, shown = None, 0, time.monotonic()
@@ -133,6 +101,6 @@ class Embedder:
 
     def of_labels(self, texts: list[list[str]]) -> np.ndarray:
         """A vector for each label: the mean of the vectors of its texts, of length 1."""
-        flat = self.computed([text for of_one in texts for text in of_one], lambda _: None).astype(np.float64)
+        flat = self.vectors([text for of_one in texts for text in of_one]).astype(np.float64)
         ends = np.cumsum([len(of_one) for of_one in texts])
         return unit(np.stack([flat[end - len(one) : end].mean(0) for end, one in zip(ends, texts, strict=True)]))

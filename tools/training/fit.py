@@ -9,7 +9,6 @@ import json
 import math
 import random
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -47,7 +46,6 @@ class Plan:
     warmup: float = 0.06
     decay: float = 0.01
     smoothing: float = 0.05
-    class_weights: bool = False
     soft: float = 0.0
     temperature: float = 2.0
     freeze_layers: int = 0
@@ -97,7 +95,6 @@ class Fit:
         self.progress = Progress()
         self.an_epoch = max(1, len(corpus.train) // plan.batch)
         self.steps = self.an_epoch * plan.epochs
-        self.weights = class_weights(corpus, plan)
         self.states = self.held_states = None
         if plan.freeze_layers:
             with self.accelerator.autocast():
@@ -113,14 +110,13 @@ class Fit:
         """Train until the end or until held-out macro-F1 has not grown for `patience` epochs."""
         meter = Meter(self.progress.step, self.steps, self.say)
         self.model.train()
-        with closing(meter):
-            while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
-                loss, read = self.once_in_memory()
-                self.progress.step += 1
-                meter.after(self.progress.step, loss, read)
-                if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
-                    meter.macro_f1 = self.judge(loss, meter.tokens_per_second)
-                    self.save()
+        while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
+            loss, read = self.once_in_memory()
+            self.progress.step += 1
+            meter.after(self.progress.step, loss, read)
+            if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
+                meter.macro_f1 = self.judge(loss, meter.tokens_per_second)
+                self.save()
         return self.progress
 
     def once_in_memory(self) -> tuple[float, int]:
@@ -164,8 +160,7 @@ class Fit:
         with self.accelerator.autocast():
             logits = self.model(**self.input(batch, self.ids, self.states)).logits.float()
         target = torch.tensor([row.label for row in rows], device=logits.device)
-        weights = self.weights.to(logits.device)
-        hard = functional.cross_entropy(logits, target, weights, reduction="none", label_smoothing=plan.smoothing)
+        hard = functional.cross_entropy(logits, target, reduction="none", label_smoothing=plan.smoothing)
         if not plan.soft:
             return hard.sum()
         count = logits.shape[1]
@@ -284,15 +279,11 @@ class Fit:
         try:
             content = torch.load(path, weights_only=True, map_location="cpu")
             stored, wanted = json.loads(content["identity"]), json.loads(json.dumps(self.identity()))
-            stored["plan"] = asdict(Plan()) | stored["plan"]  # a checkpoint may be older than a setting
         except Exception as problem:  # whatever a damaged file makes a library raise
             raise InputError(f"`{path}` cannot be read ({problem}): remove it, and begin again") from None
-        for key, what in (("posts", "other posts"), ("labels", "other labels"), ("plan", "other settings")):
+        for key, what in (("posts", "posts"), ("labels", "labels"), ("plan", "settings"), ("precision", "precision")):
             if stored[key] != wanted[key]:
-                raise InputError(f"`{path}` is of {what}: run without --resume, or with what it began with")
-        began, now = stored.get("precision"), wanted["precision"]
-        if began not in (None, now):
-            raise InputError(f"`{path}` was computed in {began}, not {now}: add --precision {began}, or begin again")
+                raise InputError(f"`{path}` is of other {what}: run without --resume, or with what it began with")
         try:
             self.plain().load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
@@ -335,15 +326,6 @@ def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
         {"params": [weight for weight in moving if id(weight) in encoder], "lr": plan.rate},
         {"params": [weight for weight in moving if id(weight) not in encoder], "lr": plan.head_rate},
     ]
-
-
-def class_weights(corpus: Corpus, plan: Plan) -> torch.Tensor:
-    """1 for each label, or less for a frequent one and more for a rare one, with a mean of 1 over the rows."""
-    counts = np.bincount([row.label for row in corpus.train], minlength=len(corpus.labels))
-    if not plan.class_weights:
-        return torch.ones(len(counts))
-    # A label of the pipeline file may have no post.
-    return torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> list[list[int]]:

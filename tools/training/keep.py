@@ -65,8 +65,7 @@ def keep_zero_shot(
         whole = np.r_[True, groups[1:] != groups[:-1]]  # the first form of each post
         learned = self_taught(train, np.where(known, target, UNKNOWN), before, scales, groups, whole)
     else:
-        weights = class_weights(target, len(texts)) if arguments.class_weights else None
-        learned = learn(train, target, before, scales, groups, weights, say=say)
+        learned = learn(train, target, before, scales, groups, say=say)
     held_target = numbers_of(judges)
     if tuned is None:
         by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
@@ -132,12 +131,6 @@ def groups_of(rows: list[Row]) -> np.ndarray:
     """A number for each post: both of its forms have the same."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(row.name or row.text, len(known)) for row in rows])
-
-
-def class_weights(target: np.ndarray, labels: int) -> np.ndarray:
-    """Each label that has posts counts the same."""
-    counts = np.bincount(target, minlength=labels)
-    return len(target) / ((counts > 0).sum() * counts[target])
 
 
 def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:

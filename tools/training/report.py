@@ -1,9 +1,8 @@
-"""What a training says about itself: `train.json`, `curves.csv`, `curves.svg`, `test.csv`, figures of rows held out."""
+"""What a training says about itself: `train.json`, `curves.csv`, `test.csv`, figures of rows held out."""
 
 import argparse
 import csv
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +10,12 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import f1_score, log_loss
-from tqdm import tqdm
 
 from training.posts import Corpus
 
 BINS = 15
 TEST = "test.csv"
-SOON = 30.0  # seconds between two lines where there is no terminal
+SOON = 30.0  # seconds between two lines
 
 Say = Callable[[str], None]
 
@@ -65,7 +63,7 @@ def figures(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
 def write_report(
     arguments: argparse.Namespace, corpus: Corpus, begun: float, found: dict, curve: list[dict] | None
 ) -> None:
-    """Write `train.json`, and the curve of a fine-tuning as a table and a picture."""
+    """Write `train.json`, and the curve of a fine-tuning as a table."""
     folder = arguments.work
     folder.mkdir(parents=True, exist_ok=True)
     content = {
@@ -81,7 +79,6 @@ def write_report(
             writer = csv.DictWriter(file, curve[0].keys(), lineterminator="\n")
             writer.writeheader()
             writer.writerows(curve)
-        draw(folder / "curves.svg", curve)
 
 
 def write_test(folder: Path, test: dict[str, str]) -> Path | None:
@@ -97,71 +94,26 @@ def write_test(folder: Path, test: dict[str, str]) -> Path | None:
     return path
 
 
-def draw(path: Path, curve: list[dict]) -> None:
-    """The curves of loss and macro-F1."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "topicmill"
-    from matplotlib import pyplot
-
-    picture, axes = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    titles = {"loss": "loss of the last step", "macro_f1": "macro-F1 of the texts held out"}
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
-        axis.plot([entry["epoch"] for entry in curve], [entry[name] for entry in curve], marker="o")
-        axis.set(title=title, xlabel="epoch")
-    picture.tight_layout()
-    picture.savefig(path, metadata={"Date": None})
-    pyplot.close(picture)
-
-
 class Meter:
-    """Counts steps, and shows them."""
+    """Counts steps, and reports loss, macro-F1, tokens a second and the time that is left, now and then."""
 
     def __init__(self, step: int, steps: int, say: Say):
-        self.step, self.steps, self.say = step, steps, say
-        self.first, self.begun, self.shown, self.tokens = step, time.monotonic(), time.monotonic(), 0
+        self.steps, self.say, self.tokens, self.first = steps, say, 0, step
+        self.begun = self.shown = time.monotonic()
         self.macro_f1: float | None = None
-        self.bar = None
-        if sys.stderr.isatty():
-            form = "{percentage:3.0f} %|{bar}| {n_fmt} of {total_fmt}{postfix}"
-            self.bar = tqdm(total=steps, initial=step, bar_format=form, leave=False, dynamic_ncols=True)
 
     @property
     def tokens_per_second(self) -> float:
-        """Since the beginning, or since the training went on."""
+        """Since the beginning, or since the training continued."""
         return self.tokens / max(time.monotonic() - self.begun, 1e-9)
 
     def after(self, step: int, loss: float, tokens: int) -> None:
-        """A step is done."""
-        self.step, self.tokens = step, self.tokens + tokens
-        line = self.line(loss)
-        if self.bar is not None:
-            self.bar.set_postfix_str(line, refresh=False)
-            self.bar.update(step - self.bar.n)
-        elif time.monotonic() - self.shown > SOON:
-            self.shown = time.monotonic()
-            self.say(f"step {step} of {self.steps}: {line}")
-
-    def line(self, loss: float) -> str:
-        """`loss 0.512, macro-F1 0.803, 3,214 tokens/s, 2 min left`."""
-        parts = [f"loss {loss:.3f}"]
-        if self.macro_f1 is not None:
-            parts.append(f"macro-F1 {self.macro_f1:.3f}")
-        parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
-        done = self.step - self.first
-        left = (time.monotonic() - self.begun) / max(done, 1) * (self.steps - self.step)
-        return ", ".join([*parts, f"{in_words(left)} left"])
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self.bar is not None:
-            self.bar.close()
-
-
-def in_words(seconds: float) -> str:
-    """A time that people read: `40 s`, `12 min`, `1 h 5 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+        """Counts a step."""
+        self.tokens += tokens
+        if time.monotonic() - self.shown < SOON:
+            return
+        self.shown = time.monotonic()
+        parts = [f"loss {loss:.3f}", *([] if self.macro_f1 is None else [f"macro-F1 {self.macro_f1:.3f}"])]
+        left = (self.shown - self.begun) / (step - self.first) * (self.steps - step)
+        parts += [f"{self.tokens_per_second:,.0f} tokens/s", f"{left / 60:.0f} min left"]
+        self.say(f"step {step} of {self.steps}: {', '.join(parts)}")

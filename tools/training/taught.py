@@ -60,7 +60,7 @@ def self_taught(
         logits = scales.softmax * teaching.sharp * (vectors @ found.T.astype(np.float32)).astype(np.float64)
         scores = balanced(logits[teacher], counts / counts.sum())
         shares = np.where(known[:, None], certain, scores)
-        found = Loss(vectors, shares, start, scales, weights, recipe).fitted(found, teaching.pull)
+        found = Loss(vectors, shares, start, scales, recipe, weights).fitted(found, teaching.pull)
     return found.astype(np.float32)
 
 

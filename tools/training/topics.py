@@ -10,7 +10,7 @@ import hashlib
 import random
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -131,7 +131,7 @@ def without_some(state: torch.Tensor, share: float, random_numbers: torch.Genera
 
 
 class Trainer:
-    """Weights, optimizer and step of one training, which a stop does not change: `save` and `load`."""
+    """Weights, optimizer and step of one training."""
 
     def __init__(
         self, encoder: Encoder, labels: list[Label], train: list[Row], others: list[str], recipe: Recipe, say: Say
@@ -185,11 +185,9 @@ class Trainer:
         return {"loss": fit.item(), "moved": moved.item(), "others": other.item(), "moved_labels": moved_labels.item()}
 
     def run(self, work: Path) -> list[Path]:
-        """Makes every step, from the last checkpoint on; returns the weights of each half epoch."""
+        """Makes every step; returns the weights of each half epoch."""
         work.mkdir(parents=True, exist_ok=True)
-        checkpoint = work / "checkpoint.pt"
-        if checkpoint.exists():
-            self.load(checkpoint)
+        paths = []
         while self.step < self.steps:
             seen = self.once()
             if self.step % 20 == 0:
@@ -197,31 +195,9 @@ class Trainer:
                 self.say(f"step {self.step} of {self.steps}: {figures}")
             if self.step % (self.an_epoch // 2) == 0:
                 weights = {name: weight.half() for name, weight in self.encoder.model.state_dict().items()}
-                torch.save(weights, work / f"weights-{self.step:05}.pt")
-            if self.step % 100 == 0 or self.step == self.steps:
-                self.save(checkpoint)
-        return sorted(work.glob("weights-*.pt"))
-
-    def save(self, path: Path) -> None:
-        """Writes a checkpoint, atomically."""
-        partial = path.with_suffix(".partial")
-        content = {
-            "recipe": asdict(self.recipe),
-            "step": self.step,
-            "model": self.encoder.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        torch.save(content, partial)
-        partial.replace(path)
-
-    def load(self, path: Path) -> None:
-        """Continues from a checkpoint."""
-        content = torch.load(path, weights_only=True)
-        if content["recipe"] != asdict(self.recipe):
-            raise ValueError(f"`{path}` is of another recipe: {content['recipe']}")
-        self.encoder.model.load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.step = content["step"]
+                paths.append(work / f"weights-{self.step:05}.pt")
+                torch.save(weights, paths[-1])
+        return paths
 
 
 def other_labels(tokenizer: Tokenizer, background: Path, count: int = 400) -> list[str]:

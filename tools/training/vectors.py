@@ -58,35 +58,26 @@ def learn(
     start: np.ndarray,
     scales: Scales,
     groups: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
     recipe: Recipe = DEFAULT,
+    pull: float | None = None,
     say: Say = lambda _: None,
 ) -> np.ndarray:
     """Vectors of labels [k, D] of length 1.
 
-    `vectors` [n, D] have length 1, and so has `start` [k, D], what the words give. `labels` are numbers [n], or shares
-    of one [n, k]. Rows of one group, such as both forms of a post, are judged together. `weights` [n] say how much each
-    row counts.
+    `vectors` [n, D] have length 1, and so has `start` [k, D], what the words give. `labels` [n] are numbers. Rows of one
+    group, such as both forms of a post, are judged together. Without `pull`, cross-validation chooses it.
     """
     shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
     if vectors.shape != (len(shares), start.shape[1]):
         raise ValueError(f"{len(shares)} labels and vectors of labels {start.shape} do not fit vectors {vectors.shape}")
-    if not (np.isfinite(vectors).all() and np.isfinite(start).all() and np.isfinite(shares).all()):
-        raise ValueError("a vector or a label is no number")
-    weights = np.ones(len(shares)) if weights is None else weights
-    groups = np.arange(len(shares)) if groups is None else groups
-    pull = choose_pull(vectors, shares, start, scales, groups, weights, recipe, say)
+    if not (np.isfinite(vectors).all() and np.isfinite(start).all()):
+        raise ValueError("a vector is no number")
+    if pull is None:
+        groups = np.arange(len(shares)) if groups is None else groups
+        pull = choose_pull(vectors, shares, start, scales, groups, recipe, say)
     if pull == WORDS:
         return start.astype(np.float32)
-    return Loss(vectors, shares, start, scales, weights, recipe).fitted(start, pull).astype(np.float32)
-
-
-def fitted(
-    vectors: np.ndarray, labels: np.ndarray, start: np.ndarray, scales: Scales, pull: float, recipe: Recipe = DEFAULT
-) -> np.ndarray:
-    """The same with a pull that is known."""
-    shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
-    return Loss(vectors, shares, start, scales, np.ones(len(shares)), recipe).fitted(start, pull).astype(np.float32)
+    return Loss(vectors, shares, start, scales, recipe).fitted(start, pull).astype(np.float32)
 
 
 def choose_pull(
@@ -95,7 +86,6 @@ def choose_pull(
     start: np.ndarray,
     scales: Scales,
     groups: np.ndarray,
-    weights: np.ndarray,
     recipe: Recipe,
     say: Say = lambda _: None,
 ) -> float:
@@ -106,12 +96,8 @@ def choose_pull(
     if folds < 2:
         return WORDS
     fold = np.random.default_rng(0).permutation(np.arange(count) % folds)[groups]
-    parts = []
-    for number in range(folds):
-        inside, outside = fold != number, fold == number
-        train = Loss(vectors[inside], shares[inside], start, scales, weights[inside], recipe)
-        judge = Loss(vectors[outside], shares[outside], start, scales, weights[outside], recipe)
-        parts.append((train, judge, weights[outside].sum() / weights.sum()))
+    of = lambda rows: Loss(vectors[rows], shares[rows], start, scales, recipe)  # noqa: E731
+    parts = [(of(fold != number), of(fold == number), (fold == number).sum() / len(fold)) for number in range(folds)]
     found = [start] * folds
     best, chosen, since = sum(judge.held_out(start) * share for _, judge, share in parts), WORDS, 0
     said = [f"words {best:.4f}"]
@@ -137,11 +123,12 @@ class Loss:
         shares: np.ndarray,
         start: np.ndarray,
         scales: Scales,
-        weights: np.ndarray,
         recipe: Recipe,
+        weights: np.ndarray | None = None,
     ):
         self.vectors, self.shares, self.start = vectors.astype(np.float32), shares, start
         self.scales, self.recipe = scales, recipe
+        weights = np.ones(len(shares)) if weights is None else weights
         self.weights = (weights / max(weights.sum(), 1e-12))[:, None]
         self.smooth = (1 - recipe.smoothing) * shares + recipe.smoothing / shares.shape[1]
 
@@ -186,10 +173,8 @@ class Loss:
 
 
 def shares_of(labels: np.ndarray, count: int) -> np.ndarray:
-    """Shares [n, k] that add up to one, of numbers [n] or of what already are shares."""
+    """Shares [n, k] that add up to one, of numbers [n]."""
     labels = np.asarray(labels)
-    if labels.ndim == 2:
-        return labels.astype(np.float64)
     if labels.size and not 0 <= labels.min() <= labels.max() < count:
         raise ValueError(f"labels are numbers from 0 to {count - 1}")
     return np.eye(count)[labels.astype(np.int64)]

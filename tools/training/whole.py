@@ -159,11 +159,10 @@ def fit_head(fit: Fit) -> float:
     train, held = vectors_of(fit, fit.ids), vectors_of(fit, fit.held_ids)
     target = np.array([row.label for row in fit.corpus.train])
     held_target = np.array([row.label for row in fit.corpus.held_out])
-    weights = fit.weights.numpy()[target]
     classes = range(len(fit.corpus.labels))
     tried = []
     for strength in STRENGTHS:
-        head = LogisticRegression(C=strength, max_iter=1000).fit(train, target, weights)
+        head = LogisticRegression(C=strength, max_iter=1000).fit(train, target)
         tried.append((log_loss(held_target, head.predict_proba(held), labels=classes), strength, head))
     _, strength, head = min(tried, key=lambda one: one[0])
     matrix, bias = head.coef_, head.intercept_

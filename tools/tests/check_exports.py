@@ -1,6 +1,6 @@
 """Reads what `topicmill export` writes with the programs that people read it with: `make check-exports` runs it.
 
-    python tools/check_exports.py PROGRAM
+    python tools/tests/check_exports.py PROGRAM
 
 Labels the sample posts, exports them in each format, and compares what pandas, polars and DuckDB read from Parquet,
 pandas from CSV, and `datasets.load_dataset` from a folder with its parts. Datasette opens each view of the database.

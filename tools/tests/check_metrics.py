@@ -1,6 +1,6 @@
 """Checks what topicmill serves to monitors with the real thing: promtool, and a Prometheus that scrapes.
 
-    python3 tools/check_metrics.py PROGRAM
+    python3 tools/tests/check_metrics.py PROGRAM
 
 PROGRAM is a built topicmill. Needs promtool and prometheus (Debian: apt install prometheus). What enters are a worker and
 a web server over sample posts; the check is that promtool has nothing to say about their metrics, that Prometheus scrapes
@@ -19,7 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-TOP = pathlib.Path(__file__).resolve().parent.parent
+TOP = pathlib.Path(__file__).resolve().parents[2]
 MONITORING = TOP / "pipelines" / "monitoring"
 
 

@@ -1,6 +1,6 @@
 """Checks that a topicmill built with the feature `otel` sends its traces to a receiver of OTLP over HTTP.
 
-    python3 tools/check_traces.py PROGRAM
+    python3 tools/tests/check_traces.py PROGRAM
 """
 
 import http.server

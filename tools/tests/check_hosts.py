@@ -1,6 +1,6 @@
 """Checks that several hosts label one backlog once, with the real program, real networks and a real PostgreSQL.
 
-    sudo python3 tools/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
+    sudo python3 tools/tests/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
 
 PROGRAM is a built topicmill. Three network namespaces are three hosts, each with an address, a host name and process ids of
 its own; a fourth one has the server. Host `cut` is cut off by the packet filter while it works, and healed once others have
@@ -32,7 +32,7 @@ import threading
 import time
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 WORDS = (TOP / "docs/words.md").read_text(encoding="utf-8").split()
 # Each host has a part of the network 10.79, with the server's end and its own.
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
