@@ -47,6 +47,11 @@ check-traces: rust ## Send traces of a program with the feature otel to a receiv
 	cargo build --locked --features otel
 	python3 tools/tests/check_traces.py $(TARGET)/debug/topicmill
 
+.PHONY: schema
+schema: rust ## Make docs/schema.md from the comments of migrations/postgres
+	-TOPICMILL_WRITE_SCHEMA=1 cargo test --locked --quiet --test it -- schema::the_page >/dev/null
+	cargo test --locked --quiet --test it -- schema::the_page
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check

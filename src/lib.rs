@@ -29,7 +29,7 @@
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
-//! - `keeping`: copies of the database, and copies put in its place.
+//! - `keeping`: copies of a SQLite database.
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
@@ -55,7 +55,7 @@
 //! notify        -> domain, metrics, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
-//! keeping       -> analysis, clock, placing, store
+//! keeping       -> placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
 //! files         -> domain, tables
@@ -87,7 +87,7 @@
 //! - **cascade**: a small model and a large one in a row; by certainty, the small one *keeps* what it is sure of.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
-//! - **scheduled run**: a due time of a schedule, a row of `slots`; its stages run once, by the process that takes it first.
+//! - **scheduled run**: a due time of a schedule, a row of `scheduled_runs`; its stages run once, by the process that takes it first.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
 //! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
 //!   is the fencing token under which alone its holder may write.

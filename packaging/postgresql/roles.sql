@@ -35,7 +35,7 @@ GRANT DELETE ON runs TO topicmill_collector;
 GRANT INSERT, UPDATE ON run_days TO topicmill_collector;
 
 -- schedule run: what ran when. Its stages need what they need.
-GRANT INSERT, UPDATE ON schedules, slots TO topicmill_collector, topicmill_worker;
+GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;
 
 -- classify: labels, scores and the queue. No post: the right on one column lets it hold a post while it is labelled.
 GRANT INSERT, UPDATE ON runs, meta, models, label_sets, labels, hypotheses, current_target TO topicmill_worker;

@@ -1,11 +1,25 @@
-//! The tables, views and columns of a database, and what they mean: docs/schema.md, built in and read.
+//! The tables, views and columns of a database, and what they mean: the comments of the schema for PostgreSQL, whose types
+//! say more than those of SQLite.
 //!
-//! A test compares that page with both databases, so what is shown here is what is there.
+//! A test compares them with both databases, and `make schema` makes docs/schema.md of them.
 
 use serde::Serialize;
 
-/// The page.
-const PAGE: &str = include_str!("../../docs/schema.md");
+use crate::store::migrations;
+
+/// Types as PostgreSQL declares them, and the word for each; the longer one of two that begin alike comes first.
+const TYPES: [(&str, &str); 10] = [
+    ("TEXT", "text"),
+    ("BIGINT", "integer"),
+    ("DOUBLE PRECISION[]", "numbers"),
+    ("DOUBLE PRECISION", "number"),
+    ("REAL", "number"),
+    ("BOOLEAN", "boolean"),
+    ("TIMESTAMPTZ", "time"),
+    ("DATE", "day"),
+    ("BYTEA", "bytes"),
+    ("JSONB", "JSON"),
+];
 /// Names that have so many letters wrong, or a third of them, are too far away to be meant.
 const FAR: usize = 3;
 
@@ -27,7 +41,7 @@ pub struct Relation {
 pub struct Column {
     /// As SQL names it.
     pub name: String,
-    /// The page's word, which stands for a type of each database.
+    /// A word that stands for a type of each database.
     #[serde(rename = "type")]
     pub kind: String,
     /// Whether it may be NULL.
@@ -46,18 +60,13 @@ pub struct UnknownRelation {
     nearest: String,
 }
 
-/// Every view and table, in the order of the page: the views come first.
+/// Every view and table, the views first, in the order of the schema.
 pub fn relations() -> Vec<Relation> {
-    let mut all = Vec::new();
-    for section in PAGE.split("\n## ").skip(1) {
-        let kind = if section.starts_with("Views") {
-            "view"
-        } else {
-            "table"
-        };
-        let parts = section.split("\n### `").skip(1);
-        all.extend(parts.filter_map(|part| relation(kind, part)));
+    let mut all: Vec<Relation> = Vec::new();
+    for (_, _, sql) in migrations() {
+        read(sql, &mut all);
     }
+    all.sort_by_key(|one| one.kind == "table");
     all
 }
 
@@ -95,53 +104,84 @@ pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     })
 }
 
-/// Reads what follows the heading of a table or view.
-fn relation(kind: &'static str, part: &str) -> Option<Relation> {
-    let (name, rest) = part.split_once('`')?;
-    let meaning: Vec<&str> = rest
-        .lines()
-        .take_while(|line| !line.starts_with('|'))
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    let columns = rest.lines().filter(|line| line.starts_with("| `"));
-    Some(Relation {
-        name: name.to_owned(),
-        kind,
-        meaning: without_links(&meaning.join(" ")),
-        columns: columns.filter_map(column).collect(),
-    })
-}
-
-fn column(row: &str) -> Option<Column> {
-    let mut cells = row.trim_matches('|').splitn(3, " | ").map(str::trim);
-    let (name, kind, meaning) = (cells.next()?, cells.next()?, cells.next()?);
-    let (kind, may_be_null) = match kind.strip_suffix(" or NULL") {
-        Some(kind) => (kind, true),
-        None => (kind, false),
-    };
-    Some(Column {
-        name: name.trim_matches('`').to_owned(),
-        kind: kind.to_owned(),
-        may_be_null,
-        meaning: without_links(meaning),
-    })
-}
-
-/// `[words](address)` as its words.
-fn without_links(text: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some((before, link)) = rest.split_once('[') {
-        let ends = link
-            .split_once("](")
-            .and_then(|(words, after)| Some((words, after.split_once(')')?.1)));
-        let Some((words, after)) = ends else { break };
-        plain.push_str(before);
-        plain.push_str(words);
-        rest = after;
+/// Reads the statements of a migration that make tables, views and columns.
+fn read(sql: &str, all: &mut Vec<Relation>) {
+    let mut above: Vec<&str> = Vec::new();
+    let mut open: Option<Relation> = None;
+    for line in sql.lines() {
+        if let Some(relation) = &mut open {
+            relation.columns.extend(match relation.kind {
+                "view" => column_of_view(line),
+                _ => column_of_table(line),
+            });
+            if line.starts_with(')') || line.ends_with(';') {
+                let relation = open.take();
+                all.retain(|one| relation.as_ref().is_some_and(|made| made.name != one.name));
+                all.extend(relation);
+            }
+        } else if let Some(made) = line.strip_prefix("CREATE ") {
+            let (kind, rest) = made.split_once(' ').unwrap_or_default();
+            let kind = [("TABLE", "table"), ("VIEW", "view")]
+                .into_iter()
+                .find(|(word, _)| kind == *word);
+            open = kind.map(|(_, kind)| Relation {
+                name: first_word(rest).to_owned(),
+                kind,
+                meaning: above
+                    .split(|line| line.is_empty())
+                    .next()
+                    .unwrap_or_default()
+                    .join(" "),
+                columns: Vec::new(),
+            });
+        } else if let Some((table, column)) = line
+            .strip_prefix("ALTER TABLE ")
+            .and_then(|rest| rest.split_once(" ADD COLUMN "))
+            && let Some(table) = all.iter_mut().find(|one| one.name == table)
+        {
+            table.columns.extend(column_of_table(column));
+        }
+        match line.strip_prefix("--") {
+            Some(comment) => above.push(comment.trim()),
+            None => above.clear(),
+        }
     }
-    plain + rest
+}
+
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// A line such as `fullname TEXT NOT NULL, -- the post`.
+fn column_of_table(line: &str) -> Option<Column> {
+    let (definition, meaning) = line.split_once(" -- ")?;
+    let (name, kind) = definition.trim().split_once(' ')?;
+    let kind = kind.trim_start();
+    let (_, word) = TYPES
+        .iter()
+        .find(|(declared, _)| kind.starts_with(declared))?;
+    Some(Column {
+        name: name.to_owned(),
+        kind: (*word).to_owned(),
+        may_be_null: !kind.contains("NOT NULL") && !kind.contains("PRIMARY KEY"),
+        meaning: meaning.to_owned(),
+    })
+}
+
+/// A line such as `p.url, -- text or NULL: what a link post points to`.
+fn column_of_view(line: &str) -> Option<Column> {
+    let (definition, (kind, meaning)) = line
+        .split_once(" -- ")
+        .and_then(|(definition, comment)| Some((definition, comment.split_once(": ")?)))?;
+    let word = kind.strip_suffix(" or NULL").unwrap_or(kind);
+    TYPES.iter().find(|(_, one)| *one == word)?;
+    let name = definition.trim_end_matches(',').rsplit([' ', '.']).next()?;
+    Some(Column {
+        name: name.to_owned(),
+        kind: word.to_owned(),
+        may_be_null: word != kind,
+        meaning: meaning.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -149,20 +189,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_read_whole() {
-        let all = relations();
-        let views = all.iter().filter(|one| one.kind == "view").count();
-        assert_eq!(views, PAGE.matches("### `").count() - tables());
-        assert!(all.iter().all(|one| !one.meaning.is_empty()));
-        assert!(all.iter().all(|one| !one.columns.is_empty()));
-        let columns: usize = all.iter().map(|one| one.columns.len()).sum();
-        // The table of types has rows that begin otherwise.
-        assert_eq!(columns, PAGE.matches("\n| `").count());
-    }
-
-    fn tables() -> usize {
-        let all = relations();
-        all.iter().filter(|one| one.kind == "table").count()
+    fn comments_say_what_tables_views_and_columns_are() {
+        let mut all = Vec::new();
+        let first = "-- A row is one,\n-- or two.\n--\n-- For readers.\nCREATE TABLE a (\n    b TEXT PRIMARY KEY, -- key\n    \
+                     c DOUBLE PRECISION[] -- some\n);\n-- Old.\nCREATE VIEW v AS\nSELECT b -- text: the old\n  FROM a;\n";
+        let second = "ALTER TABLE a ADD COLUMN d BIGINT NOT NULL DEFAULT 0; -- how many\n-- New.\nCREATE VIEW v AS\nSELECT \
+                      a.b, -- text: the new\n       a.d + 1 AS e -- integer or NULL: one more\n  FROM a -- no column: a table\n ;\n";
+        read(first, &mut all);
+        read(second, &mut all);
+        let shown: Vec<String> = all
+            .iter()
+            .flat_map(|one| {
+                let columns = one.columns.iter().map(|column| {
+                    format!(
+                        "{} {} {} {}",
+                        column.name, column.kind, column.may_be_null, column.meaning
+                    )
+                });
+                std::iter::once(format!("{} {}: {}", one.kind, one.name, one.meaning))
+                    .chain(columns)
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "table a: A row is one, or two.",
+                "b text false key",
+                "c numbers true some",
+                "d integer false how many",
+                "view v: New.",
+                "b text false the new",
+                "e integer true one more",
+            ]
+        );
     }
 
     #[test]
@@ -179,11 +238,5 @@ mod tests {
         assert!(said("labelled_posts").contains("`labeled_posts`"));
         assert!(said("scores").contains("`post_scores`"));
         assert!(!said("zzzzzzzz").contains("nearest"));
-    }
-
-    #[test]
-    fn links_lose_their_addresses() {
-        assert_eq!(without_links("a [b](c.md) d [e] f"), "a b d [e] f");
-        assert_eq!(without_links("[x](y)"), "x");
     }
 }

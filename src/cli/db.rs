@@ -15,9 +15,6 @@ use crate::pipeline::WRITTEN_BY;
 use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;
 
-/// Posts that one transaction decodes, so that writers wait for no more.
-const DECODED_AT_ONCE: u32 = 500;
-
 /// Flags of `db`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -43,14 +40,13 @@ Examples:\n\
 \x20 topicmill db migrate\n\
 \x20 topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Copy the database to a file, as of one moment, even while others write
+    /// Copy a SQLite database to a file, as of one moment, even while others write
     ///
-    /// SQLite writes a file of SQLite. For a PostgreSQL database, topicmill runs the `pg_dump` of the server's version, or a
-    /// later one, and gives it the password through the environment. The file gets its name when it is whole.
+    /// The file gets its name when it is whole. A PostgreSQL database is copied with `pg_dump`.
     #[command(after_help = "\
 Examples:\n\
 \x20 topicmill db backup copy.db\n\
-\x20 topicmill --database postgres://me@localhost/topicmill db backup copy.dump")]
+\x20 topicmill --database sqlite:demo.db db backup copy.db --overwrite")]
     Backup {
         /// Write the copy to this file
         #[arg(value_name = "FILE")]
@@ -59,23 +55,7 @@ Examples:\n\
         #[arg(long)]
         overwrite: bool,
     },
-    /// Put a backup in the place of the database, completely or not at all; stop other workers first
-    ///
-    /// A backup of SQLite becomes a file of SQLite, a backup of PostgreSQL goes into PostgreSQL. Posts that were purged
-    /// since the backup was made stay away, unless the database with their tombstones is lost.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill --database sqlite:restored.db db restore copy.db\n\
-\x20 topicmill db restore copy.db --overwrite")]
-    Restore {
-        /// Read this file, which `topicmill db backup` wrote
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Replace what the database holds
-        #[arg(long)]
-        overwrite: bool,
-    },
-    /// Copy everything from a SQLite database to a PostgreSQL database, or back
+    /// Copy everything from a SQLite database to a PostgreSQL database
     ///
     /// TO has to be empty; it is created if it does not exist. Every table is copied with its keys, as of one moment,
     /// and both sides are compared before the copy counts. A copy that does not end leaves TO empty, and the same
@@ -84,7 +64,7 @@ Examples:\n\
     #[command(after_help = "\
 Examples:\n\
 \x20 topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill\n\
-\x20 topicmill db copy postgres://me@localhost/topicmill sqlite:copy.db")]
+\x20 topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]
     Copy {
         /// Copy from this database
         #[arg(value_name = "FROM")]
@@ -118,22 +98,6 @@ Examples:\n\
 \x20 topicmill db vacuum\n\
 \x20 topicmill --database sqlite:demo.db db vacuum")]
     Vacuum,
-    /// Decode HTML entities (`&amp;`) in texts that earlier versions stored from archives and files
-    ///
-    /// Each text is decoded once. A text that changes is another text: its labels go with the old one, and the next
-    /// `classify` scores it anew. With --dry-run, see first how many that are.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db decode --dry-run\n\
-\x20 topicmill --database sqlite:demo.db db decode")]
-    Decode {
-        /// Change nothing, and show what decoding costs
-        #[arg(long)]
-        dry_run: bool,
-        /// Print in this format
-        #[arg(long, value_enum, default_value_t)]
-        format: OutputFormat,
-    },
     /// Show which database this is and what it holds
     #[command(after_help = "\
 Examples:\n\
@@ -152,11 +116,6 @@ impl Db {
         matches!(self.command, Command::Backup { .. })
     }
 
-    /// Whether it puts another database in the place of the one that is there.
-    pub fn replaces(&self) -> bool {
-        matches!(self.command, Command::Restore { .. })
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self.command {
             Command::Create | Command::Migrate => {
@@ -168,26 +127,14 @@ impl Db {
                     ..
                 } = store.info().await?;
                 tracing::info!(%url, %server, schema, "the database is ready");
-                let posts = store.count_escaped().await?;
-                if posts > 0 {
-                    tracing::warn!(
-                        posts,
-                        "an earlier version stored texts that may have HTML entities (`&amp;`): `topicmill db decode \
-                         --dry-run` shows how many, and what decoding them costs"
-                    );
-                }
                 store.close().await?;
             }
             Command::Backup { file, overwrite } => {
                 return keep::back_up(setup, &file, overwrite).await;
             }
-            Command::Restore { file, overwrite } => {
-                return keep::restore(setup, &file, overwrite).await;
-            }
             Command::Copy { from, to, format } => return keep::copy(&from, &to, format).await,
             Command::Check { format } => return keep::check(setup, format).await,
             Command::Vacuum => return vacuum(setup).await,
-            Command::Decode { dry_run, format } => return decode(setup, dry_run, format).await,
             Command::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
                 let written_by = store.kept(WRITTEN_BY).await?;
@@ -212,45 +159,6 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
         return Ok(Exit::Partial);
     }
     tracing::info!("the database is rewritten");
-    Ok(Exit::Done)
-}
-
-async fn decode(setup: &Setup, dry_run: bool, format: OutputFormat) -> Result<Exit, CliError> {
-    let access = if dry_run {
-        Access::ReadOnly
-    } else {
-        Access::Existing
-    };
-    let store = setup.store(access).await?;
-    let (mut posts, mut labelled) = (0, 0);
-    let (bar, mut last) = (Progress::counter("decode", "posts"), Some(String::new()));
-    // Each round is stored before the next one, so that whatever ends it, the same command goes on.
-    while let Some(after) = last.take().filter(|_| !setup.stop.is_cancelled()) {
-        let done = store
-            .decode_texts(&after, DECODED_AT_ONCE, !dry_run)
-            .await?;
-        (posts, labelled) = (posts + done.posts, labelled + done.labelled);
-        bar.add(done.posts);
-        last = done.last;
-    }
-    drop(bar);
-    store.close().await?;
-    let [of_posts, of_labels] = if dry_run {
-        ["posts to decode", "labels to make anew"]
-    } else {
-        ["posts decoded", "labels to make anew"]
-    };
-    let rows = vec![
-        vec![of_posts.into(), Value::from(posts)],
-        vec![of_labels.into(), Value::from(labelled)],
-    ];
-    let columns = vec!["what".into(), "count".into()];
-    output::print_table(&Table { columns, rows }, format)?;
-    match (dry_run, labelled) {
-        (true, _) if posts > 0 => tracing::info!("run `topicmill db decode` to decode them"),
-        (false, 1..) => tracing::info!("run `topicmill classify` to label them anew"),
-        _ => {}
-    }
     Ok(Exit::Done)
 }
 

@@ -230,7 +230,7 @@ impl CliError {
             | Self::Store(
                 StoreError::Query(_)
                 | StoreError::Url(_)
-                | StoreError::SameKind
+                | StoreError::NotSqliteToPostgres
                 | StoreError::NotEmpty(_)
                 | StoreError::NoTopic(_)
                 | StoreError::TopicIsThere(_)
@@ -299,15 +299,13 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 fn keep_exit(error: &KeepError) -> Exit {
     match error {
         error if error.is_full() => Exit::Partial,
-        KeepError::InUse { .. } | KeepError::Busy(_) => Exit::TryAgain,
+        KeepError::Busy(_) => Exit::TryAgain,
         KeepError::Store(StoreError::Url(_))
         | KeepError::Exists(_)
         | KeepError::Itself(_)
-        | KeepError::File { .. }
-        | KeepError::NoTool { .. }
-        | KeepError::NoBackup { .. }
-        | KeepError::NotEmpty(_) => Exit::Usage,
-        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
+        | KeepError::OnServer
+        | KeepError::File { .. } => Exit::Usage,
+        KeepError::Store(_) => Exit::Database,
     }
 }
 

@@ -148,10 +148,10 @@ const FIXED: [(&str, Kind, &str, &str); 23] = [
         "the model",
     ),
     (
-        "precision",
+        "number_format",
         Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT precision FROM models WHERE id = {model}) END",
-        "the precision that the model computed with",
+        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT number_format FROM models WHERE id = {model}) END",
+        "the number format that the model computed with",
     ),
     (
         "decided_by",

@@ -1,4 +1,4 @@
-//! Everything from a database into one of the other kind, as of one moment: SQLite to PostgreSQL, and back.
+//! Everything from a SQLite database into one of PostgreSQL, as of one moment.
 //!
 //! What enters is a database that others may write to meanwhile, and one that is empty; what leaves is the second with
 //! every row of the first, under the same keys. It is one transaction there: whatever ends it early leaves the second
@@ -11,12 +11,11 @@ mod shape;
 use futures_util::TryStreamExt;
 use serde::Serialize;
 use sqlx::postgres::PgPool;
-use sqlx::sqlite::{SqliteArguments, SqlitePool};
-use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
+use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 
-use self::cells::{Cell, Digest, cells, push_cells, time_text};
-use self::shape::{Kind, TableShape, identities, shapes};
-use super::dialect::Dialect;
+use self::cells::{Cell, Digest, cells, push_cells};
+use self::shape::{TableShape, identities, shapes};
 use super::failure::Doing;
 use super::{Result, Store, StoreError};
 
@@ -26,8 +25,6 @@ const WHAT_WRITE: &str = "write the copy";
 const BYTES_AT_ONCE: usize = 256 * 1024;
 /// Rows of one COPY: the server notes each row in memory until its keys were checked at the end.
 const ROWS_A_COPY: u64 = 100_000;
-/// Parameters of one INSERT of SQLite; it takes 32,766.
-const PARAMETERS: usize = 8_000;
 
 /// A table that was copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,19 +41,17 @@ pub struct CopiedTable {
 pub type OnCopied<'a> = &'a (dyn Fn(&str, u64) + Send + Sync);
 
 impl Store {
-    /// Copies everything to a database of the other kind that has the tables and nothing in them.
+    /// Copies everything from SQLite to a database of PostgreSQL that has the tables and nothing in them.
     ///
     /// # Errors
-    /// [`StoreError::NotEmpty`] and [`StoreError::SameKind`], and those of both databases; then nothing was copied.
+    /// [`StoreError::NotEmpty`] and [`StoreError::NotSqliteToPostgres`], and those of both databases; then nothing was
+    /// copied.
     pub async fn copy_to(&self, to: &Self, heard: OnCopied<'_>) -> Result<Vec<CopiedTable>> {
         match (self, to) {
             (Self::Sqlite(from), Self::Postgres(to)) => {
                 to_postgres(&from.pool, &to.pool, heard).await
             }
-            (Self::Postgres(from), Self::Sqlite(to)) => {
-                to_sqlite(&from.pool, &to.pool, heard).await
-            }
-            _ => Err(StoreError::SameKind),
+            _ => Err(StoreError::NotSqliteToPostgres),
         }
     }
 }
@@ -221,135 +216,4 @@ fn compared(shape: &TableShape, sent: &Digest, there: &Digest) -> Result<CopiedT
         sent: sent.rows,
         there: there.rows,
     })
-}
-
-async fn to_sqlite(
-    from: &PgPool,
-    to: &SqlitePool,
-    heard: OnCopied<'_>,
-) -> Result<Vec<CopiedTable>> {
-    let begin = <sqlx::Postgres as Dialect>::BEGIN_READ;
-    let mut reading = from.begin_with(begin).await.doing(WHAT_READ)?;
-    let begin = <sqlx::Sqlite as Dialect>::BEGIN_WRITE;
-    let mut writing = to.begin_with(begin).await.doing(WHAT_WRITE)?;
-    let shapes = shapes(&mut reading).await?;
-    for shape in shapes.iter().filter(|shape| !shape.is_seeded()) {
-        let some = AssertSqlSafe(format!("SELECT EXISTS (SELECT 1 FROM {})", shape.quoted()));
-        let some: bool = sqlx::query_scalar(some)
-            .fetch_one(&mut *writing)
-            .await
-            .doing(WHAT_WRITE)?;
-        if some {
-            return Err(StoreError::NotEmpty(shape.name.clone()));
-        }
-    }
-    sqlx::query("DELETE FROM meta")
-        .execute(&mut *writing)
-        .await
-        .doing(WHAT_WRITE)?;
-    let mut sent = Vec::with_capacity(shapes.len());
-    for shape in &shapes {
-        sent.push(insert(&mut reading, &mut writing, shape, heard).await?);
-    }
-    for identity in identities(&mut reading).await? {
-        let last = AssertSqlSafe(format!(
-            "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {}",
-            identity.sequence
-        ));
-        let last: i64 = sqlx::query_scalar(last)
-            .fetch_one(&mut *reading)
-            .await
-            .doing(WHAT_READ)?;
-        for sql in [
-            "DELETE FROM sqlite_sequence WHERE name = $1",
-            "INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)",
-        ] {
-            let write = sqlx::query(sql).bind(&identity.table);
-            let write = if sql.contains("$2") {
-                write.bind(last)
-            } else {
-                write
-            };
-            write.execute(&mut *writing).await.doing(WHAT_WRITE)?;
-        }
-    }
-    drop(reading);
-    let mut done = Vec::with_capacity(shapes.len());
-    for (shape, sent) in shapes.iter().zip(sent) {
-        let mut digest = Digest::default();
-        let mut rows = sqlx::query(AssertSqlSafe(shape.select_sqlite())).fetch(&mut *writing);
-        while let Some(row) = rows.try_next().await.doing(WHAT_WRITE)? {
-            digest.add(shape, &cells(&row, shape).doing(WHAT_WRITE)?);
-        }
-        done.push(compared(shape, &sent, &digest)?);
-    }
-    writing.commit().await.doing(WHAT_WRITE)?;
-    Ok(done)
-}
-
-/// The rows of a table of PostgreSQL, as rows of INSERT.
-async fn insert(
-    reading: &mut PgConnection,
-    writing: &mut SqliteConnection,
-    shape: &TableShape,
-    heard: OnCopied<'_>,
-) -> Result<Digest> {
-    let mut progress = Progress {
-        heard,
-        table: &shape.name,
-        digest: Digest::default(),
-    };
-    heard(&shape.name, 0);
-    let at_once = (PARAMETERS / shape.columns.len()).max(1);
-    let mut rows = sqlx::query(AssertSqlSafe(shape.select_postgres())).fetch(reading);
-    let mut held: Vec<Vec<Cell>> = Vec::with_capacity(at_once);
-    loop {
-        let row = rows.try_next().await.doing(WHAT_READ)?;
-        let ended = row.is_none();
-        if let Some(row) = row {
-            let row = cells(&row, shape).doing(WHAT_READ)?;
-            progress.row(shape, &row);
-            held.push(row);
-        }
-        if held.len() == at_once || (ended && !held.is_empty()) {
-            insert_rows(writing, shape, &held).await?;
-            held.clear();
-        }
-        if ended {
-            return Ok(progress.digest);
-        }
-    }
-}
-
-async fn insert_rows(
-    writing: &mut SqliteConnection,
-    shape: &TableShape,
-    rows: &[Vec<Cell>],
-) -> Result<()> {
-    let one = format!("({})", vec!["?"; shape.columns.len()].join(", "));
-    let sql = format!(
-        "INSERT INTO {} ({}) VALUES {}",
-        shape.quoted(),
-        shape.names(),
-        vec![one; rows.len()].join(", ")
-    );
-    let mut arguments = SqliteArguments::default();
-    for row in rows {
-        for ((_, kind), cell) in shape.columns.iter().zip(row) {
-            let added = match (kind, cell) {
-                (_, Cell::Null) => arguments.add(None::<String>),
-                (Kind::Time, Cell::Whole(micros)) => arguments.add(time_text(*micros)),
-                (_, Cell::Whole(number)) => arguments.add(*number),
-                (_, Cell::Real(number)) => arguments.add(*number),
-                (_, Cell::Text(text)) => arguments.add(text.as_str()),
-                (_, Cell::Bytes(bytes)) => arguments.add(bytes.as_slice()),
-            };
-            added.map_err(sqlx::Error::Encode).doing(WHAT_WRITE)?;
-        }
-    }
-    sqlx::query_with(AssertSqlSafe(sql), arguments)
-        .execute(writing)
-        .await
-        .doing(WHAT_WRITE)?;
-    Ok(())
 }

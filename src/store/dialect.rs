@@ -13,8 +13,10 @@ use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type};
 
+pub use migrations::File;
+pub(super) use migrations::of as migrator_of;
 pub use postgres::Listener;
-pub(super) use postgres::{grants, lock_timeout};
+pub(super) use postgres::lock_timeout;
 pub use sqlite::FileWatch;
 pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, is_settled};
 
@@ -113,6 +115,8 @@ pub trait Dialect:
 {
     /// Its name in messages and JSON.
     const BACKEND: &'static str;
+    /// The migrations of this database.
+    const MIGRATIONS: &'static [File];
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
     /// when another process wrote in between, so it takes the write lock at once.
     const BEGIN_WRITE: &'static str;
@@ -195,10 +199,11 @@ pub trait Dialect:
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
     /// Rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
-    /// The migrations of this database.
-    fn migrator() -> &'static Migrator;
-    /// Applies them; processes that start together do it once.
-    fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
+    /// Applies migrations; processes that start together do it once.
+    fn migrate(
+        pool: &Pool<Self>,
+        migrator: &Migrator,
+    ) -> impl Future<Output = Result<(), MigrateError>> + Send;
     /// Opens the database, making it if `access` says so.
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }

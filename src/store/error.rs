@@ -35,6 +35,14 @@ pub enum StoreError {
         /// Latest version this program has.
         known: i64,
     },
+    /// Made by an earlier build, whose schema was another one.
+    #[error(
+        "the database `{0}` was made by an earlier build of topicmill, and this one cannot read it: with that build, write \
+         its posts (`export`), its gold labels (`labels gold export`) and its tombstones (`sql \"SELECT fullname, reason \
+         FROM tombstones\" --format csv`) to files; with this one, begin a new database with `purge --ids` of the \
+         tombstones, so that nothing purged comes back, then `import` the posts and `labels gold import` the gold labels"
+    )]
+    EarlierBuild(String),
     /// The file is not what it should be.
     #[error(
         "read {what}: its file is damaged, or is no SQLite database ({said}); `sqlite3 FILE 'PRAGMA integrity_check'` \
@@ -143,11 +151,12 @@ pub enum StoreError {
          drop`, and run the command again"
     )]
     VersionIsThere(String),
-    /// A database is copied to one of the other kind.
+    /// Only SQLite is copied to PostgreSQL.
     #[error(
-        "copy the database: both are of one kind; `topicmill db backup` and `topicmill db restore` copy within a kind"
+        "copy the database: FROM has to be a SQLite database and TO one of PostgreSQL; docs/keeping.md says how a database \
+         is backed up and restored"
     )]
-    SameKind,
+    NotSqliteToPostgres,
     /// Somebody would miss what is there.
     #[error(
         "copy into the database: its table `{0}` has rows already, and nothing was copied; name an empty database"

@@ -19,12 +19,10 @@ mod gold;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod outlook;
 mod query;
-pub mod replacing;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod report;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod rows;
-mod server;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod slots;
 mod sockets;
@@ -48,6 +46,7 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 pub use self::address::Address;
 use self::browsed::{ListedPost, News, WholePost};
 pub use self::changed::{Dropped, Hanging, Renamed, Thinned};
+pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
@@ -57,11 +56,10 @@ pub use self::query::{
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
-    Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
-    Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
-    StoredLabels, StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
+    Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, Lease, Missing,
+    ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
+    StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
 };
-pub use self::server::ServerState;
 pub use self::slots::{
     DEADLY, NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan,
     SlotRow, SlotTaker, TakenSlot,
@@ -75,6 +73,11 @@ pub use self::waiting::{ToldToStop, is_stop};
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// The migrations of PostgreSQL, whose comments say what tables, views and columns mean.
+pub fn migrations() -> &'static [Migration] {
+    <Postgres as dialect::Dialect>::MIGRATIONS
+}
 
 /// How a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,11 +195,6 @@ face! {
     /// Reddit was asked at this time or later about every post that was stored when the latest
     /// `purge --check-deleted` came to its end.
     fn reconciled_at(&self) -> Option<Timestamp>;
-    /// Posts whose texts may be escaped for HTML, as earlier versions stored them.
-    fn count_escaped(&self) -> u64;
-    /// Decodes the texts of up to `limit` of these posts, by fullname from the one after `after` on, in one transaction;
-    /// or only tells what that would do, unless `write` is set.
-    fn decode_texts(&self, after: &str, limit: u32, write: bool) -> Decoded;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 
@@ -515,12 +513,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::NoSchema`], with [`Access::Create`]
-    /// [`StoreError::Occupied`], and with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`] and
-    /// [`StoreError::Newer`].
+    /// [`StoreError::Occupied`], with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`], and but for
+    /// [`Access::AnySchema`] [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
-        match dialect::backend(url)? {
-            dialect::Backend::Sqlite => Ok(Self::Sqlite(SqlStore::open(url, access).await?)),
-            dialect::Backend::Postgres => Ok(Self::Postgres(SqlStore::open(url, access).await?)),
-        }
+        Self::open_with(url, access, &[]).await
+    }
+
+    /// The same with further migrations: for tests, which upgrade a database by a made-up one.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub async fn open_with(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
+        Ok(match dialect::backend(url)? {
+            dialect::Backend::Sqlite => Self::Sqlite(SqlStore::open(url, access, more).await?),
+            dialect::Backend::Postgres => Self::Postgres(SqlStore::open(url, access, more).await?),
+        })
     }
 }

@@ -98,17 +98,6 @@ pub struct Upserted {
     pub tombstoned: u64,
 }
 
-/// What came of texts that were looked at to be decoded.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decoded {
-    /// The last post looked at; `None`: none is left.
-    pub last: Option<String>,
-    /// Posts whose text is another one without HTML's references.
-    pub posts: u64,
-    /// How many of them have a label under the current target, which is made again.
-    pub labelled: u64,
-}
-
 /// A model folder as used, for the table `models`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelRow {

@@ -39,8 +39,6 @@ pub enum Rewritten {
         /// The table.
         table: &'static str,
     },
-    /// The tables are rewritten; the server's statistics, which had texts before schema 11, are not.
-    StatisticsAreLeft,
     /// Not begun: there is not enough room.
     NoRoom {
         /// Bytes that it takes beside the file.
@@ -68,11 +66,6 @@ impl Rewritten {
             Self::TableIsUsed { table } => Some(format!(
                 "another program uses the table {table}; end it, then run `topicmill db vacuum` again"
             )),
-            Self::StatisticsAreLeft => Some(
-                "the server's statistics have texts of posts from before the upgrade; have the owner of the database, \
-                 on servers before version 18 a superuser, run `topicmill db vacuum` once"
-                    .to_owned(),
-            ),
             Self::LogIsRead => Some(
                 "another program reads an earlier state of it; the next run that ends after it empties the log"
                     .to_owned(),
@@ -98,7 +91,7 @@ impl Store {
     pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
         match self {
             Self::Sqlite(store) => store.backup(to, stop).await,
-            Self::Postgres(_) => Err(StoreError::SameKind),
+            Self::Postgres(_) => Err(StoreError::NotSqliteToPostgres),
         }
     }
 }

@@ -6,9 +6,9 @@ use serde_json::Value;
 use topicmill::domain::PurgeReason;
 use topicmill::store::{Checked, Dropped, Target};
 
-use crate::migrations::execute;
 use crate::store::{Fixture, at, fixture, labels, of_file, post, save};
 use crate::support::postgres::databases;
+use crate::support::rows::execute;
 
 /// Every post with its label under the current label set, for its present text.
 const BY_HAND: &str = "\

@@ -43,7 +43,7 @@ fn rows(program: &Program, url: &str, query: &str) -> Vec<Value> {
 fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
     let query = "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
                    JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
-                  WHERE m.precision = 'fp32'";
+                  WHERE m.number_format = 'fp32'";
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let of = |row: &Value| {
         let score = row["score"].as_f64().unwrap();
@@ -71,7 +71,7 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
         classify(&["--engine", "onnxruntime", "--limit", "10"]);
         classify(&["--engine", "openvino"]);
         let mixed = scores(&program, url);
-        let models = |program: &Program| rows(program, url, "SELECT precision FROM models");
+        let models = |program: &Program| rows(program, url, "SELECT number_format FROM models");
         assert_eq!(models(&program).len(), 1);
         let shown = "SELECT fullname, label, outcome FROM labeled_posts ORDER BY fullname";
         let shown = || rows(&program, url, shown);

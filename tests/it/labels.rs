@@ -580,7 +580,7 @@ fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
                 );
             }
             assert_eq!(
-                (&label["precision"], &label["template"]),
+                (&label["number_format"], &label["template"]),
                 (&json!("fp32"), &json!("This text is about {}."))
             );
             assert!(

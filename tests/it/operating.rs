@@ -161,7 +161,7 @@ async fn no_statement_passes_its_role(users: &Users) {
         ("worker", "DELETE FROM tombstones"),
         ("collector", "UPDATE classifications SET label = ''"),
         ("collector", "DELETE FROM gold"),
-        ("reader", "UPDATE slots SET status = 'done'"),
+        ("reader", "UPDATE scheduled_runs SET status = 'done'"),
         ("collector", "DROP TABLE posts"),
     ] {
         let why = run(&users.url(job), sql).await.unwrap_err();

@@ -365,10 +365,11 @@ async fn a_renewal_that_the_network_loses_costs_no_slot() {
     let stop = CancellationToken::new();
     let work = async |order: Order<'_>| {
         if order.words[0] == "collect" {
-            proxy.gate.lose("UPDATE slots SET lease_until");
+            proxy.gate.lose("UPDATE scheduled_runs SET lease_until");
             let ends = clock.elapsed() + 2 * lease;
             while clock.elapsed() < ends {
-                let live = "SELECT COUNT(*) FROM slots WHERE lease_until > clock_timestamp()";
+                let live =
+                    "SELECT COUNT(*) FROM scheduled_runs WHERE lease_until > clock_timestamp()";
                 assert_eq!(direct.query(live).await.unwrap().rows[0][0], json!(1));
                 clock.sleep(Duration::from_millis(100)).await;
             }

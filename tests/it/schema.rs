@@ -1,45 +1,14 @@
-//! docs/schema.md says what both databases have: every table, view and column, its type, whether it may be NULL,
-//! and which column refers to which table.
+//! The comments of the schema say what both databases have: every table, view and column, its type, and whether it may be
+//! NULL; and docs/schema.md is made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
+use topicmill::analysis::schema::{Relation, relations};
 use topicmill::store::Store;
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
-
-/// A column as the page writes it: its type in the page's words, and whether it may be NULL.
-type Column = (String, bool);
-/// By table or view, and name.
-type Columns = BTreeMap<(String, String), Column>;
-
-fn page() -> String {
-    std::fs::read_to_string(repository("docs/schema.md")).unwrap()
-}
-
-/// The columns that the page lists under the heading of each table and view.
-fn written(page: &str) -> Columns {
-    let mut columns = Columns::new();
-    for part in page.split("\n### `").skip(1) {
-        let (table, rest) = part.split_once('`').unwrap();
-        let rows = rest.lines().filter(|line| line.starts_with("| `"));
-        for row in rows {
-            let cells: Vec<&str> = row.trim_matches('|').splitn(3, " | ").collect();
-            let [name, kind, meaning] = cells[..] else {
-                panic!("docs/schema.md: not three cells: {row}");
-            };
-            assert!(!meaning.trim().is_empty(), "docs/schema.md: {row}");
-            let (kind, null) = match kind.trim().strip_suffix(" or NULL") {
-                Some(kind) => (kind, true),
-                None => (kind.trim(), false),
-            };
-            let key = (table.to_owned(), name.trim_matches([' ', '`']).to_owned());
-            let twice = columns.insert(key, (kind.to_owned(), null));
-            assert!(twice.is_none(), "docs/schema.md has this row twice: {row}");
-        }
-    }
-    columns
-}
 
 /// Rows of words.
 async fn rows(store: &Store, sql: &str) -> Vec<Vec<String>> {
@@ -89,10 +58,16 @@ fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
 }
 
 #[tokio::test]
-async fn the_page_on_the_schema_names_every_column_of_both_databases_and_no_other() {
-    let page = page();
-    let written = written(&page);
-    assert!(written.len() > 150, "{}", written.len());
+async fn the_comments_of_the_schema_name_every_column_of_both_databases_and_no_other() {
+    let mut written = BTreeMap::new();
+    for relation in relations() {
+        assert!(!relation.meaning.is_empty(), "{}", relation.name);
+        for column in relation.columns {
+            let key = (relation.name.clone(), column.name);
+            let twice = written.insert(key, (column.kind, column.may_be_null));
+            assert!(twice.is_none(), "{twice:?}");
+        }
+    }
     for database in databases() {
         let store = database.open().await;
         let postgres = matches!(store, Store::Postgres(_));
@@ -101,12 +76,13 @@ async fn the_page_on_the_schema_names_every_column_of_both_databases_and_no_othe
             let [table, column, kind, null] = &row[..] else {
                 panic!("{row:?}");
             };
-            let at = format!("docs/schema.md, {table}.{column} ({})", database.url);
+            let at = format!("{table}.{column} ({})", database.url);
             let key = (table.clone(), column.clone());
-            let (word, may_be_null) = written.get(&key).unwrap_or_else(|| panic!("{at}: no row"));
+            let (word, may_be_null) = written
+                .get(&key)
+                .unwrap_or_else(|| panic!("{at}: no comment"));
             missing.remove(&key);
             let types = declared(word, postgres);
-            assert!(!types.is_empty(), "{at}: `{word}` is no type of the page");
             // SQLite has no types for what a view computes.
             let known = postgres || !null.is_empty();
             assert!(
@@ -118,38 +94,82 @@ async fn the_page_on_the_schema_names_every_column_of_both_databases_and_no_othe
                 "{at}: may it be NULL?"
             );
         }
-        assert!(
-            missing.is_empty(),
-            "docs/schema.md lists what {} does not have: {missing:?}",
-            database.url
-        );
+        assert!(missing.is_empty(), "{}: {missing:?}", database.url);
     }
 }
 
-#[tokio::test]
-async fn the_picture_of_the_schema_has_every_foreign_key_and_no_other() {
-    let page = page();
-    let (_, picture) = page.split_once("erDiagram\n").unwrap();
-    let (picture, _) = picture.split_once("```").unwrap();
-    let drawn: BTreeSet<Vec<String>> = picture
-        .lines()
-        .map(|line| {
-            let (ends, columns) = line.split_once(" : ").unwrap();
-            let ends: Vec<&str> = ends.split_whitespace().collect();
-            let columns = columns.trim_matches('"').split(", ");
-            let columns: BTreeSet<&str> = columns.collect();
-            let columns: Vec<&str> = columns.into_iter().collect();
-            [ends[0], ends[2], &columns.join(", ")]
-                .map(str::to_owned)
-                .to_vec()
-        })
-        .collect();
+/// The lines of the picture: the foreign keys as SQLite has them; PostgreSQL does without some.
+async fn keys() -> String {
     let sqlite = &databases()[0];
     let store = sqlite.open().await;
     assert!(matches!(store, Store::Sqlite(_)));
-    let sql = "SELECT f.\"table\", m.name, group_concat(f.\"from\", ', ' ORDER BY f.\"from\") \
+    let sql = "SELECT f.\"table\", CASE WHEN MIN(c.\"notnull\") THEN '||' ELSE '|o' END, m.name, \
+                      group_concat(f.\"from\", ', ' ORDER BY f.\"from\") \
                  FROM sqlite_master m, pragma_foreign_key_list(m.name) f \
-                WHERE m.type = 'table' GROUP BY m.name, f.id";
-    let keys: BTreeSet<Vec<String>> = rows(&store, sql).await.into_iter().collect();
-    assert_eq!(drawn, keys);
+                 JOIN pragma_table_info(m.name) c ON c.name = f.\"from\" \
+                WHERE m.type = 'table' GROUP BY m.rowid, f.id ORDER BY m.rowid, f.id DESC";
+    let line = |row: &Vec<String>| {
+        format!(
+            "    {} {}--o{{ {} : \"{}\"\n",
+            row[0], row[1], row[2], row[3]
+        )
+    };
+    rows(&store, sql).await.iter().map(line).collect()
+}
+
+/// A section of the page.
+fn section(relation: &Relation) -> String {
+    let mut text = format!(
+        "\n### `{}`\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n",
+        relation.name, relation.meaning
+    );
+    for column in &relation.columns {
+        let null = if column.may_be_null { " or NULL" } else { "" };
+        writeln!(
+            text,
+            "| `{}` | {}{null} | {} |",
+            column.name, column.kind, column.meaning
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Names of pages as links: of `(docs/labels.md)`, `([labels.md](labels.md))`.
+fn linked(text: &str) -> String {
+    let mut parts = text.split("(docs/");
+    let mut linked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (page, rest) = part.split_once(')').unwrap();
+        write!(linked, "([{page}]({page})){rest}").unwrap();
+    }
+    linked
+}
+
+/// `make schema` writes the page.
+#[tokio::test]
+async fn the_page_on_the_schema_is_made_of_its_comments() {
+    let path = repository("docs/schema.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = page.split_once("erDiagram\n").unwrap();
+    let (_, rest) = rest.split_once("```").unwrap();
+    let (prose, _) = rest.split_once("\n## Tables\n").unwrap();
+    let (prose, _) = prose.split_once("\n### ").unwrap_or((prose, ""));
+    let all = relations();
+    let of = |kind| -> String {
+        all.iter()
+            .filter(|one| one.kind == kind)
+            .map(section)
+            .collect()
+    };
+    let made = format!(
+        "{head}erDiagram\n{}```{prose}{}\n## Tables\n{}",
+        keys().await,
+        linked(&format!("\n{}", of("view").trim_start())),
+        linked(&of("table"))
+    );
+    if std::env::var_os("TOPICMILL_WRITE_SCHEMA").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    assert_eq!(page, made, "run `make schema`");
 }

@@ -10,9 +10,9 @@ use topicmill::store::{
 };
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
-use crate::migrations::execute;
 use crate::purge::stored_labels;
 use crate::support::postgres::databases;
+use crate::support::rows::execute;
 
 const LEASE: Duration = Duration::from_mins(1);
 

@@ -5,10 +5,10 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::migrations::execute;
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran};
+use crate::support::rows::execute;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
 const TITLES: [&str; 4] = [

@@ -1,4 +1,4 @@
-//! `topicmill db backup`, `db restore`, `db check` and `db copy`
+//! `topicmill db backup`, `db check` and `db copy`
 
 use std::path::Path;
 
@@ -8,8 +8,7 @@ use super::super::output::{self, OutputFormat};
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use crate::domain::redact_url;
-use crate::keeping::backup;
-use crate::keeping::restore::{self, Restore};
+use crate::keeping;
 use crate::store::checking::{Finding, Severity};
 use crate::store::{Access, Address, Store, StoreError, Table};
 use crate::telemetry::Progress;
@@ -20,35 +19,12 @@ pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit
         () = setup.stop.cancelled() => return Ok(Exit::Done),
     };
     let address = Address::of(setup.settings().database.url.reveal())?;
-    let copied = backup::backup(&store, &address, file, overwrite, &setup.stop).await;
+    let copied = keeping::backup(&store, &address, file, overwrite, &setup.stop).await;
     store.close().await?;
     if copied? {
         tracing::info!(file = %file.display(), "the database is copied");
     } else {
         tracing::warn!(file = %file.display(), "the copy was stopped; nothing was written");
-    }
-    Ok(Exit::Done)
-}
-
-pub async fn restore(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
-    let url = setup.settings().database.url.reveal();
-    let shown = redact_url(url);
-    let order = Restore {
-        file,
-        url,
-        shown: &shown,
-        overwrite,
-        clock: &setup.clock,
-    };
-    restore::restore(order).await?;
-    tracing::info!(file = %file.display(), database = %shown, "the database is restored");
-    let store = setup.store(Access::AnySchema).await?;
-    let info = store.schema_versions().await?;
-    store.close().await?;
-    if info.0 < info.1 {
-        tracing::warn!(
-            "the backup is of an earlier version of topicmill: `topicmill db migrate` upgrades the database"
-        );
     }
     Ok(Exit::Done)
 }
@@ -102,10 +78,11 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
 
 pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
     // What is wrong with either is said before anything is made.
-    if matches!(Address::of(from)?, Address::File(_))
-        == matches!(Address::of(to)?, Address::File(_))
-    {
-        return Err(StoreError::SameKind.into());
+    if !matches!(
+        (Address::of(from)?, Address::of(to)?),
+        (Address::File(_), Address::Server(_))
+    ) {
+        return Err(StoreError::NotSqliteToPostgres.into());
     }
     let source = Store::open(from, Access::ReadOnly).await?;
     let running = source.running().await?;

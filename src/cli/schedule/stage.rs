@@ -49,9 +49,6 @@ pub fn parse(words: &[String]) -> Result<(), String> {
         Stage::Classify(classify) if classify.listens() => {
             Err("only one process can have the address: give --metrics-listen to `schedule run`")
         }
-        Stage::Db(db) if db.replaces() => Err(
-            "it would replace the slots that it runs in: restore by hand, while no scheduler runs",
-        ),
         _ => Ok(()),
     }
     .map_err(str::to_owned)
@@ -217,7 +214,6 @@ mod tests {
                 "classify --metrics-listen 127.0.0.1:0",
                 "only one process can have the address",
             ),
-            ("db restore copy.db", "it would replace the slots"),
             ("purge", "required arguments were not provided"),
             (
                 "db",

@@ -63,7 +63,7 @@ fn micros(text: &str) -> Option<i64> {
 }
 
 /// A time as SQLite has it.
-pub(super) fn time_text(micros: i64) -> String {
+fn time_text(micros: i64) -> String {
     DateTime::from_timestamp_micros(micros)
         .unwrap_or_default()
         .to_rfc3339_opts(SecondsFormat::AutoSi, false)

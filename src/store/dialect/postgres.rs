@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -15,7 +14,7 @@ use super::super::failure::{connect_hint, is_missing_database};
 use super::super::sockets::set_options;
 use super::super::waiting::STEP;
 use super::super::{Access, Result, Step};
-use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
+use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,6 +63,7 @@ fn has_unknown_parameter(url: &str) -> bool {
 
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
+    const MIGRATIONS: &'static [File] = migrations::POSTGRES;
     // READ COMMITTED, the default, and not a stricter level: a statement behind a lock must see what the former holder
     // of the lock committed.
     const BEGIN_WRITE: &'static str = "BEGIN";
@@ -151,19 +151,13 @@ impl Dialect for Postgres {
         done.rows_affected()
     }
 
-    fn migrator() -> &'static Migrator {
-        static MIGRATOR: LazyLock<Migrator> =
-            LazyLock::new(|| migrations::of(migrations::POSTGRES));
-        &MIGRATOR
-    }
-
-    async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+    async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
         // All or nothing, one process after the other: sqlx's own lock is given back before this commits.
         let mut tx = pool.begin().await?;
         tx.execute(LOCK_SCHEMA).await?;
         // A migration may drop a view and make it anew. The owner's grants on it would be lost in silence.
         let before = grants(&mut tx).await?;
-        Self::migrator().run_direct(None, &mut *tx, false).await?;
+        migrator.run_direct(None, &mut *tx, false).await?;
         let after = grants(&mut tx).await?;
         for (lost, relation, column) in before.difference(&after) {
             // A column that was renamed has its rights still, under its new name.
@@ -299,9 +293,7 @@ type Grant = (String, String, Option<String>);
 
 /// What others than their owners may do with the tables and views, as statements that let them. Where a migration
 /// makes a view anew, the database forgets it.
-pub(in crate::store) async fn grants(
-    connection: &mut PgConnection,
-) -> Result<BTreeSet<Grant>, sqlx::Error> {
+async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())
 }

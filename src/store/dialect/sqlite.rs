@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -14,7 +13,7 @@ use super::super::bulk::{Insert, Keys};
 use super::super::failure::{is_busy, known_failure};
 use super::super::waiting::STEP;
 use super::super::{Access, Result, Step};
-use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
+use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
 /// How long others are waited for before that is an error: as long as it may take to rewrite a large file.
 pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
@@ -31,6 +30,7 @@ const LOG_PAGES: &str = "8192";
 
 impl Dialect for Sqlite {
     const BACKEND: &'static str = "sqlite";
+    const MIGRATIONS: &'static [File] = migrations::SQLITE;
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     // A transaction of SQLite sees the state of its first read until it ends.
     const BEGIN_READ: &'static str = "BEGIN";
@@ -101,15 +101,10 @@ impl Dialect for Sqlite {
         done.rows_affected()
     }
 
-    fn migrator() -> &'static Migrator {
-        static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| migrations::of(migrations::SQLITE));
-        &MIGRATOR
-    }
-
-    async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+    async fn migrate(pool: &Pool<Self>, migrator: &Migrator) -> Result<(), MigrateError> {
         // sqlx takes no lock on SQLite; inside one transaction its own become savepoints.
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
-        Self::migrator().run_direct(None, &mut *tx, false).await?;
+        migrator.run_direct(None, &mut *tx, false).await?;
         tx.commit().await?;
         // A file with tables of others is opened as it is, until ours are in it.
         match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {

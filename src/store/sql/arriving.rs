@@ -45,7 +45,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
      over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
      text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
-       ELSE posts.text_hash END, is_escaped = FALSE, \
+       ELSE posts.text_hash END, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
      removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
        ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \

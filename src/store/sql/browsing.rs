@@ -105,7 +105,7 @@ impl<DB: Dialect> SqlStore<DB> {
         hash: &[u8],
     ) -> Result<Vec<Verdict>> {
         let sql = format!(
-            "SELECT s.name, substr(s.hash, 1, 12), m.name, m.precision, {OUTCOME}, c.label, c.score, c.margin, \
+            "SELECT s.name, substr(s.hash, 1, 12), m.name, m.number_format, {OUTCOME}, c.label, c.score, c.margin, \
                     c.text_hash = $2, c.run_id, c.classified_at, s.threshold, c.model_id, c.label_set_id \
                FROM classifications c JOIN models m ON m.id = c.model_id JOIN label_sets s ON s.id = c.label_set_id \
               WHERE c.fullname = $1 ORDER BY c.label_set_id DESC, c.model_id DESC"

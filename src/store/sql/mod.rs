@@ -2,7 +2,7 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`,
+//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `gaps`, `gold`, `purging`,
 //! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`,
 //! `outlook`, `browsing`, `report`.
 
@@ -34,7 +34,6 @@ mod arriving;
 mod browsing;
 mod claiming;
 mod dropping;
-mod escaped;
 mod gaps;
 mod gold;
 mod known;
@@ -62,12 +61,12 @@ mod work;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use sqlx::migrate::MigrateError;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Transaction, Type};
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::Dialect;
+use super::dialect::{Dialect, File, migrator_of};
 pub(super) use super::failure::Doing;
 use super::failure::is_busy;
 use super::waiting::ToldToStop;
@@ -103,7 +102,7 @@ pub(super) const TABLES: [&str; 24] = [
     "tombstones",
     "quotas",
     "schedules",
-    "slots",
+    "scheduled_runs",
 ];
 
 /// What else the schema names: the views, the table of the schema's own facts, and that of its migrations.
@@ -175,8 +174,8 @@ where
     query.push(")");
 }
 impl<DB: Dialect> SqlStore<DB> {
-    pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
-        let opened = Self::try_open(url, access).await;
+    pub(super) async fn open(url: &str, access: Access, more: &[File]) -> Result<Self> {
+        let opened = Self::try_open(url, access, more).await;
         opened.map_err(|error| match error {
             StoreError::Damaged { said, .. } => StoreError::Damaged {
                 what: format!("the database `{}`", redact_url(url)),
@@ -186,7 +185,8 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    async fn try_open(url: &str, access: Access) -> Result<Self> {
+    async fn try_open(url: &str, access: Access, more: &[File]) -> Result<Self> {
+        let migrator = migrator_of(DB::MIGRATIONS.iter().chain(more).copied());
         let store = Self {
             pool: DB::open(url, access).await?,
             url: redact_url(url),
@@ -207,7 +207,10 @@ impl<DB: Dialect> SqlStore<DB> {
         {
             return Err(StoreError::NoSchema(store.url));
         }
-        let known = Self::latest();
+        if found > 0 && store.is_of_an_earlier_build(&migrator).await? {
+            return Err(StoreError::EarlierBuild(store.url));
+        }
+        let known = migrator.iter().map(|one| one.version).max().unwrap_or(0);
         match (found.cmp(&known), access) {
             (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
                 url: store.url,
@@ -234,7 +237,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 if found == 0 {
                     store.refuse_occupied().await?;
                 }
-                store.migrate().await?;
+                store.migrate(&migrator).await?;
                 if found > 0 {
                     tracing::warn!(schema = known, "the database is upgraded");
                 }
@@ -273,11 +276,20 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Latest schema version that this program has.
     pub(super) fn latest() -> i64 {
-        DB::migrator()
-            .iter()
-            .map(|migration| migration.version)
-            .max()
-            .unwrap_or(0)
+        DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
+    }
+
+    /// Whether the database has another first schema than this program.
+    async fn is_of_an_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
+        let first = migrator.iter().next().expect("there is a schema");
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM _sqlx_migrations WHERE version = 1 AND checksum <> $1",
+        )
+        .bind(&first.checksum[..])
+        .fetch_one(&self.pool)
+        .await
+        .map(|rows| rows > 0)
+        .doing("read the schema version")
     }
 
     /// Schema version of the database; 0 if it has none.
@@ -293,10 +305,10 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
     }
 
-    async fn migrate(&self) -> Result<()> {
+    async fn migrate(&self, migrator: &Migrator) -> Result<()> {
         let mut steps = 0;
         loop {
-            let ended = match DB::migrate(&self.pool).await {
+            let ended = match DB::migrate(&self.pool, migrator).await {
                 Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
                     Err(source).doing("migrate the database")
                 }
@@ -419,7 +431,7 @@ mod tests {
     async fn the_names_of_the_schema_are_those_that_a_database_has() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
-        let store = SqlStore::<Sqlite>::open(&url, Access::Create)
+        let store = SqlStore::<Sqlite>::open(&url, Access::Create, &[])
             .await
             .unwrap();
         let there: Vec<String> = sqlx::query_scalar(

@@ -15,9 +15,9 @@ impl<DB: Dialect> SqlStore<DB> {
         // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
         // because a folder may be renamed; what makes scores differ is in the key.
         sqlx::query_scalar::<DB, _>(
-            "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
+            "INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
-             ON CONFLICT (manifest_hash, precision, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
+             ON CONFLICT (manifest_hash, number_format, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
         )
         .bind(model.name.as_str())
         .bind(model.kind.as_str())

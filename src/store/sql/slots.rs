@@ -27,40 +27,40 @@ UPDATE schedules SET planned_until = $3, cron = $4, timezone = $5 WHERE name = $
 const PLAN_FIRST: &str = "\
 INSERT INTO schedules (name, planned_until, cron, timezone) VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
 const INSERT: &str = "\
-INSERT INTO slots (schedule, due_at, start_at, status, missed, missed_since, error) VALUES ($1, $2, $2, $3, $4, $5, $6) \
+INSERT INTO scheduled_runs (schedule, due_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6) \
     ON CONFLICT (schedule, due_at) DO NOTHING";
 
 /// A slot whose process died too often, or with it once more.
 const GIVE_UP: &str = "\
-UPDATE slots SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
+UPDATE scheduled_runs SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3 RETURNING id, due_at";
 /// What the statements that take a slot tell of it.
 const TAKEN: &str = "id, takes, due_at, started_at, deaths, missed, outcomes";
 /// A slot whose process died. `$2` the worker, `$3` the end of the lease, `$4` now.
 const TAKE_OVER: &str = "\
-UPDATE slots SET takes = takes + 1, deaths = deaths + 1, worker = $2, lease_until = $3 \
+UPDATE scheduled_runs SET takes = takes + 1, deaths = deaths + 1, worker = $2, lease_until = $3 \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $4 RETURNING ";
 /// The earliest slot that waits, unless another one runs. Two processes that pick the same one wait for each other on
 /// its row, and the second finds it taken.
 const TAKE: &str = "\
-UPDATE slots SET status = 'running', takes = takes + 1, worker = $2, lease_until = $3, \
+UPDATE scheduled_runs SET status = 'running', takes = takes + 1, worker = $2, lease_until = $3, \
        started_at = COALESCE(started_at, $4) \
  WHERE status = 'waiting' \
-   AND id = (SELECT w.id FROM slots w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.due_at <= $4 \
+   AND id = (SELECT w.id FROM scheduled_runs w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.due_at <= $4 \
               ORDER BY w.due_at LIMIT 1) \
-   AND NOT EXISTS (SELECT 1 FROM slots r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
+   AND NOT EXISTS (SELECT 1 FROM scheduled_runs r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
 
 /// Every later write of whoever took a slot.
 const UNDER_LEASE: &str = " WHERE id = $1 AND takes = $2 AND status = 'running'";
 
 const ROW: &str = "\
-SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM slots ";
+SELECT id, schedule, due_at, status, missed, worker, started_at, finished_at, outcomes, error FROM scheduled_runs ";
 
 /// Slots that were skipped say nothing of what the one before them did, and neither do those that a wrong clock ran
 /// years ahead: those due after `$2`.
 const LATEST_FAILED: &str = "\
 WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
-  AND NOT EXISTS (SELECT 1 FROM slots l WHERE l.schedule = slots.schedule AND l.due_at > slots.due_at \
+  AND NOT EXISTS (SELECT 1 FROM scheduled_runs l WHERE l.schedule = scheduled_runs.schedule AND l.due_at > scheduled_runs.due_at \
                      AND l.due_at <= $2 AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -86,7 +86,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .transpose()
             .doing(WHAT)?;
         let running = sqlx::query::<DB>(
-            "SELECT id, takes, due_at, started_at, worker, lease_until FROM slots WHERE schedule = $1 AND status = $2",
+            "SELECT id, takes, due_at, started_at, worker, lease_until FROM scheduled_runs WHERE schedule = $1 AND status = $2",
         )
         .bind(name)
         .bind(RUNNING)
@@ -109,7 +109,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .transpose()
             .doing(WHAT)?;
         let waiting = sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM slots WHERE schedule = $1 AND status = $2",
+            "SELECT COUNT(*) FROM scheduled_runs WHERE schedule = $1 AND status = $2",
         )
         .bind(name)
         .bind(WAITING)
@@ -202,7 +202,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
         sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM slots WHERE status = $1 AND lease_until > $2",
+            "SELECT COUNT(*) FROM scheduled_runs WHERE status = $1 AND lease_until > $2",
         )
         .bind(RUNNING)
         .bind(Timestamp::from(now))
@@ -261,7 +261,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let now = self.shared_time(&mut connection, at(now)).await?;
         // As in `renew`: a late renewal takes nothing back.
         let update = format!(
-            "UPDATE slots SET lease_until = \
+            "UPDATE scheduled_runs SET lease_until = \
                     CASE WHEN lease_until > $3 AND lease_until < $4 THEN lease_until ELSE $3 END{UNDER_LEASE}"
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
@@ -277,8 +277,9 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
         // Also a renewal of the process that died fails from now on, should the network bring it only now.
-        let update =
-            format!("UPDATE slots SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}");
+        let update = format!(
+            "UPDATE scheduled_runs SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}"
+        );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)
@@ -289,7 +290,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn note_stages(&self, lease: SlotLease, outcomes: &[Value]) -> Result<bool> {
-        let update = format!("UPDATE slots SET outcomes = $3{UNDER_LEASE}");
+        let update = format!("UPDATE scheduled_runs SET outcomes = $3{UNDER_LEASE}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)
@@ -306,7 +307,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let now = self.shared_time(&mut connection, at(now)).await?;
         let finished = (end.status != SlotStatus::Waiting).then(|| Timestamp::from(now));
         let update = format!(
-            "UPDATE slots SET status = $3, outcomes = $4, error = $5, finished_at = $6, lease_until = NULL{UNDER_LEASE}"
+            "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, lease_until = NULL{UNDER_LEASE}"
         );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
@@ -386,7 +387,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let word: String = row.try_get(column).doing("read a slot")?;
         word.parse()
             .map_err(|error: crate::domain::UnknownWord| StoreError::Corrupt {
-                table: "slots",
+                table: "scheduled_runs",
                 row: key.to_owned(),
                 detail: error.to_string(),
             })
@@ -400,7 +401,7 @@ impl<DB: Dialect> SqlStore<DB> {
     ) -> Result<Vec<SlotCount>> {
         const WHAT: &str = "count the slots of a schedule";
         let rows = sqlx::query::<DB>(
-            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM slots \
+            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM scheduled_runs \
               WHERE schedule = $1 AND due_at >= $2 AND due_at <= $3 GROUP BY status ORDER BY status",
         )
         .bind(name)

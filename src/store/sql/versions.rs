@@ -99,7 +99,7 @@ impl<DB: Dialect> SqlStore<DB> {
             Ok((row.try_get(0)?, model))
         };
         sqlx::query::<DB>(
-            "SELECT id, name, kind, manifest_hash, precision, tokenizer_hash, max_tokens \
+            "SELECT id, name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens \
                FROM models ORDER BY id DESC",
         )
         .fetch_all(&self.pool)
@@ -240,7 +240,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "look for the model and the label set";
         // Only looked for: a command that shows what something would cost must not record it.
         let model = sqlx::query::<DB>(
-            "SELECT id FROM models WHERE manifest_hash = $1 AND precision = $2 AND max_tokens = $3",
+            "SELECT id FROM models WHERE manifest_hash = $1 AND number_format = $2 AND max_tokens = $3",
         )
         .bind(model.manifest_hash.as_str())
         .bind(model.precision.as_str())

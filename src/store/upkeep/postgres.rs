@@ -1,4 +1,4 @@
-//! Upkeep of a database of PostgreSQL: tables that are rewritten, and statistics without texts.
+//! Upkeep of a database of PostgreSQL: tables that are rewritten.
 
 use std::time::Duration;
 
@@ -10,9 +10,6 @@ use super::super::sql::{SqlStore, TABLES};
 use super::super::waiting::STEP;
 use super::super::{Result, StoreError};
 use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
-
-/// The note of the migration that ended it: PostgreSQL's statistics have texts of posts, or had.
-const STATISTICS_DUE: &str = "statistics_due";
 
 /// The table that shows whether somebody reads an earlier state, because it is small.
 const SMALL: &str = "meta";
@@ -33,16 +30,6 @@ SELECT 'prepared transaction ' || quote_literal(gid) FROM pg_prepared_xacts \
  UNION ALL \
 SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
  WHERE GREATEST(age(xmin), age(catalog_xmin)) > age($1::text::xid)";
-/// Whether texts are in the statistics of posts.
-const TEXTS_IN_STATISTICS: &str = "\
-SELECT attname::text FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'posts' \
-   AND attname IN ('title', 'selftext', 'url', 'permalink', 'author', 'flair')";
-/// Whether the user may rewrite a table of the server's own.
-const MAY_REWRITE_CATALOG: &str = "\
-SELECT pg_has_role(datdba, 'USAGE') OR EXISTS ( \
-         SELECT 1 FROM pg_roles WHERE rolname = 'pg_maintain' AND pg_has_role(oid, 'USAGE')) \
-  FROM pg_database WHERE datname = current_database()";
-
 impl SqlStore<Postgres> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
@@ -103,9 +90,6 @@ impl SqlStore<Postgres> {
             done += size;
         }
         progress(all, all);
-        if let Some(why) = Self::clear_statistics(connection).await? {
-            return Ok(why);
-        }
         sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
             .bind(REWRITE_DUE)
             .bind(due)
@@ -180,57 +164,6 @@ impl SqlStore<Postgres> {
             .await
             .doing("look who reads an earlier state")?;
         Ok(Some(Rewritten::EarlierStateIsRead { by }))
-    }
-
-    /// Clears the statistics of texts that were made before schema 11; since then none are.
-    async fn clear_statistics(connection: &mut PgConnection) -> Result<Option<Rewritten>> {
-        const WHAT: &str = "clear the statistics of texts";
-        let Some(due) = Self::note(connection, STATISTICS_DUE).await? else {
-            return Ok(None);
-        };
-        let columns: Vec<String> = sqlx::query_scalar(TEXTS_IN_STATISTICS)
-            .fetch_all(&mut *connection)
-            .await
-            .doing(WHAT)?;
-        let (may, superuser, version): (bool, bool, i32) =
-            sqlx::query_as(sqlx::AssertSqlSafe(format!(
-                "SELECT ({MAY_REWRITE_CATALOG}), current_setting('is_superuser') = 'on', \
-                    current_setting('server_version_num')::int"
-            )))
-            .fetch_one(&mut *connection)
-            .await
-            .doing(WHAT)?;
-        // pg_clear_attribute_stats came with version 18.
-        if !may || !(columns.is_empty() || superuser || version >= 180_000) {
-            return Ok(Some(Rewritten::StatisticsAreLeft));
-        }
-        for column in columns {
-            let clear = if superuser {
-                "DELETE FROM pg_catalog.pg_statistic s USING pg_catalog.pg_attribute a \
-                  WHERE a.attrelid = 'posts'::regclass AND a.attname = $1 \
-                    AND s.starelid = a.attrelid AND s.staattnum = a.attnum"
-            } else {
-                "SELECT pg_clear_attribute_stats(current_schema()::text, 'posts', $1, FALSE)"
-            };
-            let cleared = sqlx::query(clear).bind(column).execute(&mut *connection);
-            cleared.await.doing(WHAT)?;
-        }
-        let now = match Self::read_by_nobody(connection).await? {
-            Ok(now) => now,
-            Err(why) => return Ok(Some(why)),
-        };
-        // The deleted rows of the statistics lie in this table's file, as those of posts lie in theirs.
-        let table = "pg_catalog.pg_statistic";
-        if let Some(why) = Self::vacuum(connection, "FULL, FREEZE", table, &now).await? {
-            return Ok(Some(why));
-        }
-        sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
-            .bind(STATISTICS_DUE)
-            .bind(due)
-            .execute(&mut *connection)
-            .await
-            .doing(WHAT)?;
-        Ok(None)
     }
 
     /// See [`Store::fold`](super::super::Store::fold).

@@ -16,4 +16,3 @@ mod readers;
 mod servers;
 mod sql;
 mod terminal;
-mod upgrades;

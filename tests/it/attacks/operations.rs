@@ -181,9 +181,7 @@ async fn doctor_exits_with_what_the_first_command_would() {
     assert_eq!(ran.code, 3, "as collect does: {}", ran.stderr);
     for database in databases() {
         drop(database.open().await);
-        database
-            .run("DELETE FROM _sqlx_migrations WHERE version > 5")
-            .await;
+        database.run("DELETE FROM _sqlx_migrations").await;
         let (ran, rows) = doctor(&program, &database.url, &["--source", "arctic-shift"]);
         assert_eq!(ran.code, 4, "{}", ran.stdout);
         let detail = rows[3]["detail"].as_str().unwrap();

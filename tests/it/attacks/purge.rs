@@ -100,55 +100,6 @@ async fn a_text_that_is_being_taken_is_not_queued() {
     assert_eq!(scene.rows("SELECT fullname FROM backlog").await, ["t3_b"]);
 }
 
-/// Of two posts with one text, one is purged while the other one's text is decoded: each would see the old text at the
-/// other, and leave what was computed for it.
-#[tokio::test]
-async fn decoding_waits_for_a_purge() {
-    let Some(database) = postgres() else { return };
-    let scene = Scene::of(&database).await;
-    let same = |id: &str| post(id, "Bread &amp; butter");
-    scene
-        .save(SourceKind::Import, &[same("a"), same("b")])
-        .await;
-    scene.label().await;
-    database
-        .run("UPDATE posts SET is_escaped = TRUE WHERE fullname = 't3_b'")
-        .await;
-    let mut purging = PgConnection::connect(&database.url).await.unwrap();
-    let mut purging = purging.begin().await.unwrap();
-    for statement in [
-        "LOCK TABLE tombstones IN EXCLUSIVE MODE",
-        "DELETE FROM posts WHERE fullname = 't3_a'",
-    ] {
-        sqlx::query(statement).execute(&mut *purging).await.unwrap();
-    }
-    let store = scene.store().clone();
-    let decoding = tokio::spawn(async move { store.decode_texts("", 10, true).await });
-    let mut observer = PgConnection::connect(&database.url).await.unwrap();
-    let waits = "SELECT COUNT(*) FROM pg_locks WHERE relation = 'tombstones'::regclass AND NOT granted \
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    loop {
-        assert!(
-            !decoding.is_finished(),
-            "it decoded while a purge was at work"
-        );
-        let waiting: i64 = sqlx::query_scalar(waits)
-            .fetch_one(&mut observer)
-            .await
-            .unwrap();
-        if waiting > 0 {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    purging.commit().await.unwrap();
-    decoding.await.unwrap().unwrap();
-    let orphans =
-        "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)";
-    assert_eq!(count(&scene, orphans).await, "0");
-    assert_eq!(scene.stored().await, ["t3_b"]);
-}
-
 #[tokio::test]
 async fn what_has_no_text_or_another_one_is_never_claimed() {
     for database in databases() {

@@ -138,8 +138,8 @@ async fn tables_of_another_program_are_left_alone_and_a_schema_apart_is_found() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_tables_of_another_program_is_left_alone() {
     // The second program stores its schema as ours does.
-    let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN); \
-                INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE)";
+    let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN, checksum BLOB); \
+                INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE, '')";
     for (tables, what) in [
         ("CREATE TABLE posts (id integer)", "name another file"),
         (sqlx, "20260101000000"),

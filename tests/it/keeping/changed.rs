@@ -262,14 +262,14 @@ async fn nothing_is_dropped_or_renamed_under_a_run_or_a_slot() {
         busy(&["labels", "drop", "other", "--yes"], "is under way");
         busy(&["topic", "rename", "food", "dishes"], "is under way");
         execute(url, "DELETE FROM runs WHERE worker = 'elsewhere:1'").await;
-        let slot = "INSERT INTO slots (schedule, due_at, start_at, status, worker, takes, lease_until) VALUES \
-            ('s', '2026-01-02T09:00:00+00:00', '2026-01-02T09:00:00+00:00', 'running', 'elsewhere:1', 1, '2999-01-01T00:00:00+00:00')";
+        let slot = "INSERT INTO scheduled_runs (schedule, due_at, status, worker, takes, lease_until) VALUES \
+            ('s', '2026-01-02T09:00:00+00:00', 'running', 'elsewhere:1', 1, '2999-01-01T00:00:00+00:00')";
         execute(url, slot).await;
         busy(
             &["topic", "rename", "food", "dishes"],
             "a slot of a schedule runs",
         );
-        execute(url, "UPDATE slots SET status = 'done'").await;
+        execute(url, "UPDATE scheduled_runs SET status = 'done'").await;
         on_ok(&program, url, &["labels", "drop", "other", "--yes"]);
         on_ok(&program, url, &["topic", "rename", "food", "dishes"]);
     }

@@ -1,4 +1,4 @@
-//! `db copy`: SQLite to PostgreSQL and back, with equal digests of every table and view.
+//! `db copy`: SQLite to PostgreSQL, with equal digests of every table, and equal views.
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ async fn view(url: &str, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_database_goes_to_the_other_kind_and_back_and_stays_the_same() {
+async fn everything_in_a_sqlite_database_comes_to_the_server() {
     let Some(server) = postgres() else { return };
     let file = sqlite();
     filled(&file.url).await;
@@ -70,7 +70,6 @@ async fn a_database_goes_to_the_other_kind_and_back_and_stays_the_same() {
          UPDATE sqlite_sequence SET seq = 77 WHERE name = 'leases'",
     )
     .await;
-    let before = everything(&file.url).await;
     let program = Program::new();
     let ran = program.ok(&["db", "copy", &file.url, &server.url, "--format", "json"]);
     let tables: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -92,52 +91,15 @@ async fn a_database_goes_to_the_other_kind_and_back_and_stays_the_same() {
     }
     on_ok(&program, &server.url, &["db", "check"]);
 
-    let back = sqlite();
-    let ran = program.ok(&["db", "copy", &server.url, &back.url, "--format", "json"]);
-    assert_eq!(
-        serde_json::from_str::<Value>(&ran.stdout).unwrap(),
-        tables,
-        "digests"
-    );
-    let after = everything(&back.url).await;
-    for ((name, before), (_, after)) in before.iter().zip(&after) {
-        if name != "runs" {
-            assert_eq!(before, after, "{name}");
-        }
-    }
-    // JSON comes back in the server's spelling.
-    let runs = |contents: &Contents| {
-        let (_, rows) = contents
-            .iter()
-            .find(|(name, _)| name == "runs")
-            .unwrap()
-            .clone();
-        let value = |cell: Option<String>| {
-            cell.map(|text| match serde_json::from_str::<Value>(&text) {
-                Ok(Value::Object(fields)) => {
-                    let sorted: std::collections::BTreeMap<_, _> = fields.into_iter().collect();
-                    format!("{sorted:?}")
-                }
-                _ => text,
-            })
-        };
-        let rows: Vec<Vec<_>> = rows
-            .into_iter()
-            .map(|row| row.into_iter().map(value).collect())
-            .collect();
-        rows
-    };
-    assert_eq!(runs(&before), runs(&after));
-    on_ok(&program, &back.url, &["db", "check"]);
     // A key that was given once is not given again: it may be a fencing token.
-    let store = back.open().await;
-    let next = "SELECT seq FROM sqlite_sequence WHERE name = 'leases'";
+    let store = server.open().await;
+    let next = "SELECT last_value FROM leases_id_seq";
     assert_eq!(store.query(next).await.unwrap().rows[0][0], 77);
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn nothing_is_copied_over_what_is_there_or_into_the_same_kind() {
+async fn nothing_is_copied_over_what_is_there_or_the_other_way() {
     let Some([file, server]) = pairs() else {
         return;
     };
@@ -145,15 +107,15 @@ async fn nothing_is_copied_over_what_is_there_or_into_the_same_kind() {
     for url in [&file.url, &server.url] {
         filled(url).await;
     }
-    for (from, to) in [(&file, &server), (&server, &file)] {
-        let before = everything(&to.url).await;
+    let before = everything(&server.url).await;
+    let ran = program.run(&["db", "copy", &file.url, &server.url]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("has rows already"), "{}", ran.stderr);
+    assert_eq!(everything(&server.url).await, before);
+    for (from, to) in [(&server, &file), (&file, &file), (&server, &server)] {
         let ran = program.run(&["db", "copy", &from.url, &to.url]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("has rows already"), "{}", ran.stderr);
-        assert_eq!(everything(&to.url).await, before);
-        let ran = program.run(&["db", "copy", &from.url, &from.url]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("db backup"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("FROM has to be"), "{}", ran.stderr);
     }
     // What the other kind cannot hold is named, and nothing of the rest arrives.
     execute(
@@ -178,53 +140,32 @@ async fn nothing_is_copied_over_what_is_there_or_into_the_same_kind() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_killed_or_finds_the_disk_full_begins_anew() {
-    let Some([file, server]) = pairs() else {
+async fn a_copy_that_is_killed_begins_anew() {
+    let Some([from, to]) = pairs() else {
         return;
     };
     let program = Program::new();
-    for url in [&file.url, &server.url] {
-        filled(url).await;
-        many(url, 12_000).await;
+    filled(&from.url).await;
+    many(&from.url, 12_000).await;
+    program.ok(&["--database", &to.url, "db", "create"]);
+    let mut at_work = 0;
+    for n in 1..=5 {
+        let command = program.command(&["db", "copy", &from.url, &to.url]);
+        at_work += u32::from(killed_after(command, Duration::from_millis(70 * n)));
     }
-    for from in [&file, &server] {
-        let to = if kind(from) == "sqlite" {
-            postgres().unwrap()
-        } else {
-            sqlite()
-        };
-        program.ok(&["--database", &to.url, "db", "create"]);
-        if kind(&to) == "sqlite" {
-            let full = on_a_full_disk(&program, 2_000, &["db", "copy", &from.url, &to.url]);
-            assert_eq!(full.code, 4, "{}", full.stderr);
-            assert!(full.stderr.contains("disk"), "{}", full.stderr);
-        }
-        let mut at_work = 0;
-        for n in 1..=5 {
-            let command = program.command(&["db", "copy", &from.url, &to.url]);
-            at_work += u32::from(killed_after(command, Duration::from_millis(70 * n)));
-        }
-        assert!(at_work >= 2, "{at_work} kills met a copy");
-        let store = Store::open(&to.url, Access::ReadOnly).await.unwrap();
-        let there = store
-            .query("SELECT COUNT(*) FROM posts")
-            .await
-            .unwrap()
-            .rows[0][0]
-            .clone();
-        store.close().await.unwrap();
-        assert!(there == 0 || there == 12_004, "{there}");
-        if there == 0 {
-            // A server may still be about to notice that the killed one is gone.
-            program.ok(&["db", "copy", &from.url, &to.url]);
-        }
-        for name in VIEWS {
-            assert_eq!(
-                view(&from.url, name).await,
-                view(&to.url, name).await,
-                "{name}"
-            );
-        }
+    assert!(at_work >= 2, "{at_work} kills met a copy");
+    let store = Store::open(&to.url, Access::ReadOnly).await.unwrap();
+    let count = "SELECT COUNT(*) FROM posts";
+    let there = store.query(count).await.unwrap().rows[0][0].clone();
+    store.close().await.unwrap();
+    assert!(there == 0 || there == 12_004, "{there}");
+    if there == 0 {
+        // A server may still be about to notice that the killed one is gone.
+        program.ok(&["db", "copy", &from.url, &to.url]);
+    }
+    for name in VIEWS {
+        let rows = view(&from.url, name).await;
+        assert_eq!(rows, view(&to.url, name).await, "{name}");
     }
 }
 

@@ -1,10 +1,9 @@
-//! Copies of a database, copies put in its place, a database that is checked, thinned, and changed as a whole.
+//! A database that is copied, checked, thinned, and changed as a whole.
 
+mod backed_up;
 mod changed;
 mod checked;
 mod copied;
-mod restored;
-mod stopped;
 mod thinned;
 
 use std::path::Path;
@@ -13,34 +12,9 @@ use std::time::Duration;
 
 use topicmill::store::{Access, Store};
 
-use crate::migrations::{Contents, add_later_rows, contents, database_of, execute, shape};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran, finished};
-
-/// A database of the present schema with rows in every table.
-async fn filled(url: &str) {
-    database_of(url, i64::MAX).await;
-    add_later_rows(url, i64::MAX).await;
-    execute(
-        url,
-        "DELETE FROM meta WHERE key IN ('statistics_due', 'rewrite_due')",
-    )
-    .await;
-    execute(
-        url,
-        "INSERT INTO run_days VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')",
-    )
-    .await;
-    // As the program would have called it.
-    let store = Store::open(url, Access::Existing).await.unwrap();
-    let version = store.label_set(1).await.unwrap().hash();
-    store.close().await.unwrap();
-    execute(
-        url,
-        &format!("UPDATE label_sets SET hash = '{version}' WHERE id = 1"),
-    )
-    .await;
-}
+use crate::support::rows::{everything, execute, fill as filled};
 
 /// Posts enough that a copy takes a while.
 async fn many(url: &str, posts: u32) {
@@ -63,10 +37,6 @@ async fn many(url: &str, posts: u32) {
         )
     };
     execute(url, &rows).await;
-}
-
-async fn everything(url: &str) -> Contents {
-    contents(url, &shape(url).await).await
 }
 
 fn on(program: &Program, url: &str, args: &[&str]) -> Ran {

@@ -406,7 +406,7 @@ async fn check_posts(work: &Work, url: &str) {
     let without = work.store.query(without).await.unwrap().rows;
     // What came since the last slot of `classify`, a minute ago, at most.
     assert_eq!(without[0][0], json!(0), "{url}");
-    let runs = "SELECT COUNT(*) FROM runs WHERE slot_id IS NULL OR status = 'running'";
+    let runs = "SELECT COUNT(*) FROM runs WHERE scheduled_run_id IS NULL OR status = 'running'";
     assert_eq!(
         work.store.query(runs).await.unwrap().rows[0][0],
         json!(0),

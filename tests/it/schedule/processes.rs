@@ -57,7 +57,7 @@ async fn prepare(program: &Program, database: &TestDatabase, file: &str) {
             )
             .await;
     }
-    database.run("DELETE FROM slots").await;
+    database.run("DELETE FROM scheduled_runs").await;
 }
 
 fn start(program: &Program, database: &TestDatabase, file: &str) -> Child {
@@ -84,7 +84,8 @@ async fn schedulers_that_are_killed_at_twenty_moments_run_every_slot_once() {
         };
         let file = program.write("kills.toml", file(stages));
         prepare(&program, &database, &file).await;
-        let ended = "SELECT COUNT(*) FROM slots WHERE status NOT IN ('waiting', 'running')";
+        let ended =
+            "SELECT COUNT(*) FROM scheduled_runs WHERE status NOT IN ('waiting', 'running')";
         let mut running = [
             start(&program, &database, &file),
             start(&program, &database, &file),
@@ -121,34 +122,34 @@ async fn schedulers_that_are_killed_at_twenty_moments_run_every_slot_once() {
         }
         let what = format!("{} seed {seed}", database.url);
         let found = async |sql: &str| number(&database.url, sql).await;
-        let slots = found("SELECT COUNT(*) FROM slots").await;
-        let distinct = "SELECT COUNT(DISTINCT due_at) FROM slots";
+        let slots = found("SELECT COUNT(*) FROM scheduled_runs").await;
+        let distinct = "SELECT COUNT(DISTINCT due_at) FROM scheduled_runs";
         assert_eq!(found(distinct).await, slots, "{what}");
         // A quarter of an hour may have begun meanwhile, whose slot the signal stopped.
         assert!((SLOTS..=SLOTS + 1).contains(&slots), "{what}: {slots}");
-        let done = found("SELECT COUNT(*) FROM slots WHERE status = 'done'").await;
+        let done = found("SELECT COUNT(*) FROM scheduled_runs WHERE status = 'done'").await;
         assert!((SLOTS..=slots).contains(&done), "{what}: {done} done");
-        let other = "SELECT COUNT(*) FROM slots WHERE status NOT IN ('done', 'waiting')";
+        let other = "SELECT COUNT(*) FROM scheduled_runs WHERE status NOT IN ('done', 'waiting')";
         assert_eq!(found(other).await, 0, "{what}");
         // Each stage came to its end once, as the slot has it; one that was cut short was done again.
         let missing = format!(
-            "SELECT COUNT(*) FROM slots s WHERE s.status = 'done' AND {stages} > \
-             (SELECT COUNT(*) FROM runs r WHERE r.slot_id = s.id AND r.status = 'done')"
+            "SELECT COUNT(*) FROM scheduled_runs s WHERE s.status = 'done' AND {stages} > \
+             (SELECT COUNT(*) FROM runs r WHERE r.scheduled_run_id = s.id AND r.status = 'done')"
         );
         assert_eq!(found(&missing).await, 0, "{what}");
-        let deaths = found("SELECT CAST(SUM(deaths) AS BIGINT) FROM slots").await;
+        let deaths = found("SELECT CAST(SUM(deaths) AS BIGINT) FROM scheduled_runs").await;
         assert!(
             deaths >= 3,
             "{what}: only {deaths} kills met a slot at work"
         );
-        let again = "SELECT COUNT(*) FROM runs r JOIN slots s ON s.id = r.slot_id \
+        let again = "SELECT COUNT(*) FROM runs r JOIN scheduled_runs s ON s.id = r.scheduled_run_id \
             WHERE r.status = 'done' AND s.status = 'done'";
         let again = found(again).await - i64::try_from(stages).unwrap() * done;
         assert!(
             again <= deaths,
             "{what}: {again} stages ran again after {deaths} deaths"
         );
-        let overlapping = "SELECT COUNT(*) FROM slots a JOIN slots b ON a.due_at < b.due_at \
+        let overlapping = "SELECT COUNT(*) FROM scheduled_runs a JOIN scheduled_runs b ON a.due_at < b.due_at \
             AND b.started_at < a.finished_at";
         assert_eq!(found(overlapping).await, 0, "{what}");
         let list = program.ok(&[

@@ -175,8 +175,8 @@ async fn what_a_clock_ran_that_was_years_ahead_is_neither_last_nor_counted() {
             .await;
         database
             .run(
-                "INSERT INTO slots (schedule, due_at, start_at, status, missed, started_at, finished_at, error) \
-                 VALUES ('yearly', '2099-01-01T00:00:00+00:00', '2099-01-01T00:00:00+00:00', 'failed', 399, \
+                "INSERT INTO scheduled_runs (schedule, due_at, status, missed, started_at, finished_at, error) \
+                 VALUES ('yearly', '2099-01-01T00:00:00+00:00', 'failed', 399, \
                          '2099-01-01T00:00:00+00:00', '2099-01-01T00:00:01+00:00', 'it broke')",
             )
             .await;

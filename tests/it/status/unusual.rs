@@ -143,11 +143,11 @@ async fn a_slot_from_the_future_neither_hides_a_failure_nor_stays_one() {
         scene
             .database
             .run(
-                "INSERT INTO slots (schedule, due_at, start_at, status, finished_at, error) VALUES \
-                 ('broken', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', 'failed', CURRENT_TIMESTAMP, 'it fell'), \
-                 ('broken', '2999-01-01T00:00:00+00:00', '2999-01-01T00:00:00+00:00', 'done', '2999-01-01T00:00:00+00:00', NULL), \
-                 ('mended', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', 'done', CURRENT_TIMESTAMP, NULL), \
-                 ('mended', '2999-01-01T00:00:00+00:00', '2999-01-01T00:00:00+00:00', 'failed', '2999-01-01T00:00:00+00:00', 'it fell')",
+                "INSERT INTO scheduled_runs (schedule, due_at, status, finished_at, error) VALUES \
+                 ('broken', '2026-01-01T00:00:00+00:00', 'failed', CURRENT_TIMESTAMP, 'it fell'), \
+                 ('broken', '2999-01-01T00:00:00+00:00', 'done', '2999-01-01T00:00:00+00:00', NULL), \
+                 ('mended', '2026-01-01T00:00:00+00:00', 'done', CURRENT_TIMESTAMP, NULL), \
+                 ('mended', '2999-01-01T00:00:00+00:00', 'failed', '2999-01-01T00:00:00+00:00', 'it fell')",
             )
             .await;
         let failed = scene.json(&["status"])["failed_slots"].take();

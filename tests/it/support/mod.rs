@@ -10,5 +10,6 @@ pub mod program;
 pub mod proxy;
 pub mod reddit;
 pub mod replay;
+pub mod rows;
 pub mod terminal;
 pub mod wire;

@@ -1,0 +1,665 @@
+-- The tables, triggers and views of a topicmill database on PostgreSQL. migrations/sqlite holds the same for SQLite.
+--
+-- The comments are also the text of `sql --schema` and docs/schema.md: the first paragraph above a table or view says
+-- what a row is, and the comment behind a column what it holds. Behind a column of a view, its type comes first.
+-- Further paragraphs, and comments elsewhere, are for readers of this file.
+--
+-- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
+
+-- A row is a note of topicmill about this database.
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY, -- such as `author_key`, the key that author names are hashed with
+    value TEXT NOT NULL -- its value
+);
+INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', ''));
+
+-- Runs and schedules
+
+-- A row says how far a schedule was planned.
+CREATE TABLE schedules (
+    name          TEXT PRIMARY KEY, -- the name of the schedule
+    cron          TEXT NOT NULL, -- the cron line by which it was planned last
+    timezone      TEXT NOT NULL, -- the time zone of that line, of the IANA database
+    planned_until TIMESTAMPTZ NOT NULL -- due times up to this one have rows, or are counted in `scheduled_runs.missed`
+);
+
+-- A row is a due time of a schedule. A schedule has one row for each time, so that no scheduled run starts twice.
+CREATE TABLE scheduled_runs (
+    id           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
+    schedule     TEXT NOT NULL, -- the name of the schedule
+    due_at       TIMESTAMPTZ NOT NULL, -- when the run was due
+    status       TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
+    missed       BIGINT NOT NULL DEFAULT 0, -- due times right before this one that nothing ran; a run that is `missed` itself counts as one of them
+    missed_since TIMESTAMPTZ, -- the first of them
+    worker       TEXT, -- the host and the process that claimed it last
+    takes        BIGINT NOT NULL DEFAULT 0, -- the fencing token: grows when a process claims the run, and when the claim of a dead process ends; only the last one may write
+    deaths       BIGINT NOT NULL DEFAULT 0, -- how often its process exited without ending it
+    lease_until  TIMESTAMPTZ, -- after this time, another process may take it over
+    started_at   TIMESTAMPTZ, -- when a process claimed it first
+    finished_at  TIMESTAMPTZ, -- when it ended
+    outcomes     JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
+    error        TEXT, -- why it failed, or does not run
+    UNIQUE (schedule, due_at)
+);
+CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
+CREATE INDEX scheduled_runs_waiting ON scheduled_runs (schedule, due_at) WHERE status = 'waiting';
+
+-- A row is one execution of one stage.
+CREATE TABLE runs (
+    id               BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
+    stage            TEXT NOT NULL, -- `collect`, `import`, `classify` or `purge`
+    status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `died`
+    worker           TEXT NOT NULL, -- the host and the process
+    started_at       TIMESTAMPTZ NOT NULL, -- when it began
+    finished_at      TIMESTAMPTZ, -- when it ended
+    heartbeat_at     TIMESTAMPTZ, -- its last heartbeat
+    counts           JSONB NOT NULL DEFAULT '{}', -- what it did, in numbers; for `classify` also its settings, its time by stage and the figures of the GPUs
+    outcomes         JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each topic
+    error            TEXT, -- why it failed
+    scheduled_run_id BIGINT REFERENCES scheduled_runs (id) ON DELETE SET NULL -- the scheduled run that it belongs to
+);
+CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
+
+-- A row says how many runs of a stage ended with a status on a day. `purge --thin` sums old runs up here.
+CREATE TABLE run_days (
+    day     TEXT NOT NULL, -- the day on which they began (UTC), as 2026-11-21
+    stage   TEXT NOT NULL, -- as in `runs`
+    status  TEXT NOT NULL, -- as in `runs`
+    runs    BIGINT NOT NULL, -- how many there were
+    seconds BIGINT NOT NULL, -- how long they took, all together
+    counts  JSONB NOT NULL DEFAULT '{}', -- the sums of the whole numbers in their `counts`
+    PRIMARY KEY (day, stage, status)
+);
+
+-- Posts
+
+-- A row is a post as last seen.
+--
+-- The tree of the primary key carries what the views and the search for unlabelled posts read of every post but its
+-- text.
+CREATE TABLE posts (
+    fullname         TEXT NOT NULL, -- key: Reddit's name of the post
+    subreddit        TEXT NOT NULL, -- where it was posted
+    topic            TEXT, -- the topic that it was last collected for, or that a file names
+    title            TEXT NOT NULL, -- its title; empty after retention
+    selftext         TEXT NOT NULL, -- its body, or the body of the post that a crosspost shows; empty for links and after retention
+    url              TEXT, -- what a link post points to
+    permalink        TEXT, -- its path on Reddit, which begins with a slash
+    author           TEXT, -- `u_` and a hash of the author's name, or the name if `collect.store_author` is set
+    reddit_score     BIGINT, -- Reddit's score: upvotes less downvotes
+    reddit_score_is_placeholder BOOLEAN NOT NULL DEFAULT FALSE, -- true if an archive or a dump read Reddit's score before anybody could vote
+    upvote_ratio     DOUBLE PRECISION, -- upvotes among all votes, 0 to 1
+    num_comments     BIGINT, -- number of comments
+    flair            TEXT, -- text of the link flair
+    over_18          BOOLEAN NOT NULL, -- marked as not safe for work
+    is_self          BOOLEAN NOT NULL, -- has a body and no link
+    crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
+    source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+    text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text; equal texts are scored once
+    created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
+    collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
+    updated_at       TIMESTAMPTZ NOT NULL, -- when it was last seen
+    checked_at       TIMESTAMPTZ, -- when Reddit last showed it; NULL if Reddit was not asked, or showed it as removed
+    removed_at       TIMESTAMPTZ, -- when Reddit first showed it as removed or deleted
+    text_purged_at   TIMESTAMPTZ, -- when retention deleted title, body, links, author and flair; NULL if they are there
+    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, text_purged_at)
+);
+CREATE INDEX posts_created_at ON posts (created_at);
+CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
+CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
+CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+-- What ANALYZE stores of a text would outlive a purge.
+ALTER TABLE posts
+    ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
+    ALTER COLUMN url SET STATISTICS 0, ALTER COLUMN permalink SET STATISTICS 0,
+    ALTER COLUMN author SET STATISTICS 0, ALTER COLUMN flair SET STATISTICS 0;
+-- How many days there are, which the server cannot guess from the times of posts: without it, it sorts all labels for
+-- `topic_daily`. By the name 'UTC', the server would look the zone up for each post. Versions before 14 count no
+-- expressions.
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::int >= 140000 THEN
+        EXECUTE 'CREATE STATISTICS posts_day ON ((created_at AT TIME ZONE INTERVAL ''0'')::date) FROM posts';
+    END IF;
+END $$;
+
+-- A row says that a run saw a post. `purge --thin` leaves one of each post, topic and day.
+--
+-- There are no foreign keys, because checking them took half of the time of an import; whoever stores a sighting has
+-- just stored the post, and holds it. Triggers below delete the sightings of a deleted post or run.
+CREATE TABLE sightings (
+    run_id       BIGINT NOT NULL, -- the run
+    topic        TEXT NOT NULL, -- the topic that it was collected for
+    fullname     TEXT NOT NULL, -- the post
+    listing      TEXT, -- the order that was read: `hot`, `new`, `top` or `rising`; NULL for files
+    rank         BIGINT, -- its place on the listing
+    reddit_score BIGINT, -- Reddit's score at that time: upvotes less downvotes
+    PRIMARY KEY (run_id, topic, fullname)
+);
+CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
+
+-- A row says how far a source was read.
+CREATE TABLE watermarks (
+    source            TEXT NOT NULL, -- the source
+    topic             TEXT NOT NULL, -- the topic
+    subreddit         TEXT NOT NULL, -- the subreddit
+    listing           TEXT, -- the order that was read
+    after_cursor      TEXT, -- where the next page starts; NULL if everything asked for was read
+    newest_created_at TIMESTAMPTZ, -- the time of the newest post that was read
+    run_id            BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that read last
+    updated_at        TIMESTAMPTZ NOT NULL, -- when this row last changed
+    PRIMARY KEY (source, topic, subreddit)
+);
+
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few,
+-- or a run of `collect --since` did not end.
+CREATE TABLE gaps (
+    source    TEXT NOT NULL, -- the source
+    topic     TEXT NOT NULL, -- the topic
+    subreddit TEXT NOT NULL, -- the subreddit
+    from_at   TIMESTAMPTZ NOT NULL, -- the time of the newest post that was stored before, or `--since`
+    until_at  TIMESTAMPTZ NOT NULL, -- the time of the oldest post that was listed, or `--until`
+    run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that found the gap
+    PRIMARY KEY (source, topic, subreddit, from_at)
+);
+CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
+
+-- A row says how far a dump was read.
+--
+-- Written in the transaction of the posts that it counts, so that an import that crashed continues after the last block
+-- that is stored.
+CREATE TABLE imports (
+    file        TEXT NOT NULL, -- the size of the file and the hash of its first MiB
+    selection   TEXT NOT NULL, -- a hash of the filters and topics of the import
+    name        TEXT NOT NULL, -- the path as given
+    byte_offset BIGINT NOT NULL, -- bytes read, after unpacking
+    rows_read   BIGINT NOT NULL, -- rows read
+    left_out    BIGINT NOT NULL, -- rows that the filters left out
+    posts       BIGINT NOT NULL, -- rows stored
+    rejected    BIGINT NOT NULL, -- rows that are no post
+    run_id      BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that read last
+    updated_at  TIMESTAMPTZ NOT NULL, -- when this row last changed
+    finished_at TIMESTAMPTZ, -- when the file was read to its end; NULL if it was not
+    PRIMARY KEY (file, selection)
+);
+
+-- A row is a purged post, the tombstone that keeps it from being stored again. Nothing else of the post is kept.
+CREATE TABLE tombstones (
+    fullname  TEXT PRIMARY KEY, -- the post
+    reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: a crosspost of a purged post
+    purged_at TIMESTAMPTZ NOT NULL, -- when it was purged
+    run_id    BIGINT REFERENCES runs (id) ON DELETE SET NULL -- the run that purged it
+);
+CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
+
+-- A row is the pace of a client id, for all processes that collect into this database.
+CREATE TABLE quotas (
+    id         TEXT PRIMARY KEY, -- a hash of the client id and the URL of the API
+    next_at    BIGINT NOT NULL, -- when the next request is due at an even pace (GCRA's theoretical arrival time), in microseconds since 1970
+    held_until BIGINT NOT NULL -- no request is sent before this time, in microseconds since 1970
+) WITH (fillfactor = 50); -- One row, written for every request: new versions find room next to it.
+
+-- Models and labels
+
+-- A row is a model as it was used. A large model with a small one before it, a shortlist or a cascade, is a row of its
+-- own.
+CREATE TABLE models (
+    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
+    name           TEXT NOT NULL, -- the name of its folder; with a shortlist or a cascade, also their numbers and the small model
+    kind           TEXT NOT NULL, -- `nli`, `embedding` or `classifier`
+    manifest_hash  TEXT NOT NULL, -- a hash of the files that decide its scores
+    number_format  TEXT NOT NULL, -- the numbers that it computes with: `fp32`, `fp16` or `int8`, or another name
+    tokenizer_hash TEXT NOT NULL, -- a hash of its tokenizer
+    max_tokens     BIGINT NOT NULL, -- the longest input, in tokens
+    large          TEXT, -- the name of the large model of a shortlist or a cascade; NULL for one model alone
+    small          TEXT, -- the name of the small model of a shortlist or a cascade; NULL for one model alone
+    UNIQUE (manifest_hash, number_format, max_tokens)
+);
+
+-- A row is a version of a label set. Another template, mode, threshold, temperature, background or label makes another
+-- version.
+CREATE TABLE label_sets (
+    id                BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key; later versions have larger ids
+    name              TEXT NOT NULL, -- the name in the pipeline file; several versions may share it
+    hash              TEXT NOT NULL UNIQUE, -- the version: a hash of the labels, template, mode, threshold, temperature and background
+    template          TEXT NOT NULL, -- the hypothesis template
+    mode              TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
+    threshold         DOUBLE PRECISION NOT NULL, -- a post whose best score is lower gets no label
+    temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- logits are divided by it before they become scores
+    background        TEXT, -- name and version of its background (docs/labels.md); NULL without one
+    background_topics JSONB, -- the whole background: its weight and its topics
+    created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
+);
+
+-- A row is a label of a label set.
+CREATE TABLE labels (
+    label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
+    position     BIGINT NOT NULL, -- its place in the set, from 0
+    slug         TEXT NOT NULL, -- its short name
+    label        TEXT NOT NULL, -- its words
+    hypothesis   TEXT NOT NULL, -- the template with the label in it
+    descriptions JSONB NOT NULL DEFAULT '[]', -- what else it means: an array of texts, for embedding models
+    PRIMARY KEY (label_set_id, position),
+    UNIQUE (label_set_id, slug)
+);
+
+-- The only row: the model and the label set that the views show.
+CREATE TABLE current_target (
+    only_row     BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (only_row), -- key, always true
+    model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the current model
+    label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE -- the current label set
+);
+
+-- A row is a text that models compare posts with, or the texts of a label. A row of a label with a learned vector
+-- (docs/models.md) begins with an empty line and `A learned vector of:`.
+CREATE TABLE hypotheses (
+    id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
+    hash BYTEA NOT NULL UNIQUE, -- the first 16 bytes of the SHA-256 of the text
+    text TEXT NOT NULL -- the text
+);
+
+-- A row is what an NLI model computed for a text and a hypothesis, or a classifier for a text and one of its labels.
+-- topicmill computes it once. It belongs to a text and not to a post.
+--
+-- There are no foreign keys, because checking them took a third of the time of writing labels. A trigger below deletes
+-- the logits of a deleted model.
+CREATE TABLE pair_logits (
+    model_id      BIGINT NOT NULL, -- the model
+    text_hash     BYTEA NOT NULL, -- the text, as in `posts.text_hash`
+    hypothesis_id BIGINT NOT NULL, -- the hypothesis
+    entailment    REAL NOT NULL, -- the logit of entailment; for a classifier, the logit of the label
+    contradiction REAL, -- the logit that multi mode compares it with; NULL for a classifier
+    neutral       REAL, -- the logit of the third class, if the model has one
+    PRIMARY KEY (model_id, text_hash, hypothesis_id)
+);
+
+-- A row is the vector that an embedding model computed for a text. topicmill computes it once, and makes the scores of
+-- every label set from it. It goes with the text: a purge, an edit or retention deletes it, unless another labelled post
+-- has the same text.
+CREATE TABLE text_vectors (
+    model_id  BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
+    text_hash BYTEA NOT NULL, -- the text, as in `posts.text_hash`
+    vector    BYTEA NOT NULL, -- a 32-bit float, the scale, and then a 16-bit whole number for each dimension, all little-endian; scale × numbers is a vector of length 1
+    PRIMARY KEY (model_id, text_hash)
+);
+-- Nothing searches by it, and what ANALYZE stores of it would outlive a purge. It cannot be compressed.
+ALTER TABLE text_vectors ALTER COLUMN vector SET STATISTICS 0;
+ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+
+-- A row is the vector that an embedding model computed for a label and its descriptions, or learned for it
+-- (docs/models.md).
+CREATE TABLE label_vectors (
+    model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
+    hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE, -- the texts of the label
+    vector        BYTEA NOT NULL, -- a 32-bit float for each dimension, little-endian; a vector of length 1
+    PRIMARY KEY (model_id, hypothesis_id)
+);
+
+-- A row is the label of a post under a model and a label set.
+--
+-- The tree of the primary key carries what the views read of every label. `day` and `topic` repeat the post, so that
+-- the views that count read labels alone, in the order of their groups; days come first, because labels are written day
+-- by day, more or less.
+CREATE TABLE classifications (
+    fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
+    label_set_id  BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
+    text_hash     BYTEA NOT NULL, -- the text that was scored; if `posts.text_hash` differs, the post was edited since
+    label         TEXT NOT NULL, -- the slug of the best label
+    score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1
+    margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
+    abstained     BOOLEAN NOT NULL, -- true if the post has none of the labels
+    other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than every label; `abstained` is then true, too
+    by_small      BOOLEAN NOT NULL DEFAULT FALSE, -- true if the small model of a cascade decided, and the large one did not read the text
+    mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
+    run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was summed up in `run_days`
+    classified_at TIMESTAMPTZ NOT NULL, -- when it was written
+    day           BIGINT, -- the day of the post, for the views that count: whole days since 1970 (UTC); NULL if the post has another text now
+    topic         TEXT, -- `posts.topic`, for the same views; where `day` is NULL, nothing reads it
+    PRIMARY KEY (model_id, label_set_id, fullname) INCLUDE (text_hash, label, score, abstained, other)
+);
+CREATE INDEX classifications_fullname ON classifications (fullname);
+CREATE INDEX classifications_run ON classifications (run_id);
+-- By texts; only a statement that has the condition as well uses it.
+CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE text_hash >= '';
+-- The condition of `uncertain_posts`, in its order.
+CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
+    WHERE margin < 0.2 OR abstained;
+CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic)
+    INCLUDE (score) WHERE day IS NOT NULL;
+CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
+
+-- A row is all scores of a classification. The view `label_scores` unpacks them.
+CREATE TABLE packed_scores (
+    fullname     TEXT NOT NULL, -- the post
+    model_id     BIGINT NOT NULL, -- the model
+    label_set_id BIGINT NOT NULL, -- the label set
+    scores       DOUBLE PRECISION[] NOT NULL, -- one score for each label, in the order of `labels.position`
+    PRIMARY KEY (model_id, label_set_id, fullname),
+    FOREIGN KEY (model_id, label_set_id, fullname)
+        REFERENCES classifications (model_id, label_set_id, fullname) ON DELETE CASCADE
+);
+
+-- A row is what a person said about a post: an answer of `serve --review`, or one that `labels gold import` read. It
+-- goes with the post when the post is purged, and stays when retention deletes the text.
+CREATE TABLE gold (
+    fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    reviewer         TEXT NOT NULL, -- who said it; each person has one answer about a post, the latest
+    label            TEXT, -- the slug of the right label; NULL for none of the labels that were offered
+    label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set whose labels were offered
+    text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
+    chosen           TEXT NOT NULL, -- why the person was asked about this post: `random`, `closest` (a close call), or `import` (a file chose it)
+    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post is one of those that stand for all posts: the random ones, and those that a random draw would have met by now
+    source           TEXT NOT NULL, -- where it was said: `review`, `import` or `label-studio`
+    answered_at      TIMESTAMPTZ NOT NULL, -- when
+    PRIMARY KEY (fullname, reviewer)
+);
+
+-- The backlog
+
+-- A row is a worker's claim on posts of the backlog, until a time.
+--
+-- Whoever takes an expired claim over deletes the row, which returns its posts to the backlog; a late writer then finds
+-- no row, and writes nothing.
+CREATE TABLE leases (
+    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key, and the fencing token: a worker may write only while this row exists
+    worker     TEXT NOT NULL, -- the host and the process
+    run_id     BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run
+    claimed_at TIMESTAMPTZ NOT NULL, -- when the worker claimed the posts
+    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take them over
+);
+CREATE INDEX leases_expires_at ON leases (expires_at);
+
+-- A row is a post that waits for a label. Posts that crashed fewer workers are claimed first.
+CREATE TABLE backlog (
+    model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model that is to label it
+    label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
+    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
+    lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease of the worker that holds it
+    attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
+    deaths       BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or let its lease expire, while it held the post
+    error        TEXT, -- the error of the last failure
+    PRIMARY KEY (model_id, label_set_id, fullname)
+);
+CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, deaths, attempts, fullname) WHERE lease_id IS NULL;
+CREATE INDEX backlog_lease ON backlog (lease_id) WHERE lease_id IS NOT NULL;
+CREATE INDEX backlog_fullname ON backlog (fullname);
+
+-- Triggers
+--
+-- Two of them run with the owner's rights and search path, so that whoever changes a post or a run needs no right on
+-- what follows from it. They do without a sequential scan, because a plan stays for as long as a connection, and one
+-- that was made while a table was small would read all of it for each row.
+
+-- Wakes workers that wait for new posts, whoever stores them.
+CREATE FUNCTION topicmill_notify_posts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('topicmill_posts', '');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER posts_notify AFTER INSERT OR UPDATE OF text_hash ON posts
+    FOR EACH STATEMENT EXECUTE FUNCTION topicmill_notify_posts();
+
+-- Deletes the sightings of a deleted post or run.
+CREATE FUNCTION topicmill_forget_sightings() RETURNS trigger LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'posts' THEN
+        DELETE FROM sightings WHERE fullname = OLD.fullname;
+    ELSE
+        DELETE FROM sightings WHERE run_id = OLD.id;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER posts_forget_sightings AFTER DELETE ON posts
+    FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
+CREATE TRIGGER runs_forget_sightings AFTER DELETE ON runs
+    FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
+
+-- Deletes the logits of a deleted model.
+CREATE FUNCTION topicmill_forget_logits() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pair_logits WHERE model_id = OLD.id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER models_forget_logits AFTER DELETE ON models
+    FOR EACH ROW EXECUTE FUNCTION topicmill_forget_logits();
+
+-- Keeps `day` and `topic` of labels as the post has them.
+CREATE FUNCTION topicmill_change_labels() RETURNS trigger LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE classifications
+       SET day = CASE WHEN text_hash = NEW.text_hash
+                      THEN (NEW.created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01' END,
+           topic = NEW.topic
+     WHERE fullname = NEW.fullname;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
+    FOR EACH ROW WHEN (OLD.text_hash IS DISTINCT FROM NEW.text_hash OR OLD.created_at IS DISTINCT FROM NEW.created_at
+                       OR OLD.topic IS DISTINCT FROM NEW.topic)
+    EXECUTE FUNCTION topicmill_change_labels();
+
+-- Views
+--
+-- `CASE WHEN … = … THEN TRUE ELSE FALSE END` compares hashes: the planner does not know that a name and a hash go
+-- together, takes the plain comparison for one more coincidence, expects a single row and plans for that.
+
+-- A row is a post. Without a label for its present text, its label columns are NULL.
+CREATE VIEW labeled_posts AS
+SELECT p.fullname, -- text: Reddit's name of the post
+       p.subreddit, -- text: where it was posted
+       p.topic, -- text or NULL: the topic that it was last collected for
+       p.title, -- text: its title
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       c.score, -- number or NULL: the score of the best label, 0 to 1
+       c.margin, -- number or NULL: the best score minus the second best; `other` counts like a label
+       c.abstained, -- boolean or NULL: true if the post has none of the labels: `outcome` is `other` or `unsure`
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       p.num_comments, -- integer or NULL: number of comments
+       p.created_at, -- time: when it was posted
+       c.classified_at, -- time or NULL: when it got its label
+       p.selftext, -- text: its body; empty for links
+       p.url, -- text or NULL: what a link post points to
+       p.permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
+       p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md); NULL without a label
+  FROM posts p
+  LEFT JOIN classifications c
+    ON c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND c.fullname = p.fullname AND c.text_hash = p.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+
+-- A row is a labelled post whose best two labels are closer than 0.2, or whose outcome is `unsure`. The closest come
+-- first. A post that is surely `other` is not there.
+CREATE VIEW uncertain_posts AS
+SELECT p.fullname, -- text: Reddit's name of the post
+       p.subreddit, -- text: where it was posted
+       p.topic, -- text or NULL: the topic that it was last collected for
+       p.title, -- text: its title
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       c.score, -- number: the score of the best label, 0 to 1
+       c.margin, -- number: the best score minus the second best; `other` counts like a label
+       c.abstained, -- boolean: true if the post has none of the labels
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       p.num_comments, -- integer or NULL: number of comments
+       p.created_at, -- time: when it was posted
+       c.classified_at, -- time: when it got its label
+       p.selftext, -- text: its body; empty for links
+       p.url, -- text or NULL: what a link post points to
+       p.permalink, -- text or NULL: its path on Reddit
+       p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
+       p.source, -- text: where it came from
+       p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md)
+  FROM classifications c
+  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
+ WHERE c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND (c.margin < 0.2 OR c.abstained)
+   AND (c.margin < 0.2 OR NOT c.other)
+ ORDER BY c.margin, c.fullname;
+
+-- A row is the score of one label for one post, under any model and any label set, by their keys. The view unpacks
+-- `packed_scores`.
+CREATE VIEW label_scores AS
+SELECT p.fullname, -- text: the post
+       p.model_id, -- integer: the model
+       p.label_set_id, -- integer: the label set
+       s.n - 1 AS position, -- integer: the place of the label in its set, from 0
+       s.score -- number: its score, 0 to 1
+  FROM packed_scores p CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS s (score, n);
+
+-- A row is the score of one label for one post, under the current model and label set.
+CREATE VIEW post_scores AS
+SELECT s.fullname, -- text: the post
+       l.slug AS label_topic, -- text: the slug of the label
+       l.label, -- text: the label in words
+       s.score -- number: its score, 0 to 1
+  FROM current_target t
+  JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
+  JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
+
+-- A row is a topic of the current label set, and how often the label of a post agrees with the topic that the post was
+-- collected for. A file may name the topic by its label, too. Topics that the label set does not have are left out.
+-- Without a current label set, all topics are there.
+CREATE VIEW topic_agreement AS
+  WITH ours AS (
+       SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
+       named AS (
+       SELECT slug AS name, slug FROM ours
+        UNION ALL
+       SELECT label, MIN(slug) FROM ours
+        WHERE label NOT IN (SELECT slug FROM ours) GROUP BY label HAVING COUNT(*) = 1),
+       counted AS (
+       SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
+         FROM posts WHERE topic IS NOT NULL GROUP BY topic
+        UNION ALL
+       SELECT topic, label, abstained, 0, COUNT(*)
+         FROM (SELECT topic, label, abstained FROM classifications
+                WHERE model_id = (SELECT model_id FROM current_target)
+                  AND label_set_id = (SELECT label_set_id FROM current_target)
+                  AND day IS NOT NULL AND topic IS NOT NULL
+                ORDER BY day, label, abstained, other, topic) c -- The planner reads the index only if asked for its order.
+        GROUP BY topic, label, abstained
+        UNION ALL
+       SELECT p.topic, c.label, c.abstained, 0, 1
+         FROM classifications c
+         JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+        WHERE c.model_id = (SELECT model_id FROM current_target)
+          AND c.label_set_id = (SELECT label_set_id FROM current_target)
+          AND c.day IS NULL AND p.topic IS NOT NULL)
+SELECT COALESCE(n.slug, c.topic) AS topic, -- text: the slug of the topic
+       CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: its posts
+       CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its posts that are classified
+       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts whose label is this topic
+       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS double precision)
+         / NULLIF(SUM(c.labelled), 0)::double precision AS agreement -- number or NULL: `agreed` divided by `labelled`
+  FROM counted c
+  LEFT JOIN named n ON n.name = c.topic
+ WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
+ GROUP BY COALESCE(n.slug, c.topic);
+
+-- A row is a day and an outcome.
+CREATE VIEW topic_daily AS
+  WITH counted AS (
+       SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
+         FROM (SELECT day, label, abstained, other, score FROM classifications
+                WHERE model_id = (SELECT model_id FROM current_target)
+                  AND label_set_id = (SELECT label_set_id FROM current_target)
+                  AND day IS NOT NULL
+                ORDER BY day, label, abstained, other) c
+        GROUP BY day, label, abstained, other
+        UNION ALL
+       SELECT (p.created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', c.label, c.abstained, c.other, 1, c.score
+         FROM classifications c
+         JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+        WHERE c.model_id = (SELECT model_id FROM current_target)
+          AND c.label_set_id = (SELECT label_set_id FROM current_target)
+          AND c.day IS NULL)
+SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on which the posts were posted (UTC)
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL for abstained posts
+       CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: posts of this day with this outcome
+       SUM(c.score) / CAST(SUM(c.posts) AS double precision) AS mean_score, -- number: the mean of their best scores
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the slug of the label, `other` or `unsure`
+  FROM counted c
+ GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
+          CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
+
+-- A row is a label of a post under any model and any version of a label set, for its present text. Name the label set
+-- that you want: `WHERE label_set = 'trial'`.
+CREATE VIEW labeled_posts_all AS
+SELECT p.fullname, -- text: Reddit's name of the post
+       s.name AS label_set, -- text: the name of the label set
+       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
+       m.name AS model, -- text: the name of the model
+       m.number_format, -- text: the number format of the model; models may share a name
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
+       p.subreddit, -- text: where it was posted
+       p.topic, -- text or NULL: the topic that it was last collected for
+       p.title, -- text: its title
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       c.score, -- number: the score of the best label, 0 to 1
+       c.margin, -- number: the best score minus the second best; `other` counts like a label
+       c.abstained, -- boolean: true if the post has none of the labels
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       p.num_comments, -- integer or NULL: number of comments
+       p.created_at, -- time: when it was posted
+       c.classified_at, -- time: when it got its label
+       p.selftext, -- text: its body; empty for links
+       p.url, -- text or NULL: what a link post points to
+       p.permalink, -- text or NULL: its path on Reddit, which begins with a slash
+       p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
+       p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
+       p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md)
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
+  FROM classifications c
+  JOIN label_sets s ON s.id = c.label_set_id
+  JOIN models m ON m.id = c.model_id
+  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+
+-- A row is the score of one label for one post, under any model and any version of a label set. Scores of a text that
+-- was edited since stay until the post is scored again.
+CREATE VIEW post_scores_all AS
+SELECT p.fullname, -- text: the post
+       s.name AS label_set, -- text: the name of the label set
+       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
+       m.name AS model, -- text: the name of the model
+       m.number_format, -- text: the number format of the model; models may share a name
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
+       l.slug AS label_topic, -- text: the slug of the label
+       l.label, -- text: the label in words
+       e.score, -- number: its score, 0 to 1
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
+  FROM packed_scores p
+  JOIN label_sets s ON s.id = p.label_set_id
+  JOIN models m ON m.id = p.model_id
+ CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS e (score, n)
+  JOIN labels l ON l.label_set_id = s.id AND l.position = e.n - 1;
+
+-- A row is a label of a post under any model and any version of a label set, for its present text, and the model that
+-- decided it: in a cascade (docs/models.md) the small model or the large one, else the model itself.
+CREATE VIEW deciding_models AS
+SELECT c.fullname, -- text: the post
+       s.name AS label_set, -- text: the name of the label set
+       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
+       m.name AS model, -- text: the name of the model, which for a cascade names both
+       m.number_format, -- text: the number format of the model; for a cascade, that of the large model
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
+       c.by_small, -- boolean: true if the small model of a cascade decided
+       CASE WHEN c.by_small THEN m.small ELSE COALESCE(m.large, m.name) END AS decided_by, -- text: the name of the model that decided
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
+  FROM classifications c
+  JOIN label_sets s ON s.id = c.label_set_id
+  JOIN models m ON m.id = c.model_id
+  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END;

@@ -1,0 +1,582 @@
+-- The tables, triggers and views of a topicmill database on SQLite. migrations/postgres holds the same for PostgreSQL,
+-- with what each column holds.
+--
+-- Times are whole seconds in UTC as `2026-11-21T12:00:00+00:00`, which sorts as text and which SQLite's date functions
+-- read. Lists and objects are JSON.
+--
+-- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
+
+-- A row is a note of topicmill about this database.
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY NOT NULL,
+    value TEXT NOT NULL
+);
+INSERT INTO meta VALUES ('author_key', lower(hex(randomblob(16))));
+
+-- Runs and schedules
+
+-- A row says how far a schedule was planned.
+CREATE TABLE schedules (
+    name          TEXT PRIMARY KEY NOT NULL,
+    cron          TEXT NOT NULL,
+    timezone      TEXT NOT NULL,
+    planned_until TEXT NOT NULL
+);
+
+-- A row is a due time of a schedule. A schedule has one row for each time, so that no scheduled run starts twice.
+CREATE TABLE scheduled_runs (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    schedule     TEXT NOT NULL,
+    due_at       TEXT NOT NULL,
+    status       TEXT NOT NULL,
+    missed       INTEGER NOT NULL DEFAULT 0,
+    missed_since TEXT,
+    worker       TEXT,
+    takes        INTEGER NOT NULL DEFAULT 0,
+    deaths       INTEGER NOT NULL DEFAULT 0,
+    lease_until  TEXT,
+    started_at   TEXT,
+    finished_at  TEXT,
+    outcomes     TEXT NOT NULL DEFAULT '[]',
+    error        TEXT,
+    UNIQUE (schedule, due_at)
+);
+CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
+CREATE INDEX scheduled_runs_waiting ON scheduled_runs (schedule, due_at) WHERE status = 'waiting';
+
+-- A row is one execution of one stage.
+CREATE TABLE runs (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    stage            TEXT NOT NULL,
+    status           TEXT NOT NULL,
+    worker           TEXT NOT NULL,
+    started_at       TEXT NOT NULL,
+    finished_at      TEXT,
+    heartbeat_at     TEXT,
+    counts           TEXT NOT NULL DEFAULT '{}',
+    outcomes         TEXT NOT NULL DEFAULT '[]',
+    error            TEXT,
+    scheduled_run_id INTEGER REFERENCES scheduled_runs (id) ON DELETE SET NULL
+);
+CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
+
+-- A row says how many runs of a stage ended with a status on a day. `purge --thin` sums old runs up here.
+CREATE TABLE run_days (
+    day     TEXT NOT NULL,
+    stage   TEXT NOT NULL,
+    status  TEXT NOT NULL,
+    runs    INTEGER NOT NULL,
+    seconds INTEGER NOT NULL,
+    counts  TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (day, stage, status)
+);
+
+-- Posts
+
+-- A row is a post as last seen.
+CREATE TABLE posts (
+    fullname         TEXT PRIMARY KEY NOT NULL,
+    subreddit        TEXT NOT NULL,
+    topic            TEXT,
+    title            TEXT NOT NULL,
+    selftext         TEXT NOT NULL,
+    url              TEXT,
+    permalink        TEXT,
+    author           TEXT,
+    reddit_score     BIGINT,
+    reddit_score_is_placeholder BOOLEAN NOT NULL DEFAULT FALSE,
+    upvote_ratio     DOUBLE PRECISION,
+    num_comments     BIGINT,
+    flair            TEXT,
+    over_18          BOOLEAN NOT NULL,
+    is_self          BOOLEAN NOT NULL,
+    crosspost_parent TEXT,
+    source           TEXT NOT NULL,
+    text_hash        BLOB NOT NULL,
+    created_at       TEXT NOT NULL,
+    collected_at     TEXT NOT NULL,
+    updated_at       TEXT NOT NULL,
+    checked_at       TEXT,
+    removed_at       TEXT,
+    text_purged_at   TEXT
+);
+CREATE INDEX posts_created_at ON posts (created_at);
+CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
+CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
+CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
+-- What the views and the search for unlabelled posts read of every post but its text.
+CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, text_purged_at);
+-- For `topic_agreement`. The condition holds for every topic: a list of the newest posts of a topic does not use this
+-- index, which is not in the order of time.
+CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
+
+-- A row says that a run saw a post. `purge --thin` leaves one of each post, topic and day.
+CREATE TABLE sightings (
+    run_id       INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    topic        TEXT NOT NULL,
+    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    listing      TEXT,
+    rank         INTEGER,
+    reddit_score BIGINT,
+    PRIMARY KEY (run_id, topic, fullname)
+) WITHOUT ROWID;
+CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
+
+-- A row says how far a source was read.
+CREATE TABLE watermarks (
+    source            TEXT NOT NULL,
+    topic             TEXT NOT NULL,
+    subreddit         TEXT NOT NULL,
+    listing           TEXT,
+    after_cursor      TEXT,
+    newest_created_at TEXT,
+    run_id            INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+    updated_at        TEXT NOT NULL,
+    PRIMARY KEY (source, topic, subreddit)
+) WITHOUT ROWID;
+
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few,
+-- or a run of `collect --since` did not end.
+CREATE TABLE gaps (
+    source    TEXT NOT NULL,
+    topic     TEXT NOT NULL,
+    subreddit TEXT NOT NULL,
+    from_at   TEXT NOT NULL,
+    until_at  TEXT NOT NULL,
+    run_id    INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+    PRIMARY KEY (source, topic, subreddit, from_at)
+) WITHOUT ROWID;
+CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
+
+-- A row says how far a dump was read.
+CREATE TABLE imports (
+    file        TEXT NOT NULL,
+    selection   TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    byte_offset BIGINT NOT NULL,
+    rows_read   BIGINT NOT NULL,
+    left_out    BIGINT NOT NULL,
+    posts       BIGINT NOT NULL,
+    rejected    BIGINT NOT NULL,
+    run_id      INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+    updated_at  TEXT NOT NULL,
+    finished_at TEXT,
+    PRIMARY KEY (file, selection)
+) WITHOUT ROWID;
+
+-- A row is a purged post, the tombstone that keeps it from being stored again. Nothing else of the post is kept.
+CREATE TABLE tombstones (
+    fullname  TEXT PRIMARY KEY NOT NULL,
+    reason    TEXT NOT NULL,
+    purged_at TEXT NOT NULL,
+    run_id    INTEGER REFERENCES runs (id) ON DELETE SET NULL
+) WITHOUT ROWID;
+CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
+
+-- A row is the pace of a client id, for all processes that collect into this database.
+CREATE TABLE quotas (
+    id         TEXT PRIMARY KEY NOT NULL,
+    next_at    BIGINT NOT NULL,
+    held_until BIGINT NOT NULL
+) WITHOUT ROWID;
+
+-- Models and labels
+
+-- A row is a model as it was used. A large model with a small one before it, a shortlist or a cascade, is a row of its
+-- own.
+CREATE TABLE models (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    name           TEXT NOT NULL,
+    kind           TEXT NOT NULL,
+    manifest_hash  TEXT NOT NULL,
+    number_format  TEXT NOT NULL,
+    tokenizer_hash TEXT NOT NULL,
+    max_tokens     BIGINT NOT NULL,
+    large          TEXT,
+    small          TEXT,
+    UNIQUE (manifest_hash, number_format, max_tokens)
+);
+
+-- A row is a version of a label set. Another template, mode, threshold, temperature, background or label makes another
+-- version.
+CREATE TABLE label_sets (
+    id                INTEGER PRIMARY KEY AUTOINCREMENT,
+    name              TEXT NOT NULL,
+    hash              TEXT NOT NULL UNIQUE,
+    template          TEXT NOT NULL,
+    mode              TEXT NOT NULL,
+    threshold         DOUBLE PRECISION NOT NULL,
+    temperature       REAL NOT NULL DEFAULT 1,
+    background        TEXT,
+    background_topics TEXT,
+    created_at        TEXT NOT NULL
+);
+
+-- A row is a label of a label set.
+CREATE TABLE labels (
+    label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
+    position     INTEGER NOT NULL,
+    slug         TEXT NOT NULL,
+    label        TEXT NOT NULL,
+    hypothesis   TEXT NOT NULL,
+    descriptions TEXT NOT NULL DEFAULT '[]',
+    PRIMARY KEY (label_set_id, position),
+    UNIQUE (label_set_id, slug)
+) WITHOUT ROWID;
+
+-- The only row: the model and the label set that the views show.
+CREATE TABLE current_target (
+    only_row     BOOLEAN PRIMARY KEY NOT NULL DEFAULT TRUE CHECK (only_row),
+    model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE
+);
+
+-- A row is a text that models compare posts with, or the texts of a label. A row of a label with a learned vector
+-- (docs/models.md) begins with an empty line and `A learned vector of:`.
+CREATE TABLE hypotheses (
+    id   INTEGER PRIMARY KEY AUTOINCREMENT,
+    hash BLOB NOT NULL UNIQUE,
+    text TEXT NOT NULL
+);
+
+-- A row is what an NLI model computed for a text and a hypothesis, or a classifier for a text and one of its labels.
+-- topicmill computes it once. It belongs to a text and not to a post.
+CREATE TABLE pair_logits (
+    model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    text_hash     BLOB NOT NULL,
+    hypothesis_id INTEGER NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
+    entailment    REAL NOT NULL,
+    contradiction REAL,
+    neutral       REAL,
+    PRIMARY KEY (model_id, text_hash, hypothesis_id)
+) WITHOUT ROWID;
+
+-- A row is the vector that an embedding model computed for a text. topicmill computes it once, and makes the scores of
+-- every label set from it. It goes with the text: a purge, an edit or retention deletes it, unless another labelled post
+-- has the same text.
+CREATE TABLE text_vectors (
+    model_id  INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    text_hash BLOB NOT NULL,
+    vector    BLOB NOT NULL,
+    PRIMARY KEY (model_id, text_hash)
+);
+
+-- A row is the vector that an embedding model computed for a label and its descriptions, or learned for it
+-- (docs/models.md).
+CREATE TABLE label_vectors (
+    model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    hypothesis_id INTEGER NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
+    vector        BLOB NOT NULL,
+    PRIMARY KEY (model_id, hypothesis_id)
+);
+
+-- A row is the label of a post under a model and a label set.
+CREATE TABLE classifications (
+    fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    label_set_id  INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
+    text_hash     BLOB NOT NULL,
+    label         TEXT NOT NULL,
+    score         DOUBLE PRECISION NOT NULL,
+    margin        DOUBLE PRECISION NOT NULL,
+    abstained     BOOLEAN NOT NULL,
+    other         BOOLEAN NOT NULL DEFAULT FALSE,
+    by_small      BOOLEAN NOT NULL DEFAULT FALSE,
+    mode          TEXT NOT NULL,
+    run_id        INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+    classified_at TEXT NOT NULL,
+    day           INTEGER,
+    topic         TEXT,
+    PRIMARY KEY (model_id, label_set_id, fullname)
+) WITHOUT ROWID;
+CREATE INDEX classifications_fullname ON classifications (fullname);
+CREATE INDEX classifications_run ON classifications (run_id);
+-- By texts; only a statement that has the condition as well uses it.
+CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE text_hash >= '';
+-- The condition of `uncertain_posts`, in its order.
+CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
+    WHERE margin < 0.2 OR abstained;
+CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic, score)
+    WHERE day IS NOT NULL;
+CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
+
+-- A row is all scores of a classification. The view `label_scores` unpacks them.
+CREATE TABLE packed_scores (
+    fullname     TEXT NOT NULL,
+    model_id     INTEGER NOT NULL,
+    label_set_id INTEGER NOT NULL,
+    scores       TEXT NOT NULL, -- a JSON array
+    PRIMARY KEY (model_id, label_set_id, fullname),
+    FOREIGN KEY (model_id, label_set_id, fullname)
+        REFERENCES classifications (model_id, label_set_id, fullname) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+-- A row is what a person said about a post: an answer of `serve --review`, or one that `labels gold import` read. It
+-- goes with the post when the post is purged, and stays when retention deletes the text.
+CREATE TABLE gold (
+    fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    reviewer         TEXT NOT NULL,
+    label            TEXT,
+    label_set_id     INTEGER REFERENCES label_sets (id) ON DELETE SET NULL,
+    text_hash        BLOB NOT NULL,
+    chosen           TEXT NOT NULL,
+    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE,
+    source           TEXT NOT NULL,
+    answered_at      TEXT NOT NULL,
+    PRIMARY KEY (fullname, reviewer)
+);
+
+-- The backlog
+
+-- A row is a worker's claim on posts of the backlog, until a time.
+CREATE TABLE leases (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    worker     TEXT NOT NULL,
+    run_id     INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+    claimed_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL
+);
+CREATE INDEX leases_expires_at ON leases (expires_at);
+
+-- A row is a post that waits for a label. Posts that crashed fewer workers are claimed first.
+CREATE TABLE backlog (
+    model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
+    fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
+    lease_id     INTEGER REFERENCES leases (id) ON DELETE SET NULL,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    deaths       INTEGER NOT NULL DEFAULT 0,
+    error        TEXT,
+    PRIMARY KEY (model_id, label_set_id, fullname)
+) WITHOUT ROWID;
+CREATE INDEX backlog_claimable ON backlog (model_id, label_set_id, deaths, attempts, fullname) WHERE lease_id IS NULL;
+CREATE INDEX backlog_lease ON backlog (lease_id) WHERE lease_id IS NOT NULL;
+CREATE INDEX backlog_fullname ON backlog (fullname);
+
+-- A trigger
+
+-- Keeps `day` and `topic` of labels as the post has them.
+CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
+  WHEN OLD.text_hash IS NOT NEW.text_hash OR OLD.created_at IS NOT NEW.created_at OR OLD.topic IS NOT NEW.topic
+BEGIN
+    UPDATE classifications
+       SET day = CASE WHEN text_hash = NEW.text_hash
+                      THEN CAST(strftime('%s', substr(NEW.created_at, 1, 10)) AS INTEGER) / 86400 END,
+           topic = NEW.topic
+     WHERE fullname = NEW.fullname;
+END;
+
+-- Views
+--
+-- `NOT INDEXED` and `CROSS JOIN` read labels by the key of their table, and tables in the order that is written.
+-- `uncertain_posts` reads the index of the closest calls, which SQLite uses only where its condition is written in the
+-- query as it is in the index.
+
+-- A row is a post. Without a label for its present text, its label columns are NULL.
+CREATE VIEW labeled_posts AS
+SELECT p.fullname,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM posts p
+  LEFT JOIN classifications c NOT INDEXED
+    ON c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND c.fullname = p.fullname AND c.text_hash = p.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+
+-- A row is a labelled post whose best two labels are closer than 0.2, or whose outcome is `unsure`. The closest come
+-- first. A post that is surely `other` is not there.
+CREATE VIEW uncertain_posts AS
+SELECT p.fullname,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM classifications c
+  JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
+ WHERE c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND (c.margin < 0.2 OR c.abstained)
+   AND (c.margin < 0.2 OR NOT c.other)
+ ORDER BY c.margin, c.fullname;
+
+-- A row is the score of one label for one post, under any model and any label set, by their keys. The view unpacks
+-- `packed_scores`.
+CREATE VIEW label_scores AS
+SELECT p.fullname, p.model_id, p.label_set_id, s.key AS position, s.value AS score
+  FROM packed_scores p, json_each(p.scores) s;
+
+-- A row is the score of one label for one post, under the current model and label set.
+CREATE VIEW post_scores AS
+SELECT s.fullname, l.slug AS label_topic, l.label, s.score
+  FROM current_target t
+  JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
+  JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
+
+-- A row is a topic of the current label set, and how often the label of a post agrees with the topic that the post was
+-- collected for. A file may name the topic by its label, too. Topics that the label set does not have are left out.
+-- Without a current label set, all topics are there.
+CREATE VIEW topic_agreement AS
+  WITH ours AS (
+       SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
+       named AS (
+       SELECT slug AS name, slug FROM ours
+        UNION ALL
+       SELECT label, MIN(slug) FROM ours
+        WHERE label NOT IN (SELECT slug FROM ours) GROUP BY label HAVING COUNT(*) = 1),
+       counted AS (
+       SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
+         FROM posts WHERE topic >= '' GROUP BY topic
+        UNION ALL
+       SELECT topic, label, abstained, 0, COUNT(*)
+         FROM classifications
+        WHERE model_id = (SELECT model_id FROM current_target)
+          AND label_set_id = (SELECT label_set_id FROM current_target)
+          AND day IS NOT NULL AND topic IS NOT NULL
+        GROUP BY day, label, abstained, other, topic
+        UNION ALL
+       SELECT p.topic, c.label, c.abstained, 0, 1
+         FROM classifications c INDEXED BY classifications_uncounted
+        CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+        WHERE c.model_id = (SELECT model_id FROM current_target)
+          AND c.label_set_id = (SELECT label_set_id FROM current_target)
+          AND c.day IS NULL AND p.topic IS NOT NULL)
+SELECT COALESCE(n.slug, c.topic) AS topic,
+       SUM(c.posts) AS posts,
+       SUM(c.labelled) AS labelled,
+       SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS agreed,
+       1.0 * SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END)
+         / NULLIF(SUM(c.labelled), 0) AS agreement
+  FROM counted c
+  LEFT JOIN named n ON n.name = c.topic
+ WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
+ GROUP BY COALESCE(n.slug, c.topic);
+
+-- A row is a day and an outcome.
+CREATE VIEW topic_daily AS
+  WITH counted AS (
+       SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
+         FROM classifications
+        WHERE model_id = (SELECT model_id FROM current_target)
+          AND label_set_id = (SELECT label_set_id FROM current_target)
+          AND day IS NOT NULL
+        GROUP BY day, label, abstained, other
+        UNION ALL
+       SELECT CAST(strftime('%s', substr(p.created_at, 1, 10)) AS INTEGER) / 86400 AS day, c.label, c.abstained, c.other, 1, c.score
+         FROM classifications c INDEXED BY classifications_uncounted
+        CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+        WHERE c.model_id = (SELECT model_id FROM current_target)
+          AND c.label_set_id = (SELECT label_set_id FROM current_target)
+          AND c.day IS NULL)
+SELECT date(c.day * 86400, 'unixepoch') AS day,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       SUM(c.posts) AS posts,
+       SUM(c.score) / SUM(c.posts) AS mean_score,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM counted c
+ GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
+          CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
+
+-- A row is a label of a post under any model and any version of a label set, for its present text. Name the label set
+-- that you want: `WHERE label_set = 'trial'`.
+CREATE VIEW labeled_posts_all AS
+SELECT p.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.number_format,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
+ CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+
+-- A row is the score of one label for one post, under any model and any version of a label set. Scores of a text that
+-- was edited since stay until the post is scored again.
+CREATE VIEW post_scores_all AS
+SELECT p.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.number_format,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       l.slug AS label_topic,
+       l.label,
+       e.value AS score,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN packed_scores p ON p.model_id = m.id AND p.label_set_id = s.id
+ CROSS JOIN json_each(p.scores) e
+ CROSS JOIN labels l ON l.label_set_id = s.id AND l.position = e.key;
+
+-- A row is a label of a post under any model and any version of a label set, for its present text, and the model that
+-- decided it: in a cascade (docs/models.md) the small model or the large one, else the model itself.
+CREATE VIEW deciding_models AS
+SELECT c.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.number_format,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       c.by_small,
+       CASE WHEN c.by_small THEN m.small ELSE COALESCE(m.large, m.name) END AS decided_by,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
+ CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash;

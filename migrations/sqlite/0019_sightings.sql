@@ -1,2 +1,0 @@
--- Nothing here. On PostgreSQL, `sightings` has no foreign keys from here on, because checking them took most of the time of an
--- import; SQLite checks them in passing.

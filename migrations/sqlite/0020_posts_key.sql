@@ -1,1 +1,0 @@
--- Nothing here: on PostgreSQL, the columns of `posts_current` move into the index of the primary key, which SQLite cannot do.

@@ -1,2 +1,0 @@
--- Nothing here. Tables of SQLite without a rowid are trees that carry all columns, and most of the time of these views is in the
--- sorting of all rows, which another form of the question does not save.

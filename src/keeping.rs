@@ -1,0 +1,216 @@
+//! A whole copy of a SQLite database in one file, as of one moment, whoever else writes.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::placing::{is_at, is_full};
+use crate::store::{Address, Store, StoreError};
+
+const WHAT: &str = "copy the database to";
+
+/// Why a database could not be copied.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The database is on a server.
+    #[error(
+        "copy the database: it is on a PostgreSQL server, whose `pg_dump` copies it (docs/keeping.md)"
+    )]
+    OnServer,
+    /// There is a file of that name.
+    #[error("copy the database to `{0}`: there is such a file; name another one")]
+    Exists(PathBuf),
+    /// The copy would take the place of what is copied.
+    #[error("copy the database to `{0}`: it is the database itself; name another file")]
+    Itself(PathBuf),
+    /// Another process writes a copy to the same file.
+    #[error(
+        "copy the database to `{0}`: another process copies a database to it; wait for it, or name another file"
+    )]
+    Busy(PathBuf),
+    /// A file or folder.
+    #[error("{what} `{path}`: {source}; {}", remedy(.source))]
+    File {
+        /// What was being done.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl KeepError {
+    /// Whether a disk had no room for a copy.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::File { source, .. } if is_full(source))
+    }
+}
+
+/// What to do about a file or folder.
+fn remedy(error: &io::Error) -> &'static str {
+    if is_full(error) {
+        "free some space there, or name another place, and run the command again"
+    } else {
+        "check its name, its folder and your rights to them"
+    }
+}
+
+/// Names what was done to a file or folder when it failed.
+fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> KeepError + use<'p> {
+    let path = path.to_owned();
+    move |source| KeepError::File { what, path, source }
+}
+
+/// Copies a database to a file that is not there yet. A copy that is not finished has another name. If its process died,
+/// the next copy to that file deletes it. False, and no copy, if `stop` was cancelled first.
+///
+/// # Errors
+/// See [`KeepError`]; then there is no file.
+pub async fn backup(
+    store: &Store,
+    address: &Address,
+    file: &Path,
+    overwrite: bool,
+    stop: &CancellationToken,
+) -> Result<bool, KeepError> {
+    let Address::File(from) = address else {
+        return Err(KeepError::OnServer);
+    };
+    if address.has(file) {
+        return Err(KeepError::Itself(file.to_owned()));
+    }
+    if file.symlink_metadata().is_ok() && !overwrite {
+        return Err(KeepError::Exists(file.to_owned()));
+    }
+    let part = with_suffix(file, ".part");
+    let Some(_hold) = Hold::of(&part)? else {
+        return Err(KeepError::Busy(file.to_owned()));
+    };
+    if part.symlink_metadata().is_ok() {
+        fs::remove_file(&part).map_err(at(WHAT, &part))?;
+    }
+    // SQLite would take it for the journal of this copy.
+    remove_journal(&part);
+    let copied = copy(store, from, file, &part, stop).await;
+    // What went wrong because of the signal is no error.
+    let ended = if stop.is_cancelled() {
+        Ok(false)
+    } else {
+        copied.and_then(|()| {
+            put_in_place(&part, file, overwrite).map_err(at(WHAT, file))?;
+            Ok(true)
+        })
+    };
+    if !matches!(ended, Ok(true)) {
+        // SQLite leaves its journal on a full disk.
+        let _ = fs::remove_file(&part);
+        remove_journal(&part);
+    }
+    ended
+}
+
+/// Writes the copy under its temporary name.
+async fn copy(
+    store: &Store,
+    from: &Path,
+    file: &Path,
+    part: &Path,
+    stop: &CancellationToken,
+) -> Result<(), KeepError> {
+    // A copy is no more open than what it is a copy of.
+    let mode = from.metadata().map_or(0o600, |found| found.mode() & 0o777);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    // SQLite would say of a folder that is missing that it cannot open a database.
+    options.open(part).map_err(at(WHAT, file))?;
+    store.backup(part, stop).await.map_err(|error| match error {
+        // The copy's disk, not the database's: SQLite does not say which.
+        StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
+        error => error.into(),
+    })
+}
+
+/// Gives the copy its name.
+fn put_in_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
+    File::open(part)?.sync_all()?;
+    let linked = if overwrite {
+        // To rename one of two names of a file to the other would do nothing, so there is no link first.
+        Err(ErrorKind::Unsupported.into())
+    } else {
+        // Unlike a rename, a link does not replace what came under that name meanwhile.
+        fs::hard_link(part, file)
+    };
+    match linked {
+        Ok(()) => fs::remove_file(part),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+        Err(_) => fs::rename(part, file),
+    }?;
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn remove_journal(part: &Path) {
+    let _ = fs::remove_file(with_suffix(part, "-journal"));
+}
+
+/// The name of a file with something behind it.
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A name under which this process alone makes a file, until this is dropped or the process dies: the lock is on an empty
+/// file next to it, because some disks let nobody write to a file that is locked.
+struct Hold {
+    _locked: File,
+    path: PathBuf,
+}
+
+impl Hold {
+    /// `None` while another process has it.
+    fn of(name: &Path) -> Result<Option<Self>, KeepError> {
+        let path = with_suffix(name, ".lock");
+        let failed = || at("lock", &path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        for _ in 0..TURNS {
+            let locked = options.open(&path).map_err(failed())?;
+            match locked.try_lock() {
+                Ok(()) if is_at(&locked, &path) => {}
+                // The process that had it deleted it in between.
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => tracing::warn!(
+                    %error,
+                    "this disk has no locks: see to it that no two processes make `{}`",
+                    name.display()
+                ),
+            }
+            return Ok(Some(Self {
+                _locked: locked,
+                path,
+            }));
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Before the lock goes. What stays is empty, and the next one takes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// How often another process may come and go while a lock is taken: more than happens by chance.
+const TURNS: u32 = 100;

@@ -1,0 +1,173 @@
+//! `db backup`: a whole copy under its name, or none.
+
+use std::process::Child;
+
+use super::*;
+use crate::support::postgres::{postgres, sqlite};
+
+#[tokio::test]
+async fn a_backup_has_all_that_the_database_held_and_replaces_a_file_only_if_that_is_wanted() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    let before = everything(url).await;
+    let program = Program::new();
+    let copy = program.write("copy", "the last one");
+    let refused = on(&program, url, &["db", "backup", &copy]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert_eq!(std::fs::read(&copy).unwrap(), b"the last one");
+    on_ok(&program, url, &["db", "backup", &copy, "--overwrite"]);
+    assert_eq!(names(program.folder.path()), ["copy"]);
+    let copied = format!("sqlite:{copy}");
+    assert_eq!(everything(&copied).await, before);
+    on_ok(&program, &copied, &["db", "check"]);
+}
+
+#[tokio::test]
+async fn a_server_is_backed_up_by_its_own_program() {
+    let Some(database) = postgres() else { return };
+    let program = Program::new();
+    on_ok(&program, &database.url, &["db", "create"]);
+    let ran = on(&program, &database.url, &["db", "backup", "copy"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("pg_dump"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn nothing_that_is_written_takes_the_place_of_the_database() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    let before = everything(url).await;
+    let program = Program::new();
+    let file = url.strip_prefix("sqlite:").unwrap();
+    let link = path(&program, "link");
+    std::os::unix::fs::symlink(file, &link).unwrap();
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"hello\"}\n");
+    for name in [file, &link] {
+        for args in [
+            &["db", "backup", name, "--overwrite"][..],
+            &["export", name, "--format", "csv", "--overwrite"],
+            &["report", name, "--overwrite"],
+            &[
+                "labels",
+                "calibrate",
+                "gold.csv",
+                "--out",
+                name,
+                "--overwrite",
+            ],
+            &["score", "texts.ndjson", name, "--overwrite"],
+            &["classify", "--run-json", name],
+            &["collect", "--source", "sample", "--run-json", name],
+        ] {
+            let ran = on(&program, url, args);
+            assert_eq!(ran.code, 2, "{args:?}\n{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("it is the database itself"),
+                "{args:?}\n{}",
+                ran.stderr
+            );
+        }
+    }
+    assert_eq!(everything(url).await, before);
+    // One that is not there yet.
+    let new = path(&program, "new.db");
+    let args = ["collect", "--source", "sample", "--run-json", &new];
+    let ran = on(&program, &format!("sqlite:{new}"), &args);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(!Path::new(&new).exists());
+}
+
+#[tokio::test]
+async fn two_copies_to_one_file_do_not_mix() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    let program = Program::new();
+    let copy = path(&program, "copy");
+    // What a copy that is under way holds.
+    let part = std::fs::File::create_new(path(&program, "copy.part.lock")).unwrap();
+    part.lock().unwrap();
+    program.write("copy.part", "half");
+    program.write("copy.part-journal", "texts");
+    let second = on(&program, url, &["db", "backup", &copy]);
+    assert_eq!(second.code, 75, "{}", second.stderr);
+    assert!(second.stderr.contains("wait for it"), "{}", second.stderr);
+    assert_eq!(
+        names(program.folder.path()),
+        ["copy.part", "copy.part-journal", "copy.part.lock"]
+    );
+    // And what it leaves when it is killed.
+    drop(part);
+    on_ok(&program, url, &["db", "backup", &copy]);
+    assert_eq!(names(program.folder.path()), ["copy"]);
+    let copied = format!("sqlite:{copy}");
+    assert_eq!(everything(&copied).await, everything(url).await);
+}
+
+/// Starts a backup and sends it a signal once a file is there; how it ended.
+fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
+    let mut running: Child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !begun.exists() && running.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    // One that has ended meanwhile is not there to be told.
+    let pid = running.id().to_string();
+    let _ = Command::new("kill").args([signal, &pid]).status().unwrap();
+    finished(running.wait_with_output().unwrap())
+}
+
+#[tokio::test]
+async fn a_backup_that_is_stopped_or_killed_leaves_no_half() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    many(url, 12_000).await;
+    let mut met = 0;
+    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)].repeat(3) {
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        let command = program.command(&["--database", url, "db", "backup", &copy]);
+        let ran = stopped(command, signal, Path::new(&format!("{copy}.part")));
+        // Or the copy was whole before the signal came.
+        if !Path::new(&copy).exists() {
+            met += 1;
+            if let Some(code) = code {
+                assert_eq!(ran.code, code, "{}", ran.stderr);
+                assert!(
+                    ran.stderr.contains("the copy was stopped"),
+                    "{}",
+                    ran.stderr
+                );
+                assert!(names(program.folder.path()).is_empty());
+            }
+            on_ok(&program, url, &["db", "backup", &copy]);
+        }
+        assert_eq!(names(program.folder.path()), ["copy"]);
+        on_ok(&program, &format!("sqlite:{copy}"), &["db", "check"]);
+    }
+    assert!(met >= 2, "{met} signals met a backup");
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_a_backup_and_leaves_nothing() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    many(url, 2_000).await;
+    let program = Program::new();
+    let copy = path(&program, "copy");
+    let full = on_a_full_disk(&program, 300, &["--database", url, "db", "backup", &copy]);
+    assert!([1, 4].contains(&full.code), "{} {}", full.code, full.stderr);
+    assert!(
+        full.stderr.contains("disk") || full.stderr.contains("large"),
+        "{}",
+        full.stderr
+    );
+    assert!(names(program.folder.path()).is_empty());
+}

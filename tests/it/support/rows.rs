@@ -1,0 +1,180 @@
+//! Rows in every table of a database, and all that a database holds, past the store.
+
+use sqlx::{AssertSqlSafe, Connection, Row};
+use topicmill::store::{Access, Store};
+
+/// One row or more in every table but those of schedules. Of posts each source, there and removed.
+const ROWS: &str = "
+INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
+  ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]', 'why'),
+  ('import', 'running', 'host:2', '2026-01-02T10:00:00+00:00', NULL, '{}', '[]', NULL);
+INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, num_comments,
+  flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
+  ('t3_a1', 'gaming', 'Alive', 'body', NULL, '/r/gaming/comments/a1/', 'u_1', 12, 0.9, 3, 'Flair', FALSE, TRUE,
+   'reddit', BYTES(0123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:01:00+00:00', NULL),
+  ('t3_a2', 'gaming', 'Removed', '[removed]', NULL, NULL, NULL, 0, NULL, NULL, NULL, FALSE, TRUE,
+   'reddit', BYTES(1123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:02:00+00:00', '2026-01-01T10:02:00+00:00'),
+  ('t3_a3', 'gaming', 'A sample', '', 'https://a.example/', NULL, NULL, NULL, NULL, NULL, NULL, TRUE, FALSE,
+   'sample', BYTES(2123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:03:00+00:00', NULL),
+  ('t3_a4', 'food', 'From a file', 'naïve café', NULL, NULL, NULL, NULL, NULL, NULL, NULL, FALSE, TRUE,
+   'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00', '2026-01-02T10:00:00+00:00', NULL);
+INSERT INTO sightings (run_id, topic, fullname, listing, rank, reddit_score) VALUES
+  (1, 'gaming', 't3_a1', 'hot', 0, 12), (1, 'gaming', 't3_a3', 'hot', 1, NULL), (2, 'food', 't3_a4', NULL, NULL, NULL),
+  (1, 'space', 't3_a4', NULL, NULL, NULL), (1, 'art', 't3_a4', NULL, NULL, NULL), (2, 'music', 't3_a4', NULL, NULL, NULL);
+INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, updated_at) VALUES
+  ('reddit', 'gaming', 'gaming', 'hot', 't3_a1', '2026-01-01T09:00:00+00:00', 1, '2026-01-01T10:00:00+00:00');
+INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) VALUES
+  ('m', 'nli', 'abc', 'fp32', 'def', 128);
+INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) VALUES
+  ('two', 'h', 'About {}.', 'single', 0.0, '2026-01-01T09:00:00+00:00');
+INSERT INTO labels (label_set_id, position, slug, label, hypothesis) VALUES
+  (1, 0, 'gaming', 'games', 'About games.'), (1, 1, 'food', 'food', 'About food.');
+INSERT INTO current_target (model_id, label_set_id) VALUES (1, 1);
+INSERT INTO hypotheses (hash, text) VALUES (BYTES(4123456789abcdef), 'About games.');
+INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES
+  (1, BYTES(0123456789abcdef), 1, 1.5, -0.5);
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
+  run_id, classified_at) VALUES
+  ('t3_a1', 1, 1, BYTES(0123456789abcdef), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-01T11:00:00+00:00');
+INSERT INTO packed_scores (fullname, model_id, label_set_id, scores) VALUES
+  ('t3_a1', 1, 1, SCORES(0.30000000000000004, 1.2345678901234567e-20));
+INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES
+  ('host:1', 1, '2026-01-01T11:00:00+00:00', '2026-01-01T11:01:00+00:00');
+INSERT INTO backlog (model_id, label_set_id, fullname, lease_id, attempts, error) VALUES
+  (1, 1, 't3_a3', 1, 0, NULL), (1, 1, 't3_a4', NULL, 2, 'too odd');
+INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id, updated_at) VALUES
+  ('1000-abc', 'all', 'dump.zst', 4096, 3, 1, 2, 0, 2, '2026-01-02T10:00:00+00:00');
+INSERT INTO tombstones (fullname, reason, purged_at, run_id) VALUES
+  ('t3_gone', 'deleted', '2026-01-03T10:00:00+00:00', 1), ('t3_left', 'requested', '2026-01-03T10:00:00+00:00', NULL);
+INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) VALUES
+  ('reddit', 'gaming', 'gaming', '2026-01-01T07:00:00+00:00', '2026-01-01T08:00:00+00:00', 1);
+INSERT INTO quotas (id, next_at, held_until) VALUES ('a-client', 1790000000000000, 0);
+INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) VALUES
+  ('e', 'embedding', 'abe', 'int8', 'def', 128);
+INSERT INTO text_vectors (model_id, text_hash, vector) VALUES (2, BYTES(3123456789abcdef), BYTES(scale0102));
+INSERT INTO label_vectors (model_id, hypothesis_id, vector) VALUES (2, 1, BYTES(scale0304));
+INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, answered_at) VALUES
+  ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', '2026-01-04T10:00:00+00:00'),
+  ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00');
+INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";
+
+/// Makes a database with rows in every table.
+pub async fn fill(url: &str) {
+    let store = Store::open(url, Access::Create).await.unwrap();
+    execute(url, ROWS).await;
+    // As the program would have called it.
+    let version = store.label_set(1).await.unwrap().hash();
+    store.close().await.unwrap();
+    execute(
+        url,
+        &format!("UPDATE label_sets SET hash = '{version}' WHERE id = 1"),
+    )
+    .await;
+}
+
+/// Names and values of everything that a database holds.
+pub type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
+
+/// A connection past the store, of either kind.
+macro_rules! connected {
+    ($url:expr, |$connection:ident| $body:expr) => {
+        if $url.starts_with("sqlite:") {
+            let url = format!("{}?mode=rwc", $url);
+            let mut $connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            let result = $body;
+            $connection.close().await.unwrap();
+            result
+        } else {
+            let mut $connection = sqlx::PgConnection::connect($url).await.unwrap();
+            let result = $body;
+            $connection.close().await.unwrap();
+            result
+        }
+    };
+}
+
+async fn texts(url: &str, sql: &str) -> Vec<Vec<Option<String>>> {
+    connected!(url, |connection| {
+        let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+        let rows = query.fetch_all(&mut connection).await.unwrap();
+        rows.iter()
+            .map(|row| (0..row.len()).map(|i| row.get(i)).collect())
+            .collect()
+    })
+}
+
+fn backend(url: &str) -> &str {
+    if url.starts_with("sqlite:") {
+        "sqlite"
+    } else {
+        "postgres"
+    }
+}
+
+/// Runs statements in which `BYTES(…)` are bytes, and `SCORES(…)` a list of numbers.
+pub async fn execute(url: &str, sql: &str) {
+    let (before, after) = if backend(url) == "sqlite" {
+        ("CAST('", "' AS BLOB)")
+    } else {
+        ("'", "'::bytea")
+    };
+    let (before_list, after_list) = if backend(url) == "sqlite" {
+        ("'[", "]'")
+    } else {
+        ("ARRAY[", "]")
+    };
+    let mut sql = sql.to_owned();
+    if let Some((head, list)) = sql.split_once("SCORES(") {
+        let (list, rest) = list.split_once(')').unwrap();
+        sql = format!("{head}{before_list}{list}{after_list}{rest}");
+    }
+    while let Some(start) = sql.find("BYTES(") {
+        let end = start + sql[start..].find(')').unwrap();
+        let bytes = format!("{before}{}{after}", &sql[start + 6..end]);
+        sql.replace_range(start..=end, &bytes);
+    }
+    connected!(url, |connection| {
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql));
+        rows.execute(&mut connection).await.map(drop).unwrap();
+    });
+}
+
+/// Every column of every table and view.
+async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
+    let sql = if backend(url) == "sqlite" {
+        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
+            AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' ORDER BY m.name, c.cid"
+    } else {
+        "SELECT table_name::text, column_name::text FROM information_schema.columns \
+          WHERE table_schema = 'public' AND table_name NOT LIKE '_sqlx%' ORDER BY table_name, ordinal_position"
+    };
+    let mut shape: Vec<(String, Vec<String>)> = Vec::new();
+    for mut row in texts(url, sql).await {
+        let (column, table) = (row.pop().flatten().unwrap(), row.pop().flatten().unwrap());
+        match shape.last_mut() {
+            Some((last, columns)) if *last == table => columns.push(column),
+            _ => shape.push((table, vec![column])),
+        }
+    }
+    shape
+}
+
+/// All that a database holds.
+pub async fn everything(url: &str) -> Contents {
+    let shape = &shape(url).await;
+    let mut all = Vec::new();
+    for (table, columns) in shape {
+        let columns: Vec<String> = columns
+            .iter()
+            .map(|name| format!("CAST({name} AS TEXT)"))
+            .collect();
+        let order: Vec<String> = (1..=columns.len()).map(|n| n.to_string()).collect();
+        let sql = format!(
+            "SELECT {} FROM {table} ORDER BY {}",
+            columns.join(", "),
+            order.join(", ")
+        );
+        all.push((table.clone(), texts(url, &sql).await));
+    }
+    all
+}
