@@ -48,8 +48,8 @@ impl From<SourceError> for PurgeError {
 /// What is purged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgePlan {
-    /// These posts, known or not.
-    pub ids: Vec<Fullname>,
+    /// These posts, known or not, and why.
+    pub ids: Vec<(Fullname, PurgeReason)>,
     /// The texts of posts first stored more hours ago.
     pub retention_hours: Option<u32>,
     /// Sightings and runs of more days ago become fewer.
@@ -238,16 +238,15 @@ impl PurgeWorker<'_> {
 
 async fn requested(
     worker: &PurgeWorker<'_>,
-    ids: &[Fullname],
+    ids: &[(Fullname, PurgeReason)],
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     for chunk in ids.chunks(BATCH as usize) {
         if worker.stop.is_cancelled() {
             break;
         }
-        let named = |fullname: &Fullname| (fullname.clone(), PurgeReason::Requested);
         let checked = Checked {
-            gone: chunk.iter().map(named).collect(),
+            gone: chunk.to_vec(),
             ..Checked::default()
         };
         let purged = worker.store.purge(worker.run, &checked, worker.now());

@@ -178,7 +178,7 @@ impl Import {
         }
         let mut ids = Vec::new();
         for file in &self.files {
-            ids.append(&mut read_ids(file)?);
+            ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let (reddit, _sample) = self.asked(setup).await?;
         self.record.check(setup)?;

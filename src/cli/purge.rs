@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::domain::{Fullname, RunStatus, SourceKind};
+use crate::domain::{Fullname, FullnameError, PurgeReason, RunStatus, SourceKind, UnknownWord};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::source::open::sample;
 use crate::store::Access;
@@ -29,7 +29,7 @@ Only a purged post's id, time and reason are kept. topicmill deletes its text, u
 made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other labelled post \
 with the same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing brings the \
 post back, with one exception: if moderators removed it, or Reddit did not have it, topicmill stores it again when \
-Reddit itself shows it again. A post that its author deleted, or that --ids named, stays away for good.
+Reddit itself shows it again. A post that its author deleted, or that --ids named without another reason, stays away for good.
 
 Then topicmill rewrites a SQLite file, because free space in it may hold copies of old rows. This needs disk space for \
 two more copies of the file, and other writers wait meanwhile; --no-rewrite postpones it. A PostgreSQL server keeps the \
@@ -63,7 +63,8 @@ pub struct Purge {
         default_value_t = 0
     )]
     older_than_hours: u32,
-    /// Purge the posts that this file names, with one id or fullname (`t3_…`) on each line
+    /// Purge the posts that this file names, with one id or fullname (`t3_…`) on each line, and a comma and a reason
+    /// behind it if you like; a first line `fullname` or `id` is a heading
     #[arg(long, value_name = "FILE")]
     ids: Option<PathBuf>,
     /// Delete texts stored longer than HOURS, or than `collect.retention_hours`; labels and scores stay
@@ -194,20 +195,36 @@ fn thin_setting(setup: &Setup) -> Result<u32, CliError> {
     }
 }
 
-/// The posts that a file names. One bad line refuses the file: a typing mistake must not leave a post in the
+/// The posts that a file names, and why each goes. One bad line refuses the file: a typing mistake must not leave a post in the
 /// database that somebody wants out.
-pub(super) fn read_ids(path: &Path) -> Result<Vec<Fullname>, CliError> {
+pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;
     // Some editors put a byte order mark in front, which would make the first id a wrong one.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
-    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    let lines = lines.map(|(number, line)| {
+        let (id, reason) = line.split_once(',').unwrap_or((line, ""));
+        (number, id.trim(), reason.trim())
+    });
     lines
-        .map(|(number, line)| {
-            line.trim().parse().map_err(|error| {
+        .filter(|(number, id, _)| {
+            !id.is_empty() && (*number > 1 || !["fullname", "id"].contains(id))
+        })
+        .map(|(number, id, reason)| {
+            let failed = |error: String| {
                 CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
-            })
+            };
+            let id = id
+                .parse()
+                .map_err(|error: FullnameError| failed(error.to_string()))?;
+            let reason = match reason {
+                "" => PurgeReason::Requested,
+                word => word
+                    .parse()
+                    .map_err(|error: UnknownWord| failed(error.to_string()))?,
+            };
+            Ok((id, reason))
         })
         .collect()
 }

@@ -179,7 +179,7 @@ impl Scene {
 
     pub async fn request(&self, id: &str) -> Report {
         self.purge(&PurgePlan {
-            ids: vec![id.parse().unwrap()],
+            ids: vec![to_purge(id)],
             ..PurgePlan::default()
         })
         .await
@@ -323,6 +323,11 @@ pub fn post(id: &str, title: &str) -> Post {
         created_at: topicmill::domain::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
         source: SourceKind::Reddit,
     }
+}
+
+/// A post that somebody named.
+pub fn to_purge(id: &str) -> (Fullname, PurgeReason) {
+    (id.parse().unwrap(), PurgeReason::Requested)
 }
 
 pub fn some(ids: &[&str]) -> Vec<Post> {
@@ -797,7 +802,7 @@ async fn collecting_labelling_and_purging_at_once_end_in_one_truth() {
         };
         let purging = async {
             for chunk in ids.chunks(20).rev() {
-                let ids: Vec<Fullname> = chunk.iter().map(|id| id.parse().unwrap()).collect();
+                let ids = chunk.iter().map(|id| to_purge(id)).collect();
                 scene
                     .purge(&PurgePlan {
                         ids,
@@ -842,9 +847,7 @@ async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
         .await;
     assert!(holds(&file, "tell-no-one") && holds(&file, "kept-for-good"));
 
-    let ids: Vec<Fullname> = (0..750)
-        .map(|i| format!("n{i:04}").parse().unwrap())
-        .collect();
+    let ids = (0..750).map(|i| to_purge(&format!("n{i:04}"))).collect();
     scene
         .purge(&PurgePlan {
             ids,
@@ -1005,7 +1008,10 @@ fn the_command_purges_and_records_it() {
         .unwrap()
         .trim_start_matches("t3_")
         .to_owned();
-    let ids = program.write("ids.txt", format!("\n{first}\nt3_unknown1\n"));
+    let ids = program.write(
+        "ids.txt",
+        format!("fullname,reason\n\n{first}\nt3_unknown1,removed\n"),
+    );
     program.ok(&["purge", "--ids", &ids, "--run-json", "run.json"]);
     assert_eq!(count(&program), before - 1);
     let record = std::fs::read(program.folder.path().join("run.json")).unwrap();
@@ -1017,6 +1023,10 @@ fn the_command_purges_and_records_it() {
     );
     assert_eq!(record["counts"]["requested"], 2);
     assert_eq!(record["counts"]["purged"], 1);
+    let kept = "SELECT reason FROM tombstones WHERE fullname = 't3_unknown1' OR fullname = 't3_";
+    let kept = format!("{kept}{first}' ORDER BY reason");
+    let kept = program.ok(&["sql", "--format", "csv", &kept]);
+    assert_eq!(kept.stdout, "reason\nremoved\nrequested\n");
 
     program.ok(&[
         "purge",
@@ -1033,6 +1043,7 @@ fn the_command_purges_and_records_it() {
     program.ok(&["purge", "--retention", "48"]);
 
     let bad = program.write("bad.txt", "abc\nt1_comment\n");
+    let odd = program.write("odd.txt", "abc,because\n");
     for (args, code, said) in [
         (&["purge"][..], 2, "--check-deleted"),
         (
@@ -1043,6 +1054,7 @@ fn the_command_purges_and_records_it() {
         (&["purge", "--retention"], 2, "retention_hours"),
         (&["purge", "--ids", "missing.txt"], 2, "missing.txt"),
         (&["purge", "--ids", &bad], 2, "line 2"),
+        (&["purge", "--ids", &odd], 2, "line 1"),
         (&["purge", "--check-deleted"], 3, "client_id"),
         (
             &["purge", "--check-deleted", "--source", "import"],

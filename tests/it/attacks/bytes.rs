@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
-use topicmill::domain::{Fullname, Post, SourceKind};
+use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
 use topicmill::store::{Access, Claim, Store, Written};
 use topicmill_score::Mode;
@@ -285,7 +285,7 @@ async fn happen(
                 database.run("ANALYZE posts").await;
             }
             model.purge(number);
-            let ids: Vec<Fullname> = vec![id(number).parse().unwrap()];
+            let ids = vec![crate::purge::to_purge(&id(number))];
             scene
                 .purge(&PurgePlan {
                     ids,
@@ -331,7 +331,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
     // A purge that takes nothing, and what it leaves to an operator.
     scene
         .purge(&PurgePlan {
-            ids: vec!["nobody".parse().unwrap()],
+            ids: vec![crate::purge::to_purge("nobody")],
             ..PurgePlan::default()
         })
         .await;

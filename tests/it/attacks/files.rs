@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
-use topicmill::domain::{Fullname, Post, SourceKind};
+use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
 
 use crate::purge::{Scene, holds, post, some};
@@ -31,7 +31,7 @@ fn texts(version: usize) -> Vec<Post> {
 fn ids(of: std::ops::Range<usize>) -> PurgePlan {
     PurgePlan {
         ids: of
-            .map(|i| format!("n{i:04}").parse::<Fullname>().unwrap())
+            .map(|i| crate::purge::to_purge(&format!("n{i:04}")))
             .collect(),
         ..PurgePlan::default()
     }
@@ -61,7 +61,7 @@ async fn no_bytes_of_purged_posts_are_left_after_edits_and_page_splits() {
     let plan = PurgePlan {
         ids: gone
             .iter()
-            .map(|i| format!("n{i:04}").parse().unwrap())
+            .map(|i| crate::purge::to_purge(&format!("n{i:04}")))
             .collect(),
         ..PurgePlan::default()
     };
@@ -194,7 +194,7 @@ async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
     // As the server does by itself: what it stores of columns outlives their rows.
     database.run("ANALYZE posts").await;
     let mut all = ids(0..1_200);
-    all.ids.push("long".parse().unwrap());
+    all.ids.push(crate::purge::to_purge("long"));
     scene.purge(&all).await;
     assert!(scene.store().is_rewrite_due().await.unwrap());
     let program = Program::new();

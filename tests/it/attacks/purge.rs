@@ -388,7 +388,7 @@ async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() 
         ];
         scene.save(SourceKind::Import, &stored).await;
         let plan = PurgePlan {
-            ids: vec![named.fullname.clone()],
+            ids: vec![crate::purge::to_purge(named.fullname.as_str())],
             retention_hours: Some(48),
             ..PurgePlan::default()
         };
