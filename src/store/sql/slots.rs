@@ -323,7 +323,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     pub async fn link_run(&self, run: RunId, slot: i64) -> Result<()> {
-        sqlx::query::<DB>("UPDATE runs SET slot_id = $2 WHERE id = $1")
+        sqlx::query::<DB>("UPDATE runs SET scheduled_run_id = $2 WHERE id = $1")
             .bind(run.0)
             .bind(slot)
             .execute(&self.pool)
