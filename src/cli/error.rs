@@ -231,10 +231,7 @@ impl CliError {
                 StoreError::Query(_)
                 | StoreError::Url(_)
                 | StoreError::NotSqliteToPostgres
-                | StoreError::NotEmpty(_)
-                | StoreError::NoTopic(_)
-                | StoreError::TopicIsThere(_)
-                | StoreError::VersionIsThere(_),
+                | StoreError::NotEmpty(_),
             )
             | Self::Report(ReportError::Exists(_))
             | Self::Export(

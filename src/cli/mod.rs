@@ -38,7 +38,6 @@ mod span;
 mod sql;
 mod status;
 mod summary;
-mod topic;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -156,8 +155,6 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Fetch what is missing: ONNX Runtime, and the default model
     Setup(equip::Equip),
-    /// Rename a topic everywhere
-    Topic(topic::Topic),
     /// Create, upgrade, back up, check, copy or inspect the database
     Db(db::Db),
     /// Show the settings in force
@@ -191,7 +188,6 @@ impl Command {
             | Self::Status(_)
             | Self::Doctor(_)
             | Self::Setup(_)
-            | Self::Topic(_)
             | Self::Config(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -317,7 +313,6 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
         Command::Setup(command) => command.run(setup).await,
-        Command::Topic(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
         Command::Completions(_) | Command::Man(_) => {

@@ -1,4 +1,4 @@
-//! What taking label sets and models out, renaming a topic and thinning change.
+//! What taking label sets and models out and thinning change.
 
 use serde::Serialize;
 
@@ -24,23 +24,6 @@ pub struct Hanging {
     pub vectors: u64,
     /// Posts that a worker labels under it just now.
     pub held: u64,
-}
-
-/// What has another slug now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Renamed {
-    /// Posts that were collected for the topic.
-    pub posts: u64,
-    /// Sightings for the topic.
-    pub sightings: u64,
-    /// Places up to which it was read, and gaps.
-    pub watermarks: u64,
-    /// Label sets that have it as a label.
-    pub label_sets: u64,
-    /// Posts that have it as their label.
-    pub labels: u64,
-    /// Answers of people.
-    pub gold: u64,
 }
 
 /// What became less.

@@ -135,22 +135,6 @@ pub enum StoreError {
     /// What lists are made of was never read.
     #[error("lists cannot be made: {0}")]
     Unread(String),
-    /// Nothing has the slug.
-    #[error(
-        "rename the topic: nothing here is called `{0}`; `topicmill status` and `topicmill labels list` show what there is"
-    )]
-    NoTopic(String),
-    /// Two topics would be one.
-    #[error(
-        "rename the topic: there is a topic `{0}` already, and two topics cannot become one; choose another name"
-    )]
-    TopicIsThere(String),
-    /// The label set was used under the new slug already.
-    #[error(
-        "rename the topic: a label set with the new name was used already (version {0}); drop it with `topicmill labels \
-         drop`, and run the command again"
-    )]
-    VersionIsThere(String),
     /// Only SQLite is copied to PostgreSQL.
     #[error(
         "copy the database: FROM has to be a SQLite database and TO one of PostgreSQL; docs/keeping.md says how a database \

@@ -45,7 +45,7 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 
 pub use self::address::Address;
 use self::browsed::{ListedPost, News, WholePost};
-pub use self::changed::{Dropped, Hanging, Renamed, Thinned};
+pub use self::changed::{Dropped, Hanging, Thinned};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
@@ -152,8 +152,6 @@ face! {
     /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
     /// another process planned it meanwhile.
     fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
-    /// Whether a slot of any schedule runs.
-    fn a_slot_runs(&self, now: Timestamp) -> bool;
     /// Records that a slot failed which took too many processes with it, and whose last one is gone; which, and when it was due.
     fn give_slot_up(&self, name: &str, most_deaths: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
     /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
@@ -230,7 +228,6 @@ face! {
     fn drop_rest(&self, what: Dropped, hypotheses: &[i64]) -> ();
     /// Gives a topic another slug in one transaction. `versions` are the label sets that have it as a label, each with
     /// its version under the new slug.
-    fn rename_topic(&self, from: &str, to: &str, versions: &[(i64, String)]) -> Renamed;
     /// Whether something was purged since the database's files were last rewritten: its bytes may linger there.
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database's files without what was purged. On SQLite others may read meanwhile, writers wait;

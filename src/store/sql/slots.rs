@@ -197,21 +197,6 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(None)
     }
 
-    pub async fn a_slot_runs(&self, now: Timestamp) -> Result<bool> {
-        const WHAT: &str = "look whether a slot runs";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, at(now)).await?;
-        sqlx::query_scalar::<DB, i64>(
-            "SELECT COUNT(*) FROM scheduled_runs WHERE status = $1 AND lease_until > $2",
-        )
-        .bind(RUNNING)
-        .bind(Timestamp::from(now))
-        .fetch_one(&mut *connection)
-        .await
-        .map(|slots| slots > 0)
-        .doing(WHAT)
-    }
-
     pub async fn give_slot_up(
         &self,
         name: &str,

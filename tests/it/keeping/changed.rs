@@ -1,6 +1,4 @@
-//! `labels drop`, `model drop` and `topic rename`.
-
-use serde_json::Value;
+//! `labels drop` and `model drop`.
 
 use topicmill::clock::SystemClock;
 
@@ -160,86 +158,7 @@ async fn a_model_goes_with_all_that_it_computed() {
 }
 
 #[tokio::test]
-async fn a_topic_is_renamed_everywhere_and_no_post_is_labelled_anew() {
-    for database in databases() {
-        let url = database.url.as_str();
-        filled(url).await;
-        let program = Program::new();
-        execute(
-            url,
-            "UPDATE posts SET topic = 'gaming' WHERE fullname = 't3_a1'",
-        )
-        .await;
-        // A run that is under way would go on under the former name.
-        let store = database.open_on_server_time().await;
-        let now = topicmill::domain::Timestamp::from(SystemClock::shared().now());
-        let run = store
-            .begin_run(topicmill::domain::Stage::Collect, "w", now)
-            .await
-            .unwrap();
-        let busy = on(&program, url, &["topic", "rename", "gaming", "games"]);
-        assert_eq!(busy.code, 75, "{}", busy.stderr);
-        let (counts, outcomes) = (serde_json::json!({}), serde_json::json!([]));
-        let done = topicmill::domain::RunStatus::Done;
-        store
-            .finish_run(run, done, &counts, &outcomes, None, now)
-            .await
-            .unwrap();
-        let before = store.label_set(1).await.unwrap();
-        store.close().await.unwrap();
-
-        for (old, new) in [
-            ("gaming", "food"),
-            ("gaming", "Two Words"),
-            ("gaming", "gaming"),
-            ("nobody", "games"),
-            ("gaming", "other"),
-        ] {
-            let ran = on(&program, url, &["topic", "rename", old, new]);
-            assert_eq!(ran.code, 2, "{old} {new} {}", ran.stderr);
-        }
-        let ran = on_ok(
-            &program,
-            url,
-            &["topic", "rename", "gaming", "games", "--format", "json"],
-        );
-        let counts: Value = serde_json::from_str(&ran.stdout).unwrap();
-        let counts: Vec<u64> = counts
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row["count"].as_u64().unwrap())
-            .collect();
-        assert!(counts[..5].iter().all(|n| *n > 0), "{counts:?}");
-        for (table, column) in [
-            ("posts", "topic"),
-            ("sightings", "topic"),
-            ("watermarks", "topic"),
-            ("gaps", "topic"),
-            ("labels", "slug"),
-            ("classifications", "label"),
-            ("gold", "label"),
-        ] {
-            let left = format!("SELECT COUNT(*) FROM {table} WHERE {column} = 'gaming'");
-            assert_eq!(count(url, &left).await, 0, "{table}");
-        }
-        // The version is that of a pipeline file with the new slug, so nothing is labelled anew.
-        let mut expected = before;
-        expected.labels[0].slug = "games".into();
-        let store = Store::open(url, Access::ReadOnly).await.unwrap();
-        assert_eq!(store.label_sets().await.unwrap()[0].hash, expected.hash());
-        let row = "SELECT topic, label_topic FROM labeled_posts WHERE fullname = 't3_a1'";
-        assert_eq!(
-            store.query(row).await.unwrap().rows,
-            [["games", "games"].map(Value::from)]
-        );
-        store.close().await.unwrap();
-        on_ok(&program, url, &["db", "check"]);
-    }
-}
-
-#[tokio::test]
-async fn nothing_is_dropped_or_renamed_under_a_run_or_a_slot() {
+async fn nothing_is_dropped_under_a_run() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;
@@ -260,17 +179,7 @@ async fn nothing_is_dropped_or_renamed_under_a_run_or_a_slot() {
             assert!(ran.stderr.contains(why), "{url}: {}", ran.stderr);
         };
         busy(&["labels", "drop", "other", "--yes"], "is under way");
-        busy(&["topic", "rename", "food", "dishes"], "is under way");
         execute(url, "DELETE FROM runs WHERE worker = 'elsewhere:1'").await;
-        let slot = "INSERT INTO scheduled_runs (schedule, due_at, status, worker, takes, lease_until) VALUES \
-            ('s', '2026-01-02T09:00:00+00:00', 'running', 'elsewhere:1', 1, '2999-01-01T00:00:00+00:00')";
-        execute(url, slot).await;
-        busy(
-            &["topic", "rename", "food", "dishes"],
-            "a slot of a schedule runs",
-        );
-        execute(url, "UPDATE scheduled_runs SET status = 'done'").await;
         on_ok(&program, url, &["labels", "drop", "other", "--yes"]);
-        on_ok(&program, url, &["topic", "rename", "food", "dishes"]);
     }
 }
