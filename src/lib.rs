@@ -26,7 +26,7 @@
 //! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of, `files` texts, and
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
-//! - `review`: labels looked at again: compared, calibrated, held against gold.
+//! - `review`: labels looked at again: compared with each other and with gold, calibrated.
 //! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
 //! - `keeping`: copies of a SQLite database.
@@ -43,13 +43,13 @@
 //!
 //! ```text
 //! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
-//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
+//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry
 //! pipeline_file -> config, domain, schedule, source
 //! schedule      -> classify, clock, domain, store
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
-//! review        -> clock, domain, store, tables
+//! review        -> domain, store, tables
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
 //! notify        -> domain, metrics, store

@@ -27,14 +27,13 @@ use crate::metrics::Metrics;
 use crate::notify::{Ended, Notify};
 use crate::purge::{self, PurgeError};
 use crate::record::Labelled;
-use crate::review::relabel::{self, Answer, Question, Saving};
 use crate::telemetry;
 use crate::traced;
 
 use crate::source::file::dump::{self, DumpError, Reading};
 use crate::source::page::Source;
 use crate::source::reddit::Reddit;
-use crate::store::{ImportState, RunId, Store, StoreError, Target, is_stop};
+use crate::store::{ImportState, RunId, Store, StoreError, is_stop};
 use topicmill_score::{Cascade, LabelSet, hex};
 
 pub use self::life::dead;
@@ -482,39 +481,6 @@ impl Context {
             (status, json!(done), json!([]))
         })
         .await
-    }
-
-    /// Labels posts under a label set from stored logits, and stores the labels without making them the current
-    /// ones.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn relabel(
-        &self,
-        question: &Question<'_>,
-        target: Target,
-        progress: OnProgress<'_>,
-    ) -> Result<Answer, StoreError> {
-        let work = async |run, answer: &mut Answer| {
-            let saving = Saving {
-                target,
-                run,
-                clock: self.clock.clone(),
-            };
-            let stop = || self.stop.is_cancelled();
-            let saving = Some(&saving);
-            relabel::relabel(&self.store, question, saving, &stop, progress, answer).await
-        };
-        let labels = question.set.labels.len() as u64;
-        self.recorded(Stage::Classify, work, |answer: &Answer| {
-            let counts = json!({
-                "posts": answer.saved, "pairs": 0, "pairs_reused": answer.saved * labels,
-                "lacking_pairs": answer.posts - answer.scored,
-            });
-            (RunStatus::Done, counts, json!([]))
-        })
-        .await
-        .map(|(answer, _)| answer)
     }
 
     /// Purges what is gone on Reddit, named, or too old. Only a plan that asks Reddit needs the client.

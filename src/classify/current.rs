@@ -11,8 +11,6 @@ const SHORT: usize = 12;
 /// Whether a run makes its model and label set the current ones, which the views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MakeCurrent {
-    /// It does not, and says nothing.
-    Never,
     /// Only in a database that has none; else it says which ones are.
     #[default]
     IfNone,
@@ -27,7 +25,6 @@ pub(super) async fn settle(
     asked: MakeCurrent,
 ) -> Result<(), StoreError> {
     match asked {
-        MakeCurrent::Never => Ok(()),
         MakeCurrent::Always => store.set_current(target).await,
         MakeCurrent::IfNone => {
             store.set_first_current(target).await?;

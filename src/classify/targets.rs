@@ -1,8 +1,8 @@
 //! Under which rows of `models` and `label_sets` a cascade's work is stored.
 
 use super::{BacklogError, LabelWorker};
-use crate::review::relabel;
 use crate::store::{ModelRow, Store, StoreError, Target};
+use topicmill_score::hypothesis;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::{Cascade, LabelSet, ModelFolder, ModelKind};
 
@@ -90,7 +90,7 @@ pub(super) async fn prepare(
     let kind = &cascade.large.folder().kind;
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {
-        let keys = relabel::keys(kind, set);
+        let keys = hypothesis::keys(kind, set);
         // No label set is looked for here, and no label set has an empty hash.
         let sought = store.seek(&logits_row(cascade), "", &keys).await?;
         if let Some(model) = sought.model {

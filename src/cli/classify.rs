@@ -3,7 +3,6 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::labels::BetterFlags;
 use super::metrics::MetricsFlags;
 use super::output::{self, OutputFormat};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
@@ -17,8 +16,7 @@ use crate::store::{Access, Missing, Table};
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill classify --dry-run\n\
-\x20 topicmill classify --pipeline my-topics.toml --limit 1000\n\
-\x20 topicmill classify --model models/new --require-better --make-current")]
+\x20 topicmill classify --pipeline my-topics.toml --limit 1000")]
 pub struct Classify {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -41,11 +39,9 @@ pub struct Classify {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    better: BetterFlags,
-    #[command(flatten)]
     metrics: MetricsFlags,
     /// Show what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "cascade", "make_current", "require_better", "metrics_listen"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "cascade", "make_current", "metrics_listen"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
@@ -76,7 +72,6 @@ impl Classify {
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        self.better.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
@@ -97,12 +92,6 @@ impl Classify {
         };
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
-        let passed = self.better.pass(setup, &context.store, &mut engines, &set);
-        if !passed.await? {
-            self.record.write(&context)?;
-            context.store.close().await?;
-            return Ok(Exit::Partial);
-        }
         let metrics = self.metrics.start(setup).await?;
         let labelled = labelling::label(&context, engines, &set, &options).await;
         if let Some(metrics) = metrics {

@@ -18,7 +18,7 @@ const ALSO: [(&str, &[(&str, &str)]); 3] = [
             ("0", "done"),
             (
                 "1",
-                "finished, but some rows or topics failed, a check found a problem, or --require-better no better model",
+                "finished, but some rows or topics failed, a check found a problem, or --require-better no better labels",
             ),
             ("2", "wrong flag or wrong setting"),
             ("3", "Reddit refused or blocked the credentials"),

@@ -3,7 +3,6 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
-use super::labels::BetterFlags;
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit, labelling};
 use crate::classify::Options;
@@ -27,14 +26,11 @@ pub struct Run {
     #[command(flatten)]
     current: CurrentFlags,
     #[command(flatten)]
-    better: BetterFlags,
-    #[command(flatten)]
     record: RunFlags,
 }
 
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        self.better.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
@@ -49,18 +45,12 @@ impl Run {
             if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
             }
-            // Not before collecting: the current labels may be others by now.
-            let passed = self.better.pass(setup, &context.store, &mut engines, &set);
-            let labelled = if passed.await? {
-                // What was collected before, and what was collected now of the topics that could be read.
-                let options = Options {
-                    make_current: self.current.make_current(),
-                    ..setup.backlog()
-                };
-                labelling::label(&context, engines, &set, &options).await?
-            } else {
-                Exit::Partial
+            // What was collected before, and what was collected now of the topics that could be read.
+            let options = Options {
+                make_current: self.current.make_current(),
+                ..setup.backlog()
             };
+            let labelled = labelling::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

@@ -154,15 +154,6 @@ pub fn calibrate(rows: &[Known], before: Setting, wanted: f64) -> Option<Calibra
     })
 }
 
-/// The same rows as if there were no background.
-pub fn without_background(rows: &[Known]) -> Vec<Known> {
-    let plain = |row: &Known| Known {
-        evidence: row.evidence.without_other(),
-        ..row.clone()
-    };
-    rows.iter().map(plain).collect()
-}
-
 /// Without a threshold that would do nothing gets a label.
 fn setting(temperature: f64, threshold: Option<f64>) -> Setting {
     Setting {

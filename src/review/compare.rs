@@ -1,6 +1,14 @@
-//! How two labellings of the same posts differ. Pure: counts of (label, label) go in, agreement comes out.
+//! How two labellings of the same posts differ: which posts move, and how far the two agree. No model runs.
 
 use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::known::Known;
+use crate::store::{ComparedPost, Prediction, Store, StoreError, Target};
+
+/// Posts that are read at a time.
+const WINDOW: u32 = 1_000;
 
 /// What a post has under a labelling: a slug, or none of these.
 pub type LabelVerdict = Option<String>;
@@ -81,6 +89,112 @@ impl Moves {
         let mut moves: Vec<_> = moves.map(|((from, to), n)| (from, to, *n)).collect();
         moves.sort_by_key(|one| std::cmp::Reverse(one.2));
         moves
+    }
+}
+
+/// Where the labels of a labelling come from: stored ones, and where a post has none, what is known of its text.
+#[derive(Debug)]
+pub struct Labels<'a> {
+    /// Under which target labels are stored.
+    pub stored: Option<Target>,
+    /// What makes labels without inference.
+    pub known: Option<Known<'a>>,
+}
+
+/// How two labellings compare.
+#[derive(Debug, Default, PartialEq)]
+pub struct Compared {
+    /// Posts that were looked at.
+    pub posts: u64,
+    /// Posts that have no label under the first or the second, and would need inference.
+    pub lacking: [u64; 2],
+    /// The others.
+    pub moves: Moves,
+    /// The moves with the highest scores in the second.
+    pub examples: Vec<Moved>,
+}
+
+/// A post that moves.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Moved {
+    /// Its key.
+    pub fullname: String,
+    /// Title.
+    pub title: String,
+    /// The first label.
+    pub from: LabelVerdict,
+    /// The second label.
+    pub to: LabelVerdict,
+    /// The best score in the second.
+    pub score: f64,
+}
+
+/// Compares two labellings of all posts, keeping `examples` of those that move; `progress` is told how many more were
+/// looked at.
+///
+/// # Errors
+/// Those of the store.
+pub async fn compare(
+    store: &Store,
+    labels: &[Labels<'_>; 2],
+    examples: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Compared, StoreError> {
+    let targets = [labels[0].stored, labels[1].stored];
+    let mut compared = Compared::default();
+    let mut after = String::new();
+    while !stop() {
+        let mut posts = store.compared_posts(targets, &after, WINDOW).await?;
+        let Some(last) = posts.last() else { break };
+        after.clone_from(&last.fullname);
+        progress(posts.len() as u64);
+        for (side, labels) in labels.iter().enumerate() {
+            if let Some(known) = &labels.known {
+                let unlabelled = posts.iter().filter(|post| post.labels[side].is_none());
+                let texts = unlabelled.map(|post| post.text_hash).collect();
+                let made = known.labels(store, texts).await?;
+                for post in &mut posts {
+                    let label = &mut post.labels[side];
+                    *label = label.take().or_else(|| made.get(&post.text_hash).cloned());
+                }
+            }
+        }
+        for post in posts {
+            compared.add(post);
+        }
+        let surest = |a: &Moved, b: &Moved| {
+            let by_name = a.fullname.cmp(&b.fullname);
+            b.score.total_cmp(&a.score).then(by_name)
+        };
+        compared.examples.sort_by(surest);
+        compared.examples.truncate(examples);
+    }
+    Ok(compared)
+}
+
+impl Compared {
+    fn add(&mut self, post: ComparedPost) {
+        self.posts += 1;
+        for (lacking, label) in self.lacking.iter_mut().zip(&post.labels) {
+            *lacking += u64::from(label.is_none());
+        }
+        let [Some(from), Some(to)] = post.labels else {
+            return;
+        };
+        let verdict = |of: Prediction| (!of.abstained).then_some(of.label);
+        let score = to.score;
+        let (from, to) = (verdict(from), verdict(to));
+        self.moves.add(from.clone(), to.clone(), 1);
+        if from != to {
+            self.examples.push(Moved {
+                fullname: post.fullname,
+                title: post.title,
+                from,
+                to,
+                score,
+            });
+        }
     }
 }
 

@@ -1,25 +1,21 @@
-//! Posts of which the right label is known, from a file, from what people
-//! answered, or another list. Pure but for the reading.
+//! Posts of which the right label is known, from a file or from what people answered.
 //!
-//! A file is a table of any format that `tables` reads, with the columns `id` and `label`. The label is a slug or a candidate label of the label
-//! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
+//! A label is a slug or the words of a label of the label set, in upper or lower case; empty, `none`, `other` or null means
+//! none of these: the post is out of scope.
 
-mod cells;
-mod offered;
 mod stored;
 mod table;
-mod tools;
 mod understand;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::domain::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
 use crate::tables::TableError;
 use topicmill_score::{Label, LabelSet};
 
-pub use self::offered::without_unasked;
-pub use self::stored::{Agreed, Disagreement, agreed};
+pub use self::stored::{Agreed, Disagreement, agreed, without_unasked};
+pub use self::table::rows;
 pub use self::understand::understand;
 
 /// Words that mean that a post is out of scope, unless a label is called so.
@@ -147,14 +143,6 @@ pub struct Understood {
     pub repeated: usize,
     /// Words that no label set has, with their rows: counted as out of scope.
     pub foreign: BTreeMap<String, usize>,
-}
-
-/// Reads the rows of a gold file.
-///
-/// # Errors
-/// See [`GoldError`].
-pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    table::rows(path)
 }
 
 /// What a word says under a label set: a label, or `Some(None)` for none of these; `None` where it says nothing.
@@ -390,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_label_studio_exports_is_understood_whole_and_flat() {
+    fn what_label_studio_exports_is_understood() {
         let choice = |word: &str| {
             format!(
                 r#"[{{"type": "choices", "from_name": "label", "value": {{"choices": ["{word}"]}}}}]"#
@@ -417,14 +405,11 @@ mod tests {
         assert_eq!(said(&whole), from_studio);
         assert_eq!(rows(&whole).unwrap()[0].source, GoldSource::LabelStudio);
         assert!(rows(&whole).unwrap()[0].answered_at.is_some());
-        let csv = "annotation_id,annotator,chosen,fullname,id,label,updated_at\n\
-                   1,ada@example.org,random,t3_a1,7,food and cooking,2026-11-20T08:00:00.5Z\n\
-                   2,3,random,t3_a1,7,none of these,\n,,,t3_a2,8,,\n";
-        assert_eq!(said(csv), from_studio);
-        let several = csv.replace(
-            "none of these",
-            "\"{\"\"choices\"\": [\"\"a\"\", \"\"b\"\"]}\"",
+        let short = "annotation_id,annotator,chosen,fullname,id,label\n1,ada,random,t3_a1,7,food\n";
+        assert!(
+            rows(short)
+                .unwrap_err()
+                .contains("export the project as JSON")
         );
-        assert!(rows(several).unwrap_err().contains("several choices"));
     }
 }

@@ -22,17 +22,10 @@ const EXAMPLES: usize = 5;
 pub struct Labelling<'a> {
     /// The label set.
     pub set: &'a LabelSet,
-    /// Where its labels are.
-    pub labels: Labels,
-}
-
-/// Where labels are.
-#[derive(Debug)]
-pub enum Labels {
-    /// Stored under a target.
-    Stored(Target),
-    /// Made of stored logits and not stored, by fullname.
-    Made(HashMap<String, Prediction>),
+    /// Under which target labels are stored.
+    pub stored: Option<Target>,
+    /// For posts that have no stored label of their present text, labels that are not stored, by fullname.
+    pub made: HashMap<String, Prediction>,
 }
 
 /// A gold post that every labelling labels.
@@ -61,13 +54,6 @@ pub struct LeftOut {
     pub edited: usize,
     /// Not labelled.
     pub unlabelled: usize,
-}
-
-impl LeftOut {
-    /// All of them.
-    pub fn total(&self) -> usize {
-        self.unknown + self.text_purged + self.edited + self.unlabelled
-    }
 }
 
 /// What came of it.
@@ -112,7 +98,7 @@ pub async fn hold(
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
     let mut sides: Vec<HashMap<String, LookedUp>> = Vec::new();
     for labelling in labellings {
-        sides.push(looked_up(store, &labelling.labels, &names).await?);
+        sides.push(looked_up(store, labelling, &names).await?);
     }
     let mut held = Held {
         rows: vec![Vec::with_capacity(gold.len()); labellings.len()],
@@ -161,20 +147,15 @@ pub async fn hold(
 
 async fn looked_up(
     store: &Store,
-    labels: &Labels,
+    labelling: &Labelling<'_>,
     names: &[Fullname],
 ) -> Result<HashMap<String, LookedUp>, StoreError> {
-    let target = match labels {
-        Labels::Stored(target) => Some(*target),
-        Labels::Made(_) => None,
-    };
-    let mut posts = store.look_up(target, names).await?;
-    if let Labels::Made(made) = labels {
-        for post in &mut posts {
-            let prediction = made.get(&post.fullname).cloned();
-            if let (LabelState::Not, Some(prediction)) = (&post.labelled, prediction) {
-                post.labelled = LabelState::As(prediction);
-            }
+    let mut posts = store.look_up(labelling.stored, names).await?;
+    for post in &mut posts {
+        if let LabelState::Not | LabelState::BeforeAnEdit = post.labelled
+            && let Some(made) = labelling.made.get(&post.fullname)
+        {
+            post.labelled = LabelState::As(made.clone());
         }
     }
     let posts = posts.into_iter();

@@ -1,8 +1,7 @@
-//! Labels looked at again: what another label set would change ([`relabel`]), how two labellings compare
-//! ([`compare`]), which posts people are asked about ([`ask`], here or as [`tasks`] elsewhere), what they say ([`gold`]),
-//! how good labels are beside that ([`evaluate`], of posts that [`held`] puts side by side), the threshold and temperature
-//! that fit it ([`calibrate`]), what a model would say before it labels anything ([`trial`]), and what posts without a label
-//! are about ([`suggest`]).
+//! Labels looked at again: what is known of texts without inference ([`known`]), how two labellings compare ([`compare`]),
+//! which posts people are asked about ([`ask`], here or as [`tasks`] elsewhere), what they say ([`gold`]), how good labels
+//! are next to that ([`evaluate`], of posts that [`held`] joins), the threshold and temperature that fit it
+//! ([`calibrate`]), and what posts without a label are about ([`suggest`]).
 
 pub mod ask;
 pub mod calibrate;
@@ -10,8 +9,7 @@ pub mod compare;
 pub mod evaluate;
 pub mod gold;
 pub mod held;
-pub mod relabel;
+pub mod known;
 pub mod suggest;
 pub mod tasks;
-pub mod trial;
 pub mod unused;

@@ -67,7 +67,7 @@ pub use self::slots::{
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{
-    Cost, Failure, LabelSetRow, LabelState, LabelledPost, LookedUp, Prediction,
+    ComparedPost, Cost, Failure, LabelSetRow, LabelState, LookedUp, Prediction,
 };
 pub use self::waiting::{ToldToStop, is_stop};
 
@@ -328,9 +328,9 @@ face! {
     /// Posts that have a label under both targets, for the same text, counted by the one and the other: a slug,
     /// or none of these.
     fn compare(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
-    /// Up to `limit` posts that have a text, by fullname from the one after `after` on, with their labels under
-    /// a target.
-    fn labelled_posts(&self, target: Option<Target>, after: &str, limit: u32) -> Vec<LabelledPost>;
+    /// Up to `limit` posts that have a text or a label, by fullname from the one after `after` on, with their labels under
+    /// two targets.
+    fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
     /// Those of some posts that are stored, with the hash of their text.
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(String, TextHash)>;
     /// Those of some posts that are stored, with their labels under a target.
@@ -365,9 +365,6 @@ face! {
     fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// What people read of posts before they answer, in the order of `posts`; without those that are gone or have no text.
     fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
-    /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
-    /// whose text is another one by now are left out; how many were stored.
-    fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
     /// The errors of posts that failed too often under the current target, the most frequent first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
 

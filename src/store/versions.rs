@@ -34,17 +34,17 @@ pub struct Cost {
     pub pairs_missing: u64,
 }
 
-/// A post with what it is labelled as.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelledPost {
+/// A post with its labels under two targets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedPost {
     /// Its key.
     pub fullname: String,
     /// Hash of its text.
     pub text_hash: TextHash,
     /// Title.
     pub title: String,
-    /// The label it has: a slug, or `Some(None)` for none of these; `None` where it is not labelled.
-    pub verdict: Option<Option<String>>,
+    /// `None` where its present text is not labelled under the target.
+    pub labels: [Option<Prediction>; 2],
 }
 
 /// The label that a post has, and how sure it is.

@@ -517,7 +517,12 @@ fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
         // From what is stored, too.
         let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
         let ran = scene.ok(&[
-            "labels", "what-if", &surer, "--model", &moods, "--format", "json",
+            "labels",
+            "diff",
+            "current",
+            &format!("{surer}@{moods}"),
+            "--format",
+            "json",
         ]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(found.to_string().contains("21"), "{found}");

@@ -206,7 +206,12 @@ fn diff_tells_the_cost_that_classify_then_has() {
             (&json!(90), &json!(0))
         );
         assert_eq!(cost["posts_without_inference"], 31);
-        assert!(diff["moved"].is_null());
+        // And of both versions it is known what each post is.
+        let found = &diff["moved"];
+        assert_eq!(
+            (&found["posts"], &found["lacking"]),
+            (&json!(31), &json!([0, 0]))
+        );
         let counts = scene.classify(&changed);
         assert_eq!(
             (&counts["posts"], &counts["pairs"]),
@@ -233,13 +238,14 @@ fn diff_tells_the_cost_that_classify_then_has() {
         );
 
         // Versions by name, by the beginning of the hash, and by file.
-        let hash = diff["a"]["hash"].as_str().unwrap();
+        let hash = diff["a"]["label_set"]["hash"].as_str().unwrap();
         let by_name = scene.json(&["labels", "diff", "first", "changed"]);
         assert_eq!(
             by_name,
             scene.json(&["labels", "diff", &hash[..8], &changed])
         );
         let moved = &by_name["moved"];
+        assert_eq!(moved, found, "stored labels are those that were foretold");
         assert_eq!(moved["posts"], 31);
         let to_travel = moved["moves"].as_array().unwrap().iter();
         let sum: u64 = to_travel.map(|one| one["posts"].as_u64().unwrap()).sum();
@@ -273,72 +279,44 @@ fn diff_tells_the_cost_that_classify_then_has() {
 }
 
 #[test]
-fn what_if_leaves_the_current_labels_alone() {
+fn diff_shows_which_posts_move_and_writes_nothing() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let before = scene.dump();
         let fewer = pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]);
         let fewer = scene.program.write("fewer.toml", fewer);
-        let found = scene.json(&["labels", "what-if", &fewer]);
-        assert_eq!(
-            (&found["scored"], &found["lacking_pairs"]),
-            (&json!(31), &json!(0))
-        );
+        let found = scene.json(&["labels", "diff", "current", &fewer, "--limit", "3"]);
+        let moved = &found["moved"];
+        assert_eq!(moved["posts"], 31);
         assert!(
-            found["moved"].as_u64().unwrap() >= 10,
+            moved["moved"].as_u64().unwrap() >= 10,
             "what was gaming is something else"
         );
-        let examples = found["examples"].as_array().unwrap();
+        let examples = moved["examples"].as_array().unwrap();
+        assert_eq!(examples.len(), 3);
         assert!(examples.iter().all(|post| post["from"] != post["to"]));
+        assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
         assert_eq!(scene.dump(), before);
-        let limited = scene.json(&["labels", "what-if", &fewer, "--limit", "5", "--show", "1"]);
-        assert_eq!(limited["looked_at"], 5);
-        assert!(limited["examples"].as_array().unwrap().len() <= 1);
 
-        // Saved beside the current labels, it is there at once when it becomes the current one.
-        scene.ok(&["labels", "what-if", &fewer, "--save", "trial"]);
-        assert_eq!(scene.dump(), before);
-        let moved = scene.json(&["labels", "diff", "current", "trial"])["moved"].clone();
-        assert_eq!(
-            (&moved["moved"], &moved["moves"]),
-            (&found["moved"], &found["moves"])
-        );
-
-        // What needs inference is left out, or computed where that is asked for.
+        // What needs inference is left out, and told.
         let new = json!({
             "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
             "created_utc": 1_700_000_000, "score": 1,
         });
         let new = scene.program.write("new.ndjson", format!("{new}\n"));
         scene.ok(&["import", &new]);
-        let before = scene.dump();
-        let more = pipeline("more", "", &[GAMING, FOOD, MUSIC, TRAVEL]);
-        let more = scene.program.write("more.toml", more);
-        let ran = scene.ok(&["labels", "what-if", &more]);
+        let ran = scene.ok(&["labels", "diff", "current", &fewer]);
         assert!(
-            ran.stderr.contains("pairs=4") && ran.stderr.contains("--compute"),
+            ran.stderr.contains("of_first=1") && ran.stderr.contains("of_second=1"),
             "{}",
             ran.stderr
         );
-        let ran = scene.ok(&["labels", "what-if", &more, "--save", "more", "--compute"]);
-        assert!(ran.stderr.contains("pairs=4"), "{}", ran.stderr);
-        assert_eq!(scene.dump(), before);
-        let counts = scene.classify(&more);
-        assert_eq!((&counts["posts"], &counts["pairs"]), (&json!(0), &json!(0)));
-        assert_ne!(scene.dump(), before, "now it is the current one");
-
-        let ran = scene.run(&["labels", "what-if", &more, "--save", "again"]);
+        // A label set under which nothing is labelled has nothing to compare.
+        scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
+        let ran = scene.run(&["labels", "diff", "current", &fewer]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("current"), "{}", ran.stderr);
-        let versions = scene.json(&["sql", "--named", "label-sets"]);
-        let names: Vec<&Value> = versions
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| &row["name"])
-            .collect();
-        assert_eq!(names, ["more", "trial", "first"]);
-        assert_eq!(versions[1]["posts"], 31);
+        let said = "nothing is labelled yet: run `topicmill classify` first";
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
     }
 }
 
@@ -379,16 +357,30 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         let gold = scene.program.write("gold.csv", gold);
         let out = scene.program.folder.path().join("calibrated.toml");
         let out = out.to_str().unwrap();
-        let base = ["labels", "calibrate", &gold, "--pipeline", &scene.first];
+        let base = [
+            "labels",
+            "calibrate",
+            "--gold",
+            &gold,
+            "--pipeline",
+            &scene.first,
+        ];
 
-        let ran = scene.run(&[&base[..], &["--precision", "0.7", "--out", out]].concat());
+        let ran = scene.run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat());
         assert_eq!(ran.code, 1, "{}", ran.stderr);
         assert!(ran.stderr.contains("nothing is written"), "{}", ran.stderr);
         assert!(!std::path::Path::new(out).exists());
 
         let asked = [
             &base[..],
-            &["--precision", "0.55", "--out", out, "--format", "json"],
+            &[
+                "--target-precision",
+                "0.55",
+                "--out",
+                out,
+                "--format",
+                "json",
+            ],
         ]
         .concat();
         let ran = scene.ok(&asked);
@@ -404,7 +396,7 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         assert!(found["before"]["ece"].as_f64().unwrap() > 0.15);
         assert!(found["after"]["ece"].as_f64().unwrap() < 1e-3);
         assert_eq!(found["held_out"]["accuracy"]["all"], 100);
-        let args = [&base[..], &["--precision", "0.55"]].concat();
+        let args = [&base[..], &["--target-precision", "0.55"]].concat();
         if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &scene.args(&args)) {
             assert_eq!(code, 0, "{shown}");
             assert!(shown.contains("Shares with 95 % intervals."), "{shown}");
@@ -416,7 +408,13 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         assert_eq!(again.code, 2, "{}", again.stderr);
         assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
         // No other name helps against a full disk.
-        let full = ["--precision", "0.55", "--overwrite", "--out", "/dev/full"];
+        let full = [
+            "--target-precision",
+            "0.55",
+            "--overwrite",
+            "--out",
+            "/dev/full",
+        ];
         let full = scene.run(&[&base[..], &full].concat());
         assert_eq!(full.code, 1, "{}", full.stderr);
         assert!(full.stderr.contains("free some space"), "{}", full.stderr);
@@ -474,7 +472,14 @@ fn a_bad_gold_file_is_told_and_exits_2() {
         ("broken.ndjson", "{\"id\": \"k00000\"".to_owned(), "line 1"),
     ] {
         let path = scene.program.write(name, text);
-        let ran = scene.run(&["labels", "calibrate", &path, "--pipeline", &scene.first]);
+        let ran = scene.run(&[
+            "labels",
+            "calibrate",
+            "--gold",
+            &path,
+            "--pipeline",
+            &scene.first,
+        ]);
         assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
         assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
         assert_eq!(ran.stdout, "", "{name}");
@@ -489,6 +494,7 @@ fn a_bad_gold_file_is_told_and_exits_2() {
     let ran = scene.run(&[
         "labels",
         "calibrate",
+        "--gold",
         &gold,
         "--pipeline",
         first,
@@ -502,25 +508,21 @@ fn a_bad_gold_file_is_told_and_exits_2() {
         "{}",
         ran.stderr
     );
-    let ran = scene.run(&["labels", "calibrate", &gold, "--precision", "2"]);
+    let ran = scene.run(&[
+        "labels",
+        "calibrate",
+        "--gold",
+        &gold,
+        "--target-precision",
+        "2",
+    ]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert_eq!(scene.run(&["labels", "calibrate", "nowhere.csv"]).code, 2);
-}
-
-#[test]
-fn what_if_has_nothing_to_compare_with_where_nothing_is_labelled() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
-        let what_if = ["labels", "what-if", scene.first.as_str()];
-        for more in [&[][..], &["--save", "trial"]] {
-            let ran = scene.run(&[&what_if[..], more].concat());
-            assert_eq!(ran.code, 2, "{}", ran.stderr);
-            let said = "nothing is labelled yet: run `topicmill classify` first";
-            assert!(ran.stderr.contains(said), "{}", ran.stderr);
-            assert_eq!(ran.stdout, "");
-        }
-    }
+    assert_eq!(
+        scene
+            .run(&["labels", "calibrate", "--gold", "nowhere.csv"])
+            .code,
+        2
+    );
 }
 
 #[test]
@@ -530,26 +532,16 @@ fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
         let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
         let tiny = tiny.to_str().unwrap();
         scene.ok(&["classify", "--pipeline", &scene.first, "--model", tiny]);
-        let diff = scene.json(&[
-            "labels",
-            "diff",
-            "--models",
-            "minilm-reddit-topics",
-            "tiny-bert-nli",
-        ]);
+        let (a, b) = ("first@minilm-reddit-topics", "current@tiny-bert-nli");
+        let diff = scene.json(&["labels", "diff", a, b]);
         assert_eq!(diff["moved"]["posts"], 31);
-        let hash = diff["b"]["manifest_hash"].as_str().unwrap();
-        let args = [
-            "labels",
-            "diff",
-            "--models",
-            "minilm-reddit-topics",
-            &hash[..10],
-            "--under",
-            "first",
-        ];
-        assert_eq!(scene.json(&args), diff);
-        let ran = scene.run(&["labels", "diff", "--models", "minilm-reddit-topics", "none"]);
+        let hash = diff["b"]["model"]["manifest_hash"].as_str().unwrap();
+        let by_hash = format!("first@{}", &hash[..10]);
+        assert_eq!(scene.json(&["labels", "diff", a, &by_hash]), diff);
+        let by_folder = format!("current@{tiny}");
+        let moved = scene.json(&["labels", "diff", "current", &by_folder]);
+        assert_eq!(moved["moved"], diff["moved"]);
+        let ran = scene.run(&["labels", "diff", a, "current@none"]);
         assert_eq!(ran.code, 2);
         assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);
 

@@ -2,7 +2,6 @@
 
 mod arctic_shift;
 mod attacks;
-mod better;
 mod bottleneck;
 mod browser;
 mod cascade;

@@ -110,7 +110,7 @@ fn a_name_that_several_versions_share_is_refused_with_the_choices() {
             &["labels", "use", "first"][..],
             &["labels", "diff", "current", "first"],
             &["labels", "diff", "first", &changed],
-            &["labels", "diff", "--models", "a", "b", "--under", "first"],
+            &["labels", "diff", "first@minilm-reddit-topics", "current"],
         ] {
             let ran = scene.run(words);
             assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);

@@ -128,7 +128,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
         &["classify", "--pipeline", &path][..],
         &["run", "--source", "sample", "--pipeline", &path],
         &["import", "x.ndjson", "--pipeline", &path],
-        &["labels", "what-if", &path],
+        &["labels", "diff", &path, &path],
     ] {
         let ran = program.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
@@ -321,7 +321,7 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
         let record: Value =
             serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
         assert_eq!(record["counts"]["posts"], 0, "{record}");
-        ok(&program, &database, &["labels", "what-if", &short]);
+        ok(&program, &database, &["labels", "diff", "current", &short]);
         ok(&program, &database, &["purge", "--retention", "1"]);
 
         // Nothing says where such labels are collected from.
@@ -498,13 +498,7 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
     for args in [
         &["labels", "new", my][..],
         &["labels", "new", my, "climate change", "C++", "C", "…"],
-        &[
-            "labels",
-            "new",
-            my,
-            "--labels",
-            "climate change, gaming,, \"quoted\" and \\ more",
-        ],
+        &["labels", "new", my, "gaming", "\"quoted\" and \\ more"],
     ] {
         program.ok(args);
         let written = std::fs::read_to_string(&path).unwrap();
@@ -714,7 +708,7 @@ fn the_setting_names_the_file_for_every_command() {
             "setting `pipeline` in $TOPICMILL__PIPELINE: read the pipeline file",
         ),
         (
-            &["labels", "calibrate", "gold.csv"],
+            &["labels", "calibrate", "--gold", "gold.csv"],
             "conf",
             "setting `pipeline` in $TOPICMILL__PIPELINE",
         ),

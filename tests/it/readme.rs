@@ -65,10 +65,6 @@ const INSTEAD: &[(&str, &str)] = &[
         "true # the CPU's library, which has no CUDA",
     ),
     (
-        "topicmill --database sqlite:demo.db classify --pipeline strict.toml --require-better --gold topic",
-        "topicmill --database sqlite:demo.db classify --pipeline strict.toml --require-better --gold topic || test $? = 1",
-    ),
-    (
         "topicmill classify --device cuda",
         "topicmill classify --device cuda || test $? = 5",
     ),

@@ -172,7 +172,7 @@ fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
 }
 
 #[test]
-fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are() {
+fn a_run_takes_a_shortlist_and_diff_compares_it_with_the_large_model() {
     let program = Program::new();
     let (large, small) = (model("tiny-bart-mnli"), model("tiny-bert-nli"));
     let alone = ["--model", large.as_str()];
@@ -181,25 +181,15 @@ fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are()
     ];
     let short = ["--shortlist", SHORTLIST, "--shortlist-model", &small];
     program.ok(&[&what[..], &alone, &short].concat());
-    let sixteen = repository("pipelines/sixteen-topics.toml");
-    let what_if = ["labels", "what-if", sixteen.to_str().unwrap()];
-    let what_if = [&what_if[..], &alone].concat();
-    let by = "the current labels are by another model";
-    let said = program.ok(&what_if).stderr;
-    let name = "(tiny-bart-mnli+shortlist-4-tiny-bert-nli, fp32)";
-    assert!(said.contains(by) && said.contains(name), "{said}");
-    program.ok(&[&["classify", "--make-current"], &alone[..]].concat());
-    let said = program.ok(&what_if).stderr;
-    assert!(!said.contains(by), "{said}");
-    // Two graphs of one folder have one name.
-    let made = model("tiny-bart-made");
-    let bytes = ["--model", &made, "--precision", "int8"];
-    program.ok(&[&["classify", "--make-current"], &bytes[..]].concat());
-    let said = program
-        .ok(&[&what_if[..3], &["--model", &made]].concat())
-        .stderr;
-    let both = ["(tiny-bart-made, int8)", "(tiny-bart-made, fp32)"];
-    assert!(both.iter().all(|name| said.contains(name)), "{said}");
+    program.ok(&[&["classify"], &alone[..]].concat());
+    let other = format!("current@{large}");
+    let diff = ["labels", "diff", "current", &other, "--format", "json"];
+    let found: Value = serde_json::from_str(&program.ok(&diff).stdout).unwrap();
+    let name = "tiny-bart-mnli+shortlist-4-tiny-bert-nli";
+    assert_eq!(found["a"]["model"]["name"], name);
+    assert_eq!(found["b"]["model"]["name"], "tiny-bart-mnli");
+    assert_eq!(found["moved"]["lacking"], serde_json::json!([0, 0]));
+    assert_ne!(found["moved"]["posts"], 0);
 }
 
 #[test]

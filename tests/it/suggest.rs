@@ -191,39 +191,43 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     }
     scene.refused(&ask, "exists: give --out another name, or --overwrite");
     scene.ok(&[&ask[..], &["--overwrite"]].concat());
-    let moved = scene.json(&["labels", "what-if", out]);
-    assert_eq!(moved["lacking_pairs"], 0, "{moved}");
-    assert_eq!(moved["scored"], moved["looked_at"]);
+    let diff = scene.json(&["labels", "diff", "current", out]);
+    assert_eq!(diff["cost"]["pairs_missing"], 0, "{diff}");
+    let moved = &diff["moved"];
+    assert_eq!(moved["posts"], moved["looked_at"]);
     let (before, after) = (
         &moved["none_of_these_before"],
         &moved["none_of_these_after"],
     );
     assert!(after.as_u64() < before.as_u64(), "{moved}");
 
-    // Files of the other forms, and one whose slugs are taken.
+    // A file with a list of labels, one of whose slugs is taken.
     let words = clusters(&scene.suggest(&[]))[0]["label"].clone();
     let short = format!("labels = [\"video games\", {words}]\n{BACKGROUND}");
-    let inline =
-        format!("{BACKGROUND}topic = [{{ label = \"video games\" }}, {{ label = {words} }}]\n");
-    for text in [short, inline] {
-        let base = scene.program.write("base.toml", &text);
-        let ask = [
-            "labels",
-            "suggest",
-            "--pipeline",
-            &base,
-            "--limit",
-            "2",
-            "--overwrite",
-        ];
-        scene.ok(&[&ask[..], &["--out", out]].concat());
-        let written = scene.json(&["labels", "validate", "--pipeline", out]);
-        assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
-        // No other name helps against a full disk.
-        let full = scene.run(&[&ask[..], &["--out", "/dev/full"]].concat());
-        assert_eq!(full.code, 1, "{}", full.stderr);
-        assert!(full.stderr.contains("free some space"), "{}", full.stderr);
-    }
+    let base = scene.program.write("base.toml", &short);
+    let ask = [
+        "labels",
+        "suggest",
+        "--pipeline",
+        &base,
+        "--limit",
+        "2",
+        "--overwrite",
+    ];
+    scene.ok(&[&ask[..], &["--out", out]].concat());
+    let written = scene.json(&["labels", "validate", "--pipeline", out]);
+    assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
+    // No other name helps against a full disk.
+    let full = scene.run(&[&ask[..], &["--out", "/dev/full"]].concat());
+    assert_eq!(full.code, 1, "{}", full.stderr);
+    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+    let inline = format!("{BACKGROUND}topic = [{{ label = \"video games\" }}]\n");
+    let inline = scene.program.write("inline.toml", inline);
+    let ask = ["labels", "suggest", "--pipeline", &inline, "--overwrite"];
+    scene.refused(
+        &[&ask[..], &["--out", out]].concat(),
+        "below a line [[topic]]",
+    );
     // Nobody knows which file the current labels come from.
     let ask = ["labels", "suggest", "--overwrite", "--out", out];
     scene.refused(&ask, "name it with --pipeline");

@@ -233,32 +233,19 @@ async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
 }
 
 #[tokio::test]
-async fn what_if_embeds_labels_and_no_text() {
+async fn diff_embeds_labels_and_no_text() {
     for database in databases() {
         let scene = Scene::new(&database);
         let file = scene.file("Ovens, pans and knives.");
-        let answer = scene.ok(&["labels", "what-if", &file, "--format", "json"]);
-        let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+        let found = scene.ok(&["labels", "diff", "current", &file, "--format", "json"]);
+        let found: Value = serde_json::from_str(&found.stdout).unwrap();
         assert_eq!(
-            (&answer["scored"], &answer["lacking_pairs"]),
-            (&json!(POSTS), &json!(0))
+            (&found["moved"]["posts"], &found["moved"]["lacking"]),
+            (&json!(POSTS), &json!([0, 0]))
         );
+        assert_eq!(found["cost"]["posts_without_inference"], POSTS);
+        assert_eq!(found["cost"]["pairs_missing"], 0);
         assert_eq!(scene.count("label_vectors"), "3", "it only reads");
-        scene.ok(&["labels", "what-if", &file, "--save", "trial"]);
-        assert_eq!(scene.count("label_vectors"), "4");
-        let counts = scene.classify("Ovens, pans and knives.");
-        assert_eq!(counts["posts"], 0, "they are labelled already: {counts}");
-        let cost = scene.ok(&[
-            "labels",
-            "diff",
-            "current",
-            &scene.file("Spoons."),
-            "--format",
-            "json",
-        ]);
-        let cost: Value = serde_json::from_str(&cost.stdout).unwrap();
-        assert_eq!(cost["cost"]["posts_without_inference"], POSTS);
-        assert_eq!(cost["cost"]["pairs_missing"], 0);
     }
 }
 

@@ -213,16 +213,6 @@ fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Evidence {
-    /// The same without the background, as if there were none.
-    #[must_use]
-    pub fn without_other(&self) -> Self {
-        Self {
-            other: None,
-            function: self.function,
-            logits: self.logits.clone(),
-        }
-    }
-
     /// Scores under a temperature, and what follows from a threshold. At temperature 1 they are the reference's
     /// to the bit: a division by 1 changes no number.
     ///

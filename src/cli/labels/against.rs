@@ -1,16 +1,14 @@
-//! Gold labels for the commands that hold labels against them: what `--gold` means, which posts are left out, and a
-//! comparison of two labellings in a few lines.
+//! Gold labels for the commands that compare labels with them: what `--gold` means, and which posts are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Found, facts};
 use crate::cli::CliError;
 use crate::domain::Fullname;
 use crate::review::calibrate::Share;
-use crate::review::evaluate::{Difference, Estimate, Evaluation, difference, evaluate};
+use crate::review::evaluate::Estimate;
 use crate::review::gold::{self, GoldRow, Understood};
 use crate::review::held::{self, Held, Labelling, LeftOut};
 use crate::store::Store;
@@ -36,20 +34,13 @@ pub(super) struct Asked {
     offered: BTreeMap<Fullname, Vec<i64>>,
 }
 
-/// The file that `word` names. Who has one that is called `db` means the file.
-pub(super) fn file(word: &str) -> Option<&Path> {
-    let path = Path::new(word);
-    (word != TOPIC && (word != DB || path.exists())).then_some(path)
-}
-
-/// The rows that `--gold` means: `topic`, `db`, or a file.
+/// The rows that `--gold` means: `topic`, `db`, or a file, which may be called `db`.
 pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
-    let rows = if let Some(path) = file(word) {
-        gold::rows(path)?
-    } else if word == DB {
-        return answers(store).await;
-    } else {
-        topics(store).await?
+    let path = Path::new(word);
+    let rows = match word {
+        TOPIC => topics(store).await?,
+        DB if !path.exists() => return answers(store).await,
+        _ => gold::rows(path)?,
     };
     Ok(Asked {
         rows,
@@ -229,106 +220,11 @@ pub(super) async fn hold(
     Ok(held)
 }
 
-/// Adds to what a command has found what two labellings are worth beside gold.
-pub(super) async fn beside(
-    store: &Store,
-    labellings: [Labelling<'_>; 2],
-    gold: &Understood,
-    found: &mut Found,
-) -> Result<(), CliError> {
-    let held = hold(store, &labellings, gold).await?;
-    let compared = compared(&held, [labellings[0].set, labellings[1].set]);
-    found.held(&held, &compared);
-    Ok(())
-}
-
-/// What two labellings of the same posts are worth, and which differs how.
-pub(super) struct Compared {
-    pub(super) first: Evaluation,
-    pub(super) second: Evaluation,
-    pub(super) difference: Difference,
-}
-
-/// Compares the two labellings that were put beside gold.
-pub(super) fn compared(held: &Held, sets: [&LabelSet; 2]) -> Compared {
-    let [a, b] = [0, 1].map(|side| &held.rows[side][..]);
-    let labels = sets.map(|set| set.labels.len());
-    let outcome = |side: usize, place: usize| {
-        let given = held.rows[side][place].given();
-        given.map(|label| sets[side].labels[label].slug.as_str())
-    };
-    Compared {
-        first: evaluate(a, labels[0]),
-        second: evaluate(b, labels[1]),
-        difference: difference((a, labels[0]), (b, labels[1]), &|place| {
-            outcome(0, place) == outcome(1, place)
-        }),
-    }
-}
-
-impl Compared {
-    fn json(&self, held: &Held) -> Value {
-        json!({
-            "posts": held.posts.len(), "left_out": held.left_out,
-            "before": brief(&self.first), "after": brief(&self.second), "difference": self.difference,
-        })
-    }
-}
-
-/// The figures that fit on a line.
-pub(super) fn brief(of: &Evaluation) -> Value {
-    json!({
-        "outcome": of.outcome, "in_scope": of.in_scope, "coverage": of.coverage, "precision": of.precision,
-        "out_of_scope": of.out_of_scope, "macro_f1": of.macro_f1,
-    })
-}
-
-impl Found {
-    /// Adds what two labellings are worth beside gold.
-    fn held(&mut self, held: &Held, compared: &Compared) {
-        let Compared {
-            first,
-            second,
-            difference,
-        } = compared;
-        self.json["gold"] = compared.json(held);
-        let three = |of| share(of, 3);
-        let table = facts(vec![
-            ("gold posts with both labels", json!(held.posts.len())),
-            ("right outcome, in the first", three(&first.outcome)),
-            ("right outcome, in the second", three(&second.outcome)),
-            ("difference", estimate(&difference.outcome)),
-            ("macro-F1, in the first", estimate(&first.macro_f1)),
-            ("macro-F1, in the second", estimate(&second.macro_f1)),
-            (
-                "right in the first only",
-                json!(difference.only_first.to_string()),
-            ),
-            (
-                "right in the second only",
-                json!(difference.only_second.to_string()),
-            ),
-            ("p (McNemar's exact test)", json!(p(difference.p))),
-        ]);
-        self.parts
-            .push(("Held against gold, with 95 % intervals".into(), table));
-    }
-}
-
 /// A figure with its interval, for people.
 pub(super) fn estimate(of: &Estimate) -> Value {
     of.value.map_or(Value::Null, |value| {
         json!(format!("{value:.3} ({:.2}–{:.2})", of.low, of.high).replace('-', "−"))
     })
-}
-
-/// A probability, for people.
-pub(super) fn p(p: f64) -> String {
-    if p < 0.0001 {
-        "less than 0.0001".to_owned()
-    } else {
-        format!("{p:.4}")
-    }
 }
 
 /// A share with its interval, for people.

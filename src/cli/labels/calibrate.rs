@@ -11,19 +11,16 @@ use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::against::{self, share};
-use super::{Found, WhichModel, as_heading, find_model, label_vectors, settings_json, short};
+use super::{Found, Out, WhichModel, as_heading, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use crate::placing::{Standing, put};
 use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
-    without_background,
 };
-use crate::review::relabel;
+use crate::review::known;
 use crate::store::{Access, Store, Table};
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::score;
-use topicmill_score::{LabelSet, LabelVector, Mode};
+use topicmill_score::{LabelSet, Mode};
 
 /// Fewer rows fit nothing.
 const FEWEST_ROWS: usize = 30;
@@ -38,28 +35,21 @@ type Gold = BTreeMap<Fullname, Vec<usize>>;
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill labels calibrate --gold db\n\
-\x20 topicmill labels calibrate gold.csv --precision 0.85 --out calibrated.toml")]
+\x20 topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// Read known labels from this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a
-    /// label; empty means none of these)
-    #[arg(value_name = "GOLD", required_unless_present = "gold")]
-    file: Option<String>,
-    /// Take known labels from here: `db`, what people answered; `topic`, the topic that each post was collected for; or a
-    /// file
-    #[arg(long, value_name = "FILE|db|topic", conflicts_with = "file")]
-    gold: Option<String>,
+    /// Fit to these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
+    /// `label` (a slug or the words of a label; empty means none of these); or `topic`, the topic that each post was
+    /// collected for
+    #[arg(long, value_name = "FILE|db|topic")]
+    gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
     /// Choose the threshold so that this share of the labels is right; posts below it get no label
     #[arg(long, value_name = "P", default_value_t = 0.9)]
-    precision: f64,
-    /// Write the pipeline file with the fitted temperature and threshold to this file
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Replace the file of --out if it exists
-    #[arg(long, requires = "out")]
-    overwrite: bool,
+    target_precision: f64,
+    #[command(flatten)]
+    out: Out,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -71,42 +61,31 @@ pub struct Calibrate {
 
 impl Calibrate {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        if !(self.precision > 0.0 && self.precision <= 1.0) {
-            let text = format!("--precision {} is not between 0 and 1", self.precision);
+        let wanted = self.target_precision;
+        if !(wanted > 0.0 && wanted <= 1.0) {
+            let text = format!("--target-precision {wanted} is not between 0 and 1");
             return Err(CliError::Usage(text));
         }
-        if let Some(out) = self
-            .out
-            .as_ref()
-            .filter(|out| out.exists() && !self.overwrite)
-        {
-            return Err(CliError::Usage(format!(
-                "`{}` exists: give --out another name, or --overwrite",
-                out.display()
-            )));
-        }
-        if let Some(out) = &self.out {
-            setup.spare_database(out)?;
-        }
+        self.out.check(setup)?;
         let set = self
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
-        let text = self.text(setup)?;
+        let text = match setup.pipeline_path(&self.pipeline) {
+            None => SIXTEEN_TOPICS.to_owned(),
+            Some(path) => read_text(path)?,
+        };
         self.check_classifier(setup, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
-        let gold = self.known(&store, &set).await?;
-        let labels = label_vectors(setup, &self.which.flags(), &store, &folder, &set).await?;
-        let rows = self.rows(&store, &folder, &set, &gold, labels.as_deref());
-        let rows = rows.await?;
+        let rows = self.rows(setup, &store, &folder, &set).await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
         };
-        let Some(fitted) = calibrate(&rows, before, self.precision) else {
+        let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
                 "every row of `{}` says none of these: rows with a label are needed, too",
-                self.word()
+                self.gold
             )));
         };
         if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
@@ -116,23 +95,17 @@ impl Calibrate {
                  guesses; do not trust it"
             );
         }
-        // A single label is scored another way without one.
-        let beside = set.background.as_ref().filter(|_| set.labels.len() > 1);
-        let bare =
-            beside.and_then(|_| calibrate(&without_background(&rows), before, self.precision));
-        let out_of_scope = rows.iter().any(|row| row.right.is_empty());
-        if set.background.is_none() && out_of_scope {
+        if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
             tracing::info!(
-                "some rows have none of the labels: `background = \"reddit\"` in the pipeline file tells such posts \
-                 apart; `classify` with it first, then `labels calibrate` shows both"
+                "some rows have none of the labels: `background = \"reddit\"` in the pipeline file tells such posts apart; \
+                 `labels evaluate` compares both files"
             );
         }
-        found(&set, &fitted, bare.as_ref(), self.precision).print(self.format)?;
+        found(&set, &fitted).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {}: nothing is written; \
-                 ask for less with --precision, or look at the labels",
-                self.precision
+                "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {wanted}: nothing is written; \
+                 ask for less with --target-precision, or look at the labels"
             );
             return Ok(Exit::Partial);
         };
@@ -157,7 +130,7 @@ impl Calibrate {
             )));
         }
         let file = setup.pipeline(&self.pipeline)?.label_set;
-        if self.out.is_some() && file.classes_of(&head).is_none() {
+        if self.out.path.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, and its labels are not those of the classifier `{model}` \
                  ({}): name a file with a [[topic]] for each of them, with --pipeline",
@@ -167,66 +140,37 @@ impl Calibrate {
         Ok(())
     }
 
-    fn word(&self) -> &str {
-        let given = self.file.as_deref().or(self.gold.as_deref());
-        given.expect("one of the two is required")
-    }
-
-    /// The right labels of posts: positions in the label set, none for none of these.
-    async fn known(&self, store: &Store, set: &LabelSet) -> Result<Gold, CliError> {
-        // A fit to close calls alone would think that every label is doubtful.
-        let asked = against::rows(store, self.word())
-            .await?
-            .representative(FEWEST_ROWS);
-        let gold = against::understood(store, asked, &[set], self.others_out_of_scope).await?;
-        let posts = gold.posts.into_iter();
-        Ok(posts
-            .map(|mut post| (post.id, post.right.swap_remove(0)))
-            .collect())
-    }
-
-    /// The pipeline file as it is written.
-    fn text(&self, setup: &Setup) -> Result<String, CliError> {
-        Ok(match setup.pipeline_path(&self.pipeline) {
-            None => SIXTEEN_TOPICS.to_owned(),
-            Some(path) => read_text(path)?,
-        })
-    }
-
-    /// What is stored of the posts in the gold file.
+    /// What is stored of the gold posts.
     async fn rows(
         &self,
+        setup: &Setup,
         store: &Store,
         folder: &ModelFolder,
         set: &LabelSet,
-        gold: &Gold,
-        labels: Option<&[LabelVector]>,
     ) -> Result<Vec<Known>, CliError> {
+        // A fit to close calls alone would think that every label is doubtful.
+        let asked = against::rows(store, &self.gold).await?;
+        let asked = asked.representative(FEWEST_ROWS);
+        let gold = against::understood(store, asked, &[set], self.others_out_of_scope).await?;
+        let gold = gold.posts.into_iter();
+        let gold: Gold = gold
+            .map(|mut post| (post.id, post.right.swap_remove(0)))
+            .collect();
         let names: Vec<Fullname> = gold.keys().cloned().collect();
         let posts: BTreeMap<String, TextHash> =
             store.text_hashes(&names).await?.into_iter().collect();
-        let model = find_model(store, folder).await?;
-        let hypotheses = store
-            .find_hypotheses(&relabel::keys(&folder.kind, set))
-            .await?;
-        let known = relabel::Known {
-            labels,
-            hypotheses: hypotheses.into_iter().collect(),
-        };
-        let prior = set.prior_for(&folder.kind);
         let mut rows = Vec::with_capacity(posts.len());
-        if let Some(model) = model {
-            let mut texts: Vec<TextHash> = posts.values().copied().collect();
-            texts.sort_unstable();
-            texts.dedup();
-            let known = relabel::stored(store, model, &known, texts).await?;
-            for (name, right) in gold {
-                let logits = posts
-                    .get(name.as_str())
-                    .and_then(|text| Some((*text, known.get(text)?)));
-                rows.extend(logits.map(|(text_hash, logits)| Known {
+        if let Some(model) = find_model(store, folder).await? {
+            let vectors = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
+            let known = known::Known::new(store, (&folder.kind, model), set, vectors).await?;
+            let texts = posts.values().copied().collect();
+            let evidence = known.evidence(store, texts).await?;
+            for (name, right) in &gold {
+                let text = posts.get(name.as_str());
+                let found = text.and_then(|text| Some((*text, evidence.get(text)?.clone())));
+                rows.extend(found.map(|(text_hash, evidence)| Known {
                     text_hash,
-                    evidence: score::evidence_beside(&folder.kind, set.mode, logits, prior),
+                    evidence,
                     right: right.clone(),
                 }));
             }
@@ -240,7 +184,7 @@ impl Calibrate {
                  pipeline and model stores them, but for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
-                self.word()
+                self.gold
             )));
         }
         if unknown + unscored > 0 {
@@ -263,7 +207,7 @@ impl Calibrate {
     fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
         let version = short(&hash);
-        let Some(out) = &self.out else {
+        let Some(out) = &self.out.path else {
             tracing::info!(
                 temperature = new.temperature, threshold = new.threshold, %version,
                 "not written: --out F writes the pipeline file with them"
@@ -273,11 +217,10 @@ impl Calibrate {
         let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
         let text =
             calibrated(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
-        put(out, text, Standing::Replaced)
-            .map_err(|source| CliError::unwritten(out, source, "correct --out"))?;
+        self.out.write(text)?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
-            "written to {0}: `topicmill labels what-if {0}` shows what would move, `topicmill classify --pipeline {0} \
+            "written to {0}: `topicmill labels diff current {0}` shows what would move, `topicmill classify --pipeline {0} \
              --make-current` labels by it and makes these labels the current ones; neither runs the model",
             out.display()
         );
@@ -323,7 +266,7 @@ pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Opt
     std::path::absolute(folder?.join(named)).ok()
 }
 
-fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wanted: f64) -> Found {
+fn found(set: &LabelSet, fitted: &Calibration) -> Found {
     let Calibration {
         before,
         after,
@@ -360,20 +303,6 @@ fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wante
             three("loss", &|of| four(of.loss)),
         ],
     };
-    let bins = before.bins.iter().zip(&after.bins).map(|(before, after)| {
-        let mut row = vec![json!(format!("{:.1}–{:.1}", before.from, before.to))];
-        for bin in [before, after] {
-            let mean = (bin.right.all > 0).then(|| format!("{:.2}", bin.mean_score));
-            row.extend([json!(bin.right.all), json!(mean), share(&bin.right, 2)]);
-        }
-        row
-    });
-    let bins = Table {
-        columns: ["score", "before", "mean", "right", "after", "mean", "right"]
-            .map(String::from)
-            .to_vec(),
-        rows: bins.collect(),
-    };
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
@@ -381,43 +310,10 @@ fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wante
         "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
         FOLDS - 1
     ));
-    let mut parts = vec![(heading, summary)];
-    if let Some(bare) = bare {
-        json["without_background"] = json!(bare);
-        let heading = as_heading(&format!(
-            "Each with the smallest threshold that reaches a precision of {wanted}, fitted for itself, held out"
-        ));
-        parts.push((heading, both(fitted, bare)));
-    }
-    let heading = as_heading(
-        "Best scores: how many before and after, their mean, and the share of right labels",
-    );
-    parts.push((heading, bins));
     Found {
         json,
         main: 0,
-        parts,
-    }
-}
-
-/// What the background is good for.
-fn both(with: &Calibration, without: &Calibration) -> Table {
-    let row = |what: &str, of: &dyn Fn(&Calibration) -> Value| {
-        vec![Value::from(what), of(with), of(without)]
-    };
-    let threshold =
-        |of: &Calibration| json!(of.threshold.map(|threshold| format!("{threshold:.4}")));
-    Table {
-        columns: ["", "with background", "without"]
-            .map(String::from)
-            .to_vec(),
-        rows: vec![
-            row("threshold", &threshold),
-            row("precision", &|of| share(&of.held_out.precision, 3)),
-            row("right label, of rows with one", &|of| {
-                share(&of.held_out.found, 3)
-            }),
-        ],
+        parts: vec![(heading, summary)],
     }
 }
 

@@ -1,6 +1,5 @@
-//! `topicmill labels diff`
-
-use std::path::Path;
+//! `topicmill labels diff`: what changes from one label set to another, or from one model to another, what it costs,
+//! and which posts move.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -8,47 +7,34 @@ use serde_json::{Value, json};
 use super::super::output::OutputFormat;
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
-use super::{
-    Found, Named, WhichModel, against, cost, cost_table, find_model, moves_json, moves_tables,
-    named_model, nothing_current, settings, settings_json, short,
-};
-use crate::review::compare::Moves;
-use crate::review::held::{Labelling, Labels};
-use crate::store::{Access, ModelRow, Store, StoreError, Table, Target};
+use super::side::{Side, parts};
+use super::{Found, NONE, cost, facts, settings, with_titles};
+use crate::review::compare::{Compared, LabelVerdict, Labels, compare};
+use crate::store::{Access, Store, StoreError, Table};
+use crate::telemetry::Progress;
 use topicmill_score::{Label, LabelSet};
+
+/// Moves from label to label that people are shown of all there are.
+const MOVES: usize = 15;
 
 /// Flags of `labels diff`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill labels diff current my-labels.toml\n\
-\x20 topicmill labels diff --models minilm-reddit-topics bart-large-mnli")]
+\x20 topicmill labels diff current@minilm-reddit-topics current@models/new")]
 pub struct Diff {
-    /// Compare this label set: a pipeline file, `current`, or the name or first letters of the version of a stored one
-    #[arg(value_name = "A", required_unless_present = "models")]
-    a: Option<String>,
+    /// Compare this label set: a pipeline file, `current`, or the name or first letters of the version of a stored one;
+    /// with @MODEL behind it, under this model: a folder, or the name or first letters of the hash of one that labelled
+    /// here [default: the model of the current labels, or that of the settings where the former has none of this set]
+    #[arg(value_name = "A")]
+    a: String,
     /// Compare A with this label set, given in the same way
-    #[arg(value_name = "B", required_unless_present = "models")]
-    b: Option<String>,
-    /// Compare two models instead, each given by its name or the first letters of its hash
-    #[arg(long, num_args = 2, value_names = ["M1", "M2"], conflicts_with_all = ["a", "b"])]
-    models: Option<Vec<String>>,
-    /// Compare the two models under this label set
-    #[arg(
-        long,
-        value_name = "SET",
-        requires = "models",
-        default_value = "current"
-    )]
-    under: String,
-    /// Compare both with these gold labels: a file with `id` and `label`, `db`, or `topic`, as in `labels evaluate`
-    #[arg(long, value_name = "FILE|db|topic")]
-    gold: Option<String>,
-    /// Count gold labels that are in neither label set as out of scope
-    #[arg(long, requires = "gold")]
-    others_out_of_scope: bool,
-    #[command(flatten)]
-    which: WhichModel,
+    #[arg(value_name = "B")]
+    b: String,
+    /// Show this many posts that move, those with the highest scores first
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -56,170 +42,174 @@ pub struct Diff {
 
 impl Diff {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let found = match (&self.models, &self.a, &self.b) {
-            (Some(models), ..) => self.models(setup, models).await?,
-            (None, Some(a), Some(b)) => self.label_sets(setup, a, b).await?,
-            _ => unreachable!("clap asks for A and B, or for --models"),
-        };
-        found.print(self.format)?;
-        Ok(Exit::Done)
-    }
-
-    async fn label_sets(&self, setup: &Setup, a: &str, b: &str) -> Result<Found, CliError> {
+        let words = [parts(&self.a), parts(&self.b)];
+        let are_files = words
+            .iter()
+            .all(|(set, _)| std::path::Path::new(set).is_file());
         let store = match setup.store(Access::ReadOnly).await {
             // Two files can be compared without a database, too.
             Err(CliError::Store(
                 error @ (StoreError::Open { .. } | StoreError::NotMigrated(_)),
-            )) if Path::new(a).is_file() && Path::new(b).is_file() => {
-                tracing::warn!("what it costs cannot be told: {error}");
+            )) if are_files => {
+                tracing::warn!("what it costs and which posts move cannot be told: {error}");
                 None
             }
             store => Some(store?),
         };
-        let a = Named::find(setup, &self.which, store.as_ref(), a).await?;
-        let b = Named::find(setup, &self.which, store.as_ref(), b).await?;
-        let changes = changes(&a.set, &b.set);
-        let mut found = Found {
-            json: json!({
-                "a": settings_json(&a.set), "b": settings_json(&b.set), "labels": as_json(&changes),
-                "cost": null, "moved": null,
-            }),
-            main: 1,
-            parts: vec![
-                (String::new(), beside(&a.set, &b.set)),
-                labels_part(&changes),
-            ],
-        };
-        let Some(store) = store else { return Ok(found) };
-        let folder = self.which.folder(setup)?;
-        let cost = cost(&store, &folder, &b.set).await?;
-        found.json["model"] = json!(folder.name);
-        found.json["cost"] = json!(cost);
-        found.parts.push((
-            format!("To label every post as in the second, with {}", folder.name),
-            cost_table(&cost),
-        ));
-        let model = find_model(&store, &folder).await?;
-        if let (Some(model), Some(a_key), Some(b_key)) = (model, a.stored, b.stored) {
-            let target = |label_set| Target { model, label_set };
-            let moves = compare(&store, target(a_key), target(b_key)).await?;
-            if moves.posts() > 0 {
-                found.moved(&moves);
-                let sides = [(&a.set, target(a_key)), (&b.set, target(b_key))];
-                self.hold(&store, sides, &mut found).await?;
-            }
+        let a = Side::find(setup, store.as_ref(), words[0], false).await?;
+        let b = Side::find(setup, store.as_ref(), words[1], false).await?;
+        let mut found = sets(&a, &b);
+        if let Some(store) = store {
+            costs(&store, &b, &mut found).await?;
+            self.moves(setup, &store, [&a, &b], &mut found).await?;
+            store.close().await?;
         }
-        if found.json["moved"].is_null() && self.gold.is_some() {
-            return Err(CliError::Usage(
-                "hold both against gold: no post is labelled under both; `topicmill labels what-if FILE --gold G` needs \
-                 no stored labels"
-                    .into(),
-            ));
-        }
-        if found.json["moved"].is_null() {
-            tracing::info!(
-                "no post is labelled under both: `topicmill labels what-if` shows what would move"
-            );
-        }
-        Ok(found)
+        found.print(self.format)?;
+        Ok(Exit::Done)
     }
 
-    async fn models(&self, setup: &Setup, models: &[String]) -> Result<Found, CliError> {
-        let store = setup.store(Access::ReadOnly).await?;
-        let under = Named::find(setup, &self.which, Some(&store), &self.under).await?;
-        let label_set = under.stored.ok_or_else(nothing_current)?;
-        let rows = store.models().await?;
-        let (one, two) = (
-            named_model(&rows, &models[0])?,
-            named_model(&rows, &models[1])?,
-        );
-        let target = |(model, _): &(i64, ModelRow)| Target {
-            model: *model,
-            label_set,
-        };
-        let moves = compare(&store, target(one), target(two)).await?;
-        if moves.posts() == 0 {
-            return Err(CliError::Usage(format!(
-                "no post has a label of both models under the label set {}: `topicmill classify --model DIR` gives it",
-                short(&under.set.hash())
-            )));
+    async fn moves(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        [a, b]: [&Side; 2],
+        found: &mut Found,
+    ) -> Result<(), CliError> {
+        let labels = [
+            Labels {
+                stored: a.target(),
+                known: a.known(setup, store).await?,
+            },
+            Labels {
+                stored: b.target(),
+                known: b.known(setup, store).await?,
+            },
+        ];
+        let bar = Progress::counter("diff", "posts");
+        let stop = || setup.stop.is_cancelled();
+        let compared = compare(store, &labels, self.limit, &stop, &|n| bar.add(n)).await?;
+        drop(bar);
+        let lacking = compared.lacking;
+        if lacking.iter().any(|posts| *posts > 0) {
+            tracing::warn!(
+                of_first = lacking[0],
+                of_second = lacking[1],
+                "posts that have no label, and would need inference, are left out: `topicmill classify` with this label set \
+                 and model labels them, and the current labels stay"
+            );
         }
-        let of = |row: &ModelRow| {
-            [&row.name, short(&row.manifest_hash), &row.precision].map(Value::from)
-        };
-        let names = ["model", "hash", "precision"];
-        let rows = names.iter().zip(of(&one.1)).zip(of(&two.1));
-        let mut found = Found {
-            json: json!({
-                "a": { "name": one.1.name, "manifest_hash": one.1.manifest_hash, "precision": one.1.precision },
-                "b": { "name": two.1.name, "manifest_hash": two.1.manifest_hash, "precision": two.1.precision },
-                "label_set": settings_json(&under.set),
-            }),
-            main: 2,
-            parts: vec![(
+        found.moved(&compared);
+        Ok(())
+    }
+}
+
+/// What differs between the label sets.
+fn sets(a: &Side, b: &Side) -> Found {
+    let changes = changes(&a.set, &b.set);
+    let mut json = json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null });
+    let one = |(what, a, b): &Change| {
+        let slug = b.or(*a).map(|label| &label.slug);
+        json!({ "change": what, "slug": slug, "a": a, "b": b })
+    };
+    json["labels"] = changes.iter().map(one).collect();
+    let rows = settings(&a.set).into_iter().zip(settings(&b.set));
+    let rows = rows.map(|((what, a), (_, b))| vec![json!(what), a, b]);
+    let model = vec![json!("model"), json!(a.model()), json!(b.model())];
+    Found {
+        json,
+        main: 1,
+        parts: vec![
+            (
                 String::new(),
                 Table {
                     columns: ["", "first", "second"].map(String::from).to_vec(),
-                    rows: rows
-                        .map(|((what, a), b)| vec![Value::from(*what), a, b])
-                        .collect(),
+                    rows: rows.chain([model]).collect(),
                 },
-            )],
-        };
-        found.moved(&moves);
-        let sides = [one, two].map(|model| (&under.set, target(model)));
-        self.hold(&store, sides, &mut found).await?;
-        Ok(found)
-    }
-
-    /// Holds both against gold, where that is asked for.
-    async fn hold(
-        &self,
-        store: &Store,
-        sides: [(&LabelSet, Target); 2],
-        found: &mut Found,
-    ) -> Result<(), CliError> {
-        let Some(word) = &self.gold else {
-            return Ok(());
-        };
-        let asked = against::rows(store, word).await?.representative(1);
-        let sets = sides.map(|(set, _)| set);
-        let gold = against::understood(store, asked, &sets, self.others_out_of_scope).await?;
-        let labellings = sides.map(|(set, target)| Labelling {
-            set,
-            labels: Labels::Stored(target),
-        });
-        against::beside(store, labellings, &gold, found).await
+            ),
+            labels_part(&changes),
+        ],
     }
 }
 
+/// What it takes to label every post as in the second.
+async fn costs(store: &Store, b: &Side, found: &mut Found) -> Result<(), CliError> {
+    let Some(folder) = &b.folder else {
+        return Ok(());
+    };
+    let cost = cost(store, folder, &b.set).await?;
+    found.json["cost"] = json!(cost);
+    let table = facts(vec![
+        ("posts labelled already", json!(cost.labelled)),
+        ("posts to label", json!(cost.posts)),
+        (
+            "of those, without inference",
+            json!(cost.posts_without_inference),
+        ),
+        ("pairs of text and label, stored", json!(cost.pairs_stored)),
+        ("pairs to compute", json!(cost.pairs_missing)),
+    ]);
+    let heading = format!("To label every post as in the second, with {}", folder.name);
+    found.parts.push((heading, table));
+    Ok(())
+}
+
 impl Found {
-    /// Adds how labels differ.
-    fn moved(&mut self, moves: &Moves) {
-        let (summary, biggest) = moves_tables(moves);
-        self.json["moved"] = moves_json(moves);
+    /// Adds which posts move.
+    fn moved(&mut self, compared: &Compared) {
+        let Compared {
+            posts,
+            lacking,
+            moves,
+            examples,
+        } = compared;
+        let (before, after) = moves.abstained();
+        let biggest = moves.biggest();
+        let list = biggest
+            .iter()
+            .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
+        self.json["moved"] = json!({
+            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+            "none_of_these_before": before, "none_of_these_after": after, "looked_at": posts, "lacking": lacking,
+            "moves": list.collect::<Vec<_>>(), "examples": examples,
+        });
+        let summary = facts(vec![
+            ("posts looked at", json!(posts)),
+            ("posts with both labels", json!(moves.posts())),
+            ("posts that move", json!(moves.moved())),
+            ("share with the same label", json!(moves.agreement())),
+            ("Cohen's kappa", json!(moves.kappa())),
+            ("other or unsure, in the first", json!(before)),
+            ("other or unsure, in the second", json!(after)),
+        ]);
         self.parts
             .push(("Labels on the same posts".into(), summary));
-        if moves.moved() > 0 {
-            self.parts.push(("The biggest moves".into(), biggest));
-        } else {
-            self.main = self.main.min(self.parts.len() - 1);
+        if moves.moved() == 0 {
+            return;
+        }
+        let verdict = |of: &LabelVerdict| json!(of.as_deref().unwrap_or(NONE));
+        let rows = biggest.iter().take(MOVES);
+        let table = Table {
+            columns: ["from", "to", "posts"].map(String::from).to_vec(),
+            rows: rows
+                .map(|(from, to, posts)| vec![verdict(from), verdict(to), json!(posts)])
+                .collect(),
+        };
+        self.main = self.parts.len();
+        self.parts.push(("The biggest moves".into(), table));
+        if !examples.is_empty() {
+            let rows = examples.iter().map(|post| {
+                let (from, to) = (verdict(&post.from), verdict(&post.to));
+                vec![json!(post.fullname), from, to, json!(post.score)]
+            });
+            let titles = examples.iter().map(|post| post.title.as_str());
+            let table = with_titles(&["post", "from", "to", "score"], rows.collect(), titles);
+            self.parts.push(("The surest of them".into(), table));
         }
     }
 }
 
-async fn compare(store: &Store, from: Target, to: Target) -> Result<Moves, CliError> {
-    Ok(store.compare(from, to).await?.into_iter().collect())
-}
-
-/// What became of a label.
-enum Change<'a> {
-    Added(&'a Label),
-    Removed(&'a Label),
-    Changed(&'a Label, &'a Label),
-    /// Only its place differs, which decides between equal scores.
-    Moved(&'a Label),
-}
+/// What became of a label, and the label before and after.
+type Change<'a> = (&'static str, Option<&'a Label>, Option<&'a Label>);
 
 /// Labels by their slugs: those of `b` in its order, then those that are gone.
 fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
@@ -228,7 +218,7 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
         let labels = set.labels.iter().map(|label| label.slug.as_str());
         labels.filter(|slug| of(other, slug).is_some()).collect()
     };
-    // Only among labels that both have: one that is new moves none of the others.
+    // Only among labels that both have: one that is new moves none of the others. The order decides between equal scores.
     let (order_a, order_b) = (both(a, b), both(b, a));
     let moved = |slug: &str| {
         let place = |order: &[&str]| order.iter().position(|one| *one == slug);
@@ -238,34 +228,14 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
         .labels
         .iter()
         .filter_map(|label| match of(a, &label.slug) {
-            None => Some(Change::Added(label)),
-            Some(before) if before != label => Some(Change::Changed(before, label)),
-            Some(_) => moved(&label.slug).then_some(Change::Moved(label)),
+            None => Some(("added", None, Some(label))),
+            Some(before) if before != label => Some(("changed", Some(before), Some(label))),
+            before => moved(&label.slug).then_some(("moved", before, Some(label))),
         })
         .collect();
     let gone = a.labels.iter().filter(|label| of(b, &label.slug).is_none());
-    changes.extend(gone.map(Change::Removed));
+    changes.extend(gone.map(|label| ("removed", Some(label), None)));
     changes
-}
-
-impl Change<'_> {
-    /// What happened, to which label, and its words before and after.
-    fn parts(&self) -> (&'static str, &str, Option<&Label>, Option<&Label>) {
-        match self {
-            Self::Added(label) => ("added", &label.slug, None, Some(label)),
-            Self::Removed(label) => ("removed", &label.slug, Some(label), None),
-            Self::Changed(a, b) => ("changed", &b.slug, Some(a), Some(b)),
-            Self::Moved(label) => ("moved", &label.slug, Some(label), Some(label)),
-        }
-    }
-}
-
-fn as_json(changes: &[Change]) -> Vec<Value> {
-    let one = |change: &Change| {
-        let (what, slug, a, b) = change.parts();
-        json!({ "change": what, "slug": slug, "a": a, "b": b })
-    };
-    changes.iter().map(one).collect()
 }
 
 fn labels_part(changes: &[Change]) -> (String, Table) {
@@ -278,8 +248,8 @@ fn labels_part(changes: &[Change]) -> (String, Table) {
         0 => label.label.clone(),
         n => format!("{} (+{n} descriptions)", label.label),
     };
-    let row = |change: &Change| {
-        let (what, slug, a, b) = change.parts();
+    let row = |(what, a, b): &Change| -> Vec<Value> {
+        let slug = b.or(*a).map(|label| &label.slug);
         vec![
             json!(what),
             json!(slug),
@@ -296,58 +266,43 @@ fn labels_part(changes: &[Change]) -> (String, Table) {
     (heading.to_owned(), table)
 }
 
-/// The settings of both.
-fn beside(a: &LabelSet, b: &LabelSet) -> Table {
-    let rows = settings(a).into_iter().zip(settings(b));
-    Table {
-        columns: ["", "first", "second"].map(String::from).to_vec(),
-        rows: rows
-            .map(|((what, a), (_, b))| vec![Value::from(what), a, b])
-            .collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use topicmill_score::Mode;
 
-    fn set(labels: &[(&str, &str)]) -> LabelSet {
-        let label = |(slug, label): &(&str, &str)| Label {
-            slug: (*slug).into(),
-            label: (*label).into(),
-            descriptions: vec![],
-        };
-        LabelSet {
+    #[test]
+    fn labels_are_added_removed_changed_and_moved() {
+        let set = |labels: &[(&str, &str)]| LabelSet {
             name: "t".into(),
             template: "About {}.".into(),
             mode: Mode::Single,
             threshold: 0.0,
             temperature: 1.0,
-            labels: labels.iter().map(label).collect(),
+            labels: labels
+                .iter()
+                .map(|(slug, label)| Label {
+                    slug: (*slug).into(),
+                    label: (*label).into(),
+                    descriptions: vec![],
+                })
+                .collect(),
             background: None,
-        }
-    }
-
-    fn told(a: &[(&str, &str)], b: &[(&str, &str)]) -> Vec<String> {
-        let (a, b) = (set(a), set(b));
-        let tell = |change: &Change| {
-            let (what, slug, ..) = change.parts();
-            format!("{what} {slug}")
         };
-        changes(&a, &b).iter().map(tell).collect()
-    }
-
-    #[test]
-    fn labels_are_added_removed_changed_and_moved() {
-        let a = [("x", "ex"), ("y", "why"), ("z", "zed")];
-        assert!(told(&a, &a).is_empty());
+        let told = |b: &[(&str, &str)]| -> Vec<String> {
+            let (a, b) = (set(&[("x", "ex"), ("y", "why"), ("z", "zed")]), set(b));
+            changes(&a, &b)
+                .iter()
+                .map(|(what, a, b)| format!("{what} {}", b.or(*a).unwrap().slug))
+                .collect()
+        };
+        assert!(told(&[("x", "ex"), ("y", "why"), ("z", "zed")]).is_empty());
         assert_eq!(
-            told(&a, &[("n", "new"), ("x", "ex"), ("z", "zet")]),
+            told(&[("n", "new"), ("x", "ex"), ("z", "zet")]),
             ["added n", "changed z", "removed y"]
         );
         assert_eq!(
-            told(&a, &[("y", "why"), ("x", "ex"), ("z", "zed")]),
+            told(&[("y", "why"), ("x", "ex"), ("z", "zed")]),
             ["moved y", "moved x"]
         );
     }

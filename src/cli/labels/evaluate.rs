@@ -1,30 +1,27 @@
-//! `topicmill labels evaluate`
+//! `topicmill labels evaluate`: how good one labelling is next to gold labels, or which of two is better.
 
-mod beside;
-mod confusion;
-mod show;
-mod tidy;
-
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
 
 use clap::Args;
+use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::{ModelFlags, Setup};
-use super::super::{CliError, Exit, labelling};
-use super::named_model;
-use super::{
-    Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short,
-};
-use crate::classify::{MakeCurrent, Options, model_row};
-use crate::pipeline::Context;
-use crate::review::evaluate::{Difference, evaluate};
-use crate::review::held::{Labelling, Labels};
-use crate::review::relabel::{Answer, Question, relabel};
-use crate::store::{Access, ModelRow, Store, Target};
-use topicmill_score::LabelSet;
-use topicmill_score::folder::ModelFolder;
+use super::super::output::OutputFormat;
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use super::against::{self, estimate, share};
+use super::side::Side;
+use super::{Found, NONE, as_heading, nothing_current, short, with_titles};
+use crate::domain::Fullname;
+use crate::review::evaluate::{Difference, Evaluation, difference, evaluate};
+use crate::review::held::{Held, Labelling};
+use crate::store::{Access, Store, Table};
+use topicmill_score::{LabelSet, Mode};
+
+/// Confusions that people are shown of all there are.
+const CONFUSIONS: usize = 8;
+/// What a table of intervals says of them.
+const INTERVALS: &str = "Intervals have 95 %: Wilson's for shares, a bootstrap of 1,000 resamples (fewer above 100,000 posts) \
+                         with a fixed seed for macro-F1.";
 
 /// Flags of `labels evaluate`.
 #[derive(Debug, Args)]
@@ -32,7 +29,7 @@ use topicmill_score::folder::ModelFolder;
 Examples:\n\
 \x20 topicmill labels evaluate --gold db\n\
 \x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial\n\
-\x20 topicmill labels evaluate --gold db --model old --model new --require-better")]
+\x20 topicmill labels evaluate --gold db --model old --model models/new --compute --require-better")]
 pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
     /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that
@@ -47,11 +44,11 @@ pub struct Evaluate {
     #[arg(long, value_name = "SET")]
     label_set: Vec<String>,
     /// Evaluate the labels of this model: a folder, or the name or first letters of the hash of a model that labelled
-    /// here; give it twice to compare two [default: the model of the current labels; with --compute, and for a label set that is
-    /// not stored, the model of the settings]
+    /// here; give it twice to compare two [default: the model of the current labels; with --compute, and for a label set
+    /// without labels of that model, the model of the settings]
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
-    /// Run the model for posts that have no label yet; the current labels stay
+    /// Run the model for gold posts that have no label yet; nothing is stored
     #[arg(long)]
     compute: bool,
     /// Exit with 1 unless the second of two is better than the first, by more than chance makes likely (p < 0.05)
@@ -63,19 +60,6 @@ pub struct Evaluate {
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
-}
-
-/// A label set and the model that labels with it.
-struct Side {
-    set: LabelSet,
-    /// Its key, where it was ever used.
-    stored: Option<i64>,
-    /// Where it ever labelled here.
-    model: Option<(i64, ModelRow)>,
-    /// Where labels are to be made.
-    folder: Option<ModelFolder>,
-    /// The folder, where it was given.
-    path: Option<PathBuf>,
 }
 
 impl Evaluate {
@@ -96,190 +80,380 @@ impl Evaluate {
                 "--require-better compares two: give --model or --label-set twice, the new one last".into(),
             ));
         }
-        let access = if self.compute {
-            Access::Existing
-        } else {
-            Access::ReadOnly
-        };
-        let context = setup.context(setup.store(access).await?);
-        let store = &context.store;
-        let asked = against::rows(store, &self.gold).await?;
+        let store = setup.store(Access::ReadOnly).await?;
+        let asked = against::rows(&store, &self.gold).await?;
         let sample = asked.sample(1).cloned();
         let mut sides = Vec::new();
         for place in 0..places {
-            sides.push(self.side(setup, store, place).await?);
+            // One label set next to two models is meant for both, and one model next to two label sets, too.
+            let of = |words: &[String]| words.get(place).or(words.last()).cloned();
+            let set = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
+            let words = (&set[..], of(&self.model));
+            let words = (words.0, words.1.as_deref());
+            sides.push(Side::find(setup, Some(&store), words, self.compute).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let gold = against::understood(store, asked, &sets, self.others_out_of_scope).await?;
-        let mut exit = Exit::Done;
-        if self.compute {
-            for side in &mut sides {
-                // The first thing that went wrong is what the exit code says.
-                let computed = side.compute(setup, &context).await?;
-                exit = if exit == Exit::Done { computed } else { exit };
-            }
-            if setup.stop.is_cancelled() {
-                return Ok(exit);
-            }
-        }
-        let wanted: HashSet<String> = gold.posts.iter().map(|post| post.id.to_string()).collect();
+        let gold = against::understood(&store, asked, &sets, self.others_out_of_scope).await?;
+        let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {
-            let labels = side.labels(setup, store, &wanted).await?;
-            labellings.push(Labelling {
-                set: &side.set,
-                labels,
-            });
+            let Some(labelling) = self.labelling(setup, &store, side, &posts).await? else {
+                return Ok(Exit::Partial);
+            };
+            labellings.push(labelling);
         }
-        let whole = against::hold(store, &labellings, &gold).await?;
+        let whole = against::hold(&store, &labellings, &gold).await?;
         store.close().await?;
         let drawn = sample.map(|sample| whole.only(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
-        let names: Vec<show::Names> = sides.iter().map(Side::names).collect();
-        match &names[..] {
-            [one] if self.format == OutputFormat::Csv => {
-                let of = evaluate(&held.rows[0], one.set.labels.len());
-                output::print_table(&tidy::table(one, &of), self.format)?;
-            }
+        match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                show::print(one, held, whole, self.limit, self.format)?;
+                self.one(one, held, whole).print(self.format)?;
             }
             [a, b] => {
-                let difference = beside::print([a, b], held, self.limit, self.format)?;
+                let (found, difference) = self.two([a, b], held);
+                found.print(self.format)?;
                 if self.require_better && !difference.is_better() {
-                    warn_of(&difference);
-                    exit = if exit == Exit::Done {
-                        Exit::Partial
-                    } else {
-                        exit
-                    };
+                    tracing::warn!(
+                        right_in_first_only = difference.only_first,
+                        right_in_second_only = difference.only_second,
+                        p = difference.p,
+                        "the second is not better than the first, or chance alone makes such a difference: keep the first, or \
+                         collect more gold"
+                    );
+                    return Ok(Exit::Partial);
                 }
             }
             _ => unreachable!("one side, or two"),
         }
-        Ok(exit)
+        Ok(Exit::Done)
     }
 
-    /// The first or the second of what is compared; what is given once holds for both.
-    async fn side(&self, setup: &Setup, store: &Store, place: usize) -> Result<Side, CliError> {
-        // One label set beside two models is meant for both, and one model beside two label sets, too.
-        let of = |words: &[String]| words.get(place).or(words.last()).cloned();
-        let word = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
-        let which = WhichModel::default();
-        let Named { set, stored } = Named::find(setup, &which, Some(store), &word).await?;
-        let rows = store.models().await?;
-        let word = of(&self.model);
-        let mut side = Side {
-            set,
-            stored,
-            model: None,
-            folder: None,
-            path: word
-                .as_ref()
-                .filter(|word| Path::new(word).is_dir())
-                .map(PathBuf::from),
-        };
-        match word.filter(|_| side.path.is_none()) {
-            Some(word) => side.model = Some(named_model(&rows, &word)?.clone()),
-            None if side.path.is_none() => {
-                let current = store.current_target().await?.map(|target| target.model);
-                side.model = rows.iter().find(|(id, _)| Some(*id) == current).cloned();
-            }
-            None => {}
-        }
-        // Stored labels need no folder, so they can be evaluated where there is none.
-        let is_named = !self.model.is_empty() && side.path.is_none();
-        if side.path.is_some() || !is_named && (self.compute || side.stored.is_none()) {
-            let folder = setup.model_choice(&side.flags())?.folder()?;
-            let id = find_model(store, &folder).await?;
-            side.model = rows.into_iter().find(|(row, _)| Some(*row) == id);
-            side.folder = Some(folder);
-        }
-        Ok(side)
-    }
-}
-
-/// Says why the second is not better.
-fn warn_of(difference: &Difference) {
-    tracing::warn!(
-        right_in_first_only = difference.only_first,
-        right_in_second_only = difference.only_second,
-        p = difference.p,
-        "the second is not better than the first, or chance alone makes such a difference: keep the first, or collect more gold"
-    );
-}
-
-impl Side {
-    fn flags(&self) -> ModelFlags {
-        ModelFlags::new(self.path.clone(), None)
-    }
-
-    /// Labels what has no label yet under this model and label set.
-    async fn compute(&mut self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
-        let Some(folder) = &self.folder else {
-            return Err(CliError::Usage(
-                "--compute runs a model: give --model its folder, and not the name of one that labelled here".into(),
-            ));
-        };
-        let engines = setup.engines(&self.flags(), None)?;
-        let options = Options {
-            make_current: MakeCurrent::Never,
-            ..setup.backlog()
-        };
-        let exit = labelling::label(context, engines, &self.set, &options).await?;
-        self.stored = key_of(&context.store.label_sets().await?, &self.set);
-        let row = find_model(&context.store, folder).await?;
-        self.model = row.map(|id| (id, model_row(folder)));
-        Ok(exit)
-    }
-
-    /// Stored labels, where there are any; else those that stored logits make.
-    async fn labels(
+    /// Stored labels, where there are any; else those that stored logits make, or the model. `None` where a signal came
+    /// first.
+    async fn labelling<'a>(
         &self,
         setup: &Setup,
         store: &Store,
-        wanted: &HashSet<String>,
-    ) -> Result<Labels, CliError> {
-        let model = self.model.as_ref().map(|(id, _)| *id);
-        if let Some((model, label_set)) = model.zip(self.stored) {
-            return Ok(Labels::Stored(Target { model, label_set }));
-        }
-        let Some(folder) = &self.folder else {
+        side: &'a Side,
+        posts: &[Fullname],
+    ) -> Result<Option<Labelling<'a>>, CliError> {
+        let made = if self.compute {
+            side.computed(setup, store, posts).await?
+        } else if side.target().is_some() {
+            Some(HashMap::new())
+        } else if let Some(known) = side.known(setup, store).await? {
+            tracing::info!(
+                version = short(&side.set.hash()),
+                "no labels of this label set are stored: these are made of stored logits, and are not stored"
+            );
+            Some(known.labels_of(store, posts).await?)
+        } else {
             return Err(nothing_current());
         };
-        let labels = label_vectors(setup, &self.flags(), store, folder, &self.set).await?;
-        let question = Question {
-            kind: &folder.kind,
-            model,
-            set: &self.set,
-            labels: labels.as_deref(),
-            baseline: None,
-            limit: None,
-            examples: 0,
-            wanted: Some(wanted),
-        };
-        let mut answer = Answer::default();
-        let stop = || setup.stop.is_cancelled();
-        relabel(store, &question, None, &stop, &|_| {}, &mut answer).await?;
-        tracing::info!(
-            version = short(&self.set.hash()),
-            "no labels of this label set are stored: these are made of stored logits, and are not stored"
-        );
-        Ok(Labels::Made(answer.predictions))
+        Ok(made.map(|made| Labelling {
+            set: &side.set,
+            stored: side.target(),
+            made,
+        }))
     }
 
-    fn names(&self) -> show::Names<'_> {
-        let model = match (&self.model, &self.folder) {
-            (Some((_, row)), _) => (row.name.clone(), row.manifest_hash.clone()),
-            (None, Some(folder)) => (folder.name.clone(), folder.manifest_hash.clone()),
-            (None, None) => Default::default(),
+    /// How good one labelling is: on the posts of `held`, which were drawn at random where there is a `whole`, which has
+    /// the close calls, too.
+    fn one(&self, side: &Side, held: &Held, whole: Option<&Held>) -> Found {
+        let (set, rows) = (&side.set, &held.rows[0]);
+        let of = evaluate(rows, set.labels.len());
+        let mut wrong: Vec<usize> = (0..rows.len())
+            .filter(|place| rows[*place].given().is_some() && !rows[*place].is_right())
+            .collect();
+        wrong.sort_by(|a, b| rows[*b].score.total_cmp(&rows[*a].score));
+        wrong.truncate(self.limit);
+        let given = |place: usize| slug(set, rows[place].given());
+        let mut json = side.json();
+        json["posts"] = json!(held.posts.len());
+        json["left_out"] = json!(held.left_out);
+        json["evaluation"] = evaluation_json(set, &of);
+        json["sample"] = json!(whole.map_or("all", |_| "random"));
+        let one = |place: &usize| {
+            let post = &held.posts[*place];
+            json!({
+                "id": post.id, "title": post.title, "gold": post.gold, "label": given(*place),
+                "score": rows[*place].score,
+            })
         };
-        show::Names {
-            set: &self.set,
-            model: model.0,
-            model_hash: model.1,
+        json["wrong"] = wrong.iter().map(one).collect();
+        let posts = held.posts.len();
+        let mut heading = format!(
+            "{posts} posts with gold labels. Label set {}. {INTERVALS}",
+            side.line()
+        );
+        if set.mode == Mode::Multi {
+            heading.push_str(
+                " In multi mode a post counts by its best label, which is right if it is one of the post's gold labels.",
+            );
+        }
+        if let Some(whole) = whole {
+            let others = whole.posts.len() - posts;
+            heading = format!(
+                "These figures are of posts that were drawn at random, so they are estimates for all posts. {others} other \
+                 posts with gold labels do not count here: they are close calls, which are harder than most posts, or a \
+                 file chose them. {heading}"
+            );
+        }
+        let mut parts = vec![
+            (as_heading(&heading), summary(&of)),
+            ("Each label".into(), labels_table(set, &of)),
+        ];
+        let confused = confusions_table(set, &of);
+        if !confused.rows.is_empty() {
+            parts.push(("The largest confusions".into(), confused));
+        }
+        if of.precision.all > 0 {
+            let heading = "Labels by their score: a calibrated score is the share of right labels";
+            parts.push((heading.into(), reliability_table(&of)));
+        }
+        if let Some(whole) = whole {
+            let all = evaluate(&whole.rows[0], set.labels.len());
+            json["all_answers"] = json!({
+                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage, "precision": all.precision,
+                "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": whole.posts.len(),
+            });
+            let heading = format!(
+                "All {} posts with gold labels, close calls included",
+                whole.posts.len()
+            );
+            parts.push((heading, summary(&all)));
+        }
+        if !wrong.is_empty() {
+            let titles = wrong.iter().map(|place| held.posts[*place].title.as_str());
+            let cell = |place: &usize| {
+                let post = &held.posts[*place];
+                let label = given(*place).unwrap_or(NONE);
+                vec![
+                    json!(post.id),
+                    gold_word(&post.gold),
+                    json!(label),
+                    json!(rows[*place].score),
+                ]
+            };
+            let cells = wrong.iter().map(cell).collect();
+            let table = with_titles(&["post", "gold", "label", "score"], cells, titles);
+            parts.push(("The surest wrong labels".into(), table));
+        }
+        Found {
+            json,
+            main: 0,
+            parts,
         }
     }
+
+    /// How two labellings of the same posts differ.
+    fn two(&self, sides: [&Side; 2], held: &Held) -> (Found, Difference) {
+        let sets = sides.map(|side| &side.set);
+        let given = |side: usize, place: usize| slug(sets[side], held.rows[side][place].given());
+        let [a, b] = [0, 1].map(|side| (&held.rows[side][..], sets[side].labels.len()));
+        let (first, second) = (evaluate(a.0, a.1), evaluate(b.0, b.1));
+        let same = |place: usize| given(0, place) == given(1, place);
+        let difference = difference(a, b, &same);
+        let mut differing: Vec<usize> = (0..held.posts.len())
+            .filter(|place| !same(*place))
+            .collect();
+        // Those first that only the first labelling has right, then only the second.
+        differing.sort_by_key(|place| match who(held, *place) {
+            "first" => 0,
+            "second" => 1,
+            _ => 2,
+        });
+        let all = differing.len();
+        differing.truncate(self.limit);
+        let mut json = json!({
+            "posts": held.posts.len(), "left_out": held.left_out, "a": sides[0].json(), "b": sides[1].json(),
+            "difference": difference,
+        });
+        json["a"]["evaluation"] = evaluation_json(sets[0], &first);
+        json["b"]["evaluation"] = evaluation_json(sets[1], &second);
+        let one = |place: &usize| {
+            let post = &held.posts[*place];
+            json!({
+                "id": post.id, "title": post.title, "gold": post.gold, "a": given(0, *place), "b": given(1, *place),
+                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score, "right": who(held, *place),
+            })
+        };
+        json["differing"] = differing.iter().map(one).collect();
+        let heading = format!(
+            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference of outcomes is \
+             the adjusted Wald interval for pairs.",
+            held.posts.len(),
+            sides[0].line(),
+            sides[1].line()
+        );
+        let chance = format!(
+            "{} posts are right in the first only, {} in the second only. Chance alone makes so uneven a difference, or a \
+             more uneven one, with a probability of {} (McNemar's exact test).",
+            difference.only_first,
+            difference.only_second,
+            if difference.p < 0.0001 {
+                "less than 0.0001".to_owned()
+            } else {
+                format!("{:.4}", difference.p)
+            }
+        );
+        let mut rows: Vec<Vec<Value>> = figures(&first)
+            .into_iter()
+            .zip(figures(&second))
+            .map(|((name, a, _), (_, b, _))| vec![json!(name), a, b, Value::Null])
+            .filter(|row| !(row[1].is_null() && row[2].is_null()))
+            .collect();
+        for row in &mut rows {
+            match row[0].as_str() {
+                Some(OUTCOME) => row[3] = estimate(&difference.outcome),
+                Some(MACRO_F1) => row[3] = estimate(&difference.macro_f1),
+                _ => {}
+            }
+        }
+        let mut parts = vec![
+            (
+                as_heading(&heading),
+                table(&["figure", "first", "second", "difference"], rows),
+            ),
+            (as_heading(&chance), table(&[], Vec::new())),
+        ];
+        if !differing.is_empty() {
+            let titles = differing
+                .iter()
+                .map(|place| held.posts[*place].title.as_str());
+            let cell = |place: &usize| {
+                let post = &held.posts[*place];
+                let [a, b] = [0, 1].map(|side| json!(given(side, *place).unwrap_or(NONE)));
+                let right = json!(who(held, *place));
+                vec![json!(post.id), gold_word(&post.gold), a, b, right]
+            };
+            let columns = ["post", "gold", "first", "second", "right"];
+            let heading = as_heading(&format!(
+                "Posts that the two label differently: {} of {all}, those first that one of them has right",
+                differing.len()
+            ));
+            let cells = differing.iter().map(cell).collect();
+            parts.push((heading, with_titles(&columns, cells, titles)));
+        }
+        let found = Found {
+            json,
+            main: if differing.is_empty() {
+                0
+            } else {
+                parts.len() - 1
+            },
+            parts,
+        };
+        (found, difference)
+    }
+}
+
+/// Names of figures whose difference is shown.
+const OUTCOME: &str = "right outcome";
+const MACRO_F1: &str = "macro-F1";
+
+fn slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
+    label.map(|label| set.labels[label].slug.as_str())
+}
+
+fn gold_word(word: &str) -> Value {
+    json!(if word.is_empty() { NONE } else { word })
+}
+
+/// Which labelling has a post right.
+fn who(held: &Held, place: usize) -> &'static str {
+    match [0, 1].map(|side| held.rows[side][place].is_right()) {
+        [true, true] => "both",
+        [true, false] => "first",
+        [false, true] => "second",
+        [false, false] => "neither",
+    }
+}
+
+fn table(columns: &[&str], rows: Vec<Vec<Value>>) -> Table {
+    Table {
+        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        rows,
+    }
+}
+
+/// Names of figures with their values and of how many posts they are; a value is null where it is not defined.
+fn figures(of: &Evaluation) -> Vec<(&'static str, Value, usize)> {
+    let error = of.calibration_error.map(|error| format!("{error:.3}"));
+    let share = |name, of| (name, share(of, 3), of.all);
+    vec![
+        share(OUTCOME, &of.outcome),
+        share("in scope: right label", &of.in_scope),
+        share("in scope: any label (coverage)", &of.coverage),
+        share("out of scope: no label", &of.out_of_scope),
+        share("labels that are right (precision)", &of.precision),
+        (MACRO_F1, estimate(&of.macro_f1), of.outcome.all),
+        ("calibration error, 10 bins", json!(error), of.precision.all),
+    ]
+}
+
+fn summary(of: &Evaluation) -> Table {
+    let rows = figures(of)
+        .into_iter()
+        .filter(|(_, value, _)| !value.is_null());
+    let rows = rows.map(|(name, value, posts)| vec![json!(name), value, json!(posts)]);
+    table(&["figure", "value, 95 %", "posts"], rows.collect())
+}
+
+fn labels_table(set: &LabelSet, of: &Evaluation) -> Table {
+    let rows = set.labels.iter().zip(&of.labels).map(|(label, of)| {
+        vec![
+            json!(label.slug),
+            share(&of.precision, 2),
+            share(&of.recall, 2),
+            json!(of.f1.map(|f1| format!("{f1:.2}"))),
+            json!(of.support()),
+            json!(of.given()),
+        ]
+    });
+    let columns = ["label", "precision", "recall", "F1", "gold", "given"];
+    table(&columns, rows.collect())
+}
+
+fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
+    let wrong = of.confusion.iter().filter(|cell| cell.gold != cell.given);
+    let mut wrong: Vec<_> = wrong.collect();
+    wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
+    let slug = |label: usize| json!(set.labels.get(label).map_or(NONE, |label| &label.slug));
+    let rows = wrong.into_iter().take(CONFUSIONS);
+    let rows = rows.map(|cell| vec![slug(cell.gold), slug(cell.given), json!(cell.posts)]);
+    table(&["gold", "given", "posts"], rows.collect())
+}
+
+fn reliability_table(of: &Evaluation) -> Table {
+    let bins = of.reliability.iter().filter(|bin| bin.right.all > 0);
+    let rows = bins.map(|bin| {
+        vec![
+            json!(format!("{:.1}–{:.1}", bin.from, bin.to)),
+            json!(bin.right.all),
+            json!(format!("{:.2}", bin.mean_score)),
+            share(&bin.right, 2),
+        ]
+    });
+    table(&["score", "posts", "mean score", "right"], rows.collect())
+}
+
+fn evaluation_json(set: &LabelSet, of: &Evaluation) -> Value {
+    let slug = |label: usize| set.labels.get(label).map(|label| &label.slug);
+    let mut json = json!(of);
+    let labels = set.labels.iter().zip(&of.labels).map(|(label, of)| {
+        json!({
+            "slug": label.slug, "precision": of.precision, "recall": of.recall, "f1": of.f1,
+            "gold": of.support(), "given": of.given(),
+        })
+    });
+    json["labels"] = labels.collect();
+    let cells = of.confusion.iter().map(
+        |cell| json!({ "gold": slug(cell.gold), "given": slug(cell.given), "posts": cell.posts }),
+    );
+    json["confusion"] = cells.collect();
+    json
 }

@@ -5,7 +5,6 @@
 //! changes which labels the views show, and only `drop` takes labels away.
 
 mod against;
-mod better;
 mod calibrate;
 mod diff;
 mod dropped;
@@ -13,9 +12,9 @@ mod evaluate;
 mod gold;
 mod new;
 mod shown;
+mod side;
 mod suggest;
 mod validate;
-mod what_if;
 
 use std::path::{Path, PathBuf};
 
@@ -26,20 +25,18 @@ use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
-use crate::review::compare::{LabelVerdict, Moves};
-use crate::review::relabel;
+use crate::placing::{Standing, put};
 use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
-use topicmill_score::{Background, LabelSet, LabelVector};
+use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 
-pub(super) use self::better::BetterFlags;
 pub(super) use self::gold::login;
 pub(super) use self::shown::model_of;
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
-/// Moves shown of all there are.
-const MOVES: usize = 15;
+/// Blanks between the columns of a table.
+const GAP: usize = 3;
 /// Letters of a hash that people are shown.
 const SHORT: usize = 12;
 /// Fewest letters of a hash that name it.
@@ -50,7 +47,7 @@ const FEWEST: usize = 4;
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill labels validate --pipeline my-labels.toml\n\
-\x20 topicmill labels what-if my-labels.toml")]
+\x20 topicmill labels diff current my-labels.toml")]
 pub struct Labels {
     #[command(subcommand)]
     command: Command,
@@ -62,10 +59,8 @@ enum Command {
     New(new::New),
     /// Check the labels of a pipeline file, and show them
     Validate(validate::Validate),
-    /// Show what differs between two label sets, what the change costs, and which labels differ
+    /// Show what differs between two label sets or models, what the change costs, and which posts move
     Diff(diff::Diff),
-    /// Show which posts would move under other labels; the current labels stay
-    WhatIf(what_if::WhatIf),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
     /// Show how many labels are right, on posts whose right label is known
@@ -94,11 +89,44 @@ struct WhichModel {
     mode: Option<String>,
 }
 
+/// A file that a command writes.
+#[derive(Debug, Clone, Args, Default)]
+struct Out {
+    /// Write a copy of the pipeline file with what was found to this file
+    #[arg(long = "out", value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "path")]
+    overwrite: bool,
+}
+
+impl Out {
+    /// Says before any work that the file cannot be written.
+    fn check(&self, setup: &Setup) -> Result<(), CliError> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        if path.exists() && !self.overwrite {
+            return Err(CliError::Usage(format!(
+                "`{}` exists: give --out another name, or --overwrite",
+                path.display()
+            )));
+        }
+        setup.spare_database(path)
+    }
+
+    fn write(&self, text: String) -> Result<(), CliError> {
+        let path = self.path.as_deref().expect("asked for");
+        put(path, text, Standing::Replaced)
+            .map_err(|source| CliError::unwritten(path, source, "correct --out"))
+    }
+}
+
 impl Labels {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
         match &self.command {
-            Command::WhatIf(_) | Command::Drop(_) => true,
+            Command::Drop(_) => true,
             Command::Evaluate(evaluate) => evaluate.drains(),
             _ => false,
         }
@@ -109,7 +137,6 @@ impl Labels {
             Command::New(command) => command.run(setup).await,
             Command::Validate(command) => command.run(setup),
             Command::Diff(command) => command.run(setup).await,
-            Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
             Command::Evaluate(command) => command.run(setup).await,
             Command::Gold(command) => command.run(setup).await,
@@ -305,7 +332,7 @@ async fn label_vectors(
     };
     let mut known = Vec::with_capacity(set.labels.len());
     for id in store
-        .find_hypotheses(&relabel::keys(&folder.kind, set))
+        .find_hypotheses(&hypothesis::keys(&folder.kind, set))
         .await?
     {
         known.push(match id {
@@ -327,22 +354,9 @@ async fn label_vectors(
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
     let model = find_model(store, folder).await?;
     let stored = key_of(&store.label_sets().await?, set);
-    let keys = relabel::keys(&folder.kind, set);
+    let keys = hypothesis::keys(&folder.kind, set);
     let hypotheses = store.find_hypotheses(&keys).await?;
     Ok(store.cost(model, stored, &hypotheses).await?)
-}
-
-fn cost_table(cost: &Cost) -> Table {
-    facts(vec![
-        ("posts labelled already", json!(cost.labelled)),
-        ("posts to label", json!(cost.posts)),
-        (
-            "of those, without inference",
-            json!(cost.posts_without_inference),
-        ),
-        ("pairs of text and label, stored", json!(cost.pairs_stored)),
-        ("pairs to compute", json!(cost.pairs_missing)),
-    ])
 }
 
 /// A table of two columns.
@@ -381,44 +395,33 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-fn verdict(verdict: &LabelVerdict) -> Value {
-    Value::from(verdict.as_deref().unwrap_or(NONE))
-}
-
-/// How much moves, and the biggest moves.
-fn moves_tables(moves: &Moves) -> (Table, Table) {
-    let (before, after) = moves.abstained();
-    let summary = facts(vec![
-        ("posts with both labels", json!(moves.posts())),
-        ("posts whose label differs", json!(moves.moved())),
-        ("share with the same label", json!(moves.agreement())),
-        ("Cohen's kappa", json!(moves.kappa())),
-        ("none of these, in the first", json!(before)),
-        ("none of these, in the second", json!(after)),
-    ]);
-    let biggest = moves.biggest();
-    let rows = biggest.iter().take(MOVES);
-    let table = Table {
-        columns: ["from", "to", "posts"].map(String::from).to_vec(),
-        rows: rows
-            .map(|(from, to, posts)| vec![verdict(from), verdict(to), json!(posts)])
-            .collect(),
+/// A table of posts whose titles end where the terminal does.
+fn with_titles<'a>(
+    columns: &[&str],
+    mut rows: Vec<Vec<Value>>,
+    titles: impl Iterator<Item = &'a str>,
+) -> Table {
+    const SCORE: usize = 5;
+    let widest = |column: usize| {
+        let cells = rows.iter().map(|row| {
+            row[column]
+                .as_str()
+                .map_or(SCORE, |text| text.chars().count())
+        });
+        cells.max().unwrap_or(0).max(columns[column].len()) + GAP
     };
-    (summary, table)
-}
-
-fn moves_json(moves: &Moves) -> Value {
-    let (before, after) = moves.abstained();
-    let list: Vec<Value> = moves
-        .biggest()
-        .into_iter()
-        .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }))
-        .collect();
-    json!({
-        "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(),
-        "kappa": moves.kappa(), "none_of_these_before": before, "none_of_these_after": after,
-        "moves": list,
-    })
+    let beside = (0..columns.len()).map(widest).sum::<usize>() + GAP;
+    for (row, title) in rows.iter_mut().zip(titles) {
+        row.push(json!(output::shortened(title, beside)));
+    }
+    Table {
+        columns: columns
+            .iter()
+            .chain(&["title"])
+            .map(|name| (*name).to_owned())
+            .collect(),
+        rows,
+    }
 }
 
 /// What a command has found: parts with a heading for people, one object for programs.

@@ -33,11 +33,8 @@ pub struct New {
     /// Write these labels into it, in your words [default: two examples]
     #[arg(value_name = "LABEL")]
     words: Vec<String>,
-    /// Write these labels into it, with commas between
-    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
-    labels: Vec<String>,
     /// Write the labels of this set into it: `current`, or the name or first letters of the version of a stored one
-    #[arg(long, value_name = "SET", conflicts_with_all = ["words", "labels"])]
+    #[arg(long, value_name = "SET", conflicts_with = "words")]
     from: Option<String>,
 }
 
@@ -47,7 +44,7 @@ impl New {
             Some(word) => stored(setup, word, self.name()).await?,
             None => self.label_set()?,
         };
-        let examples = self.from.is_none() && self.words.is_empty() && self.labels.is_empty();
+        let examples = self.from.is_none() && self.words.is_empty();
         let text = written(&set, &self.shown(), examples);
         // Labels that make no good file are told before there is one.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
@@ -86,24 +83,18 @@ impl New {
 
     /// The labels of the command line, else two examples.
     fn label_set(&self) -> Result<LabelSet, CliError> {
-        let given = self.words.iter().chain(&self.labels);
-        let given: Vec<&str> = given.map(|words| words.trim()).collect();
-        let given = given.into_iter().filter(|words| !words.is_empty());
-        let mut labels: Vec<Label> = Vec::new();
-        for words in given {
+        let given = self.words.iter().map(|words| words.trim());
+        let (mut labels, mut slugs): (Vec<Label>, Vec<String>) = Default::default();
+        for words in given.filter(|words| !words.is_empty()) {
             // A file says its slugs, so a number is as good as any other way to tell two of them apart.
             let same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
             if labels.iter().any(same) {
                 let text = format!("the label `{words}` is given twice: leave one out");
                 return Err(CliError::Usage(text));
             }
-            let made = Some(slug(words)).filter(|made| !made.is_empty());
-            let made = made.unwrap_or_else(|| "label".to_owned());
-            let numbered = (2..).map(|n| format!("{made}-{n}"));
-            let mut slugs = std::iter::once(made.clone()).chain(numbered);
-            let free = |slug: &String| !labels.iter().any(|label| label.slug == *slug);
+            slugs.push(free_slug(words, &slugs));
             labels.push(Label {
-                slug: slugs.find(free).expect("numbers do not end"),
+                slug: slugs[slugs.len() - 1].clone(),
                 label: words.to_owned(),
                 descriptions: Vec::new(),
             });
@@ -197,8 +188,18 @@ fn examples() -> Vec<Label> {
     ]
 }
 
+/// A slug of these words that is none of those.
+pub(super) fn free_slug(words: &str, taken: &[String]) -> String {
+    let made = Some(slug(words)).filter(|made| !made.is_empty());
+    let made = made.unwrap_or_else(|| "label".to_owned());
+    let numbered = (2..).map(|n| format!("{made}-{n}"));
+    let mut slugs = std::iter::once(made.clone()).chain(numbered);
+    let free = slugs.find(|slug| !taken.contains(slug));
+    free.expect("numbers do not end")
+}
+
 /// A text as TOML, in quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 

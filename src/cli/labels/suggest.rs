@@ -2,7 +2,7 @@
 
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -10,14 +10,13 @@ use serde_json::{Value, json};
 use super::super::output::{self, OutputFormat};
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
-use super::{Found, Named, WhichModel, find_model, settings_json, short, told_apart};
-use crate::review::relabel::keys;
+use super::{Found, Named, Out, WhichModel, find_model, settings_json, short, told_apart};
 use crate::review::suggest::{
     Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
 };
 use crate::store::{Access, ModelRow, NoLabel, Store, Table, Target};
 use crate::telemetry::Progress;
-use topicmill_score::{LabelSet, LabelVector};
+use topicmill_score::{LabelSet, LabelVector, hypothesis};
 
 /// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
 const FEWEST_POSTS: u64 = 30;
@@ -52,12 +51,8 @@ pub struct Suggest {
     /// Suggest this many labels at most, those of the most posts first
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Write a copy of the pipeline file with a topic for each suggested label to this file
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Replace the file of --out if it exists
-    #[arg(long, requires = "out")]
-    overwrite: bool,
+    #[command(flatten)]
+    out: Out,
     #[command(flatten)]
     pipeline: PipelineFlags,
     /// Print in this format; json has everything in one object
@@ -108,12 +103,12 @@ struct Scene {
 
 impl Suggest {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        self.check_out(setup)?;
+        self.out.check(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
         let named = Named::find(setup, &WhichModel::default(), Some(&store), word).await?;
         // Before the search, which may take long: a file that cannot be copied is told at once.
-        let base = match &self.out {
+        let base = match &self.out.path {
             Some(_) => Some(self.base(setup, &named.set)?),
             None => None,
         };
@@ -148,24 +143,20 @@ impl Suggest {
         found.clusters.truncate(self.limit);
         self.print(Some(&scene), &found)?;
         self.tell(&scene, &found, clusters, clustered);
-        if let (Some(out), Some(base)) = (&self.out, base) {
-            base.write(out, &found.clusters)?;
+        if let (Some(out), Some(base)) = (&self.out.path, base) {
+            let shown = out.display();
+            if found.clusters.is_empty() {
+                tracing::info!("nothing is suggested, so `{shown}` is not written");
+                return Ok(Exit::Done);
+            }
+            self.out.write(base.with(out, &found.clusters)?)?;
+            tracing::info!(
+                topics = found.clusters.len(),
+                "written to {shown}: give the topics at its end your own words, then `topicmill labels validate --pipeline \
+                 {shown}` and `topicmill labels diff current {shown}`"
+            );
         }
         Ok(Exit::Done)
-    }
-
-    fn check_out(&self, setup: &Setup) -> Result<(), CliError> {
-        if let Some(out) = &self.out {
-            setup.spare_database(out)?;
-        }
-        let taken = self.out.as_ref().filter(|out| out.exists());
-        match taken.filter(|_| !self.overwrite) {
-            Some(out) => Err(CliError::Usage(format!(
-                "`{}` exists: give --out another name, or --overwrite",
-                out.display()
-            ))),
-            None => Ok(()),
-        }
     }
 
     /// The pipeline file that is copied: that of the label set.
@@ -256,7 +247,7 @@ impl Suggest {
         }
         let names = topics.iter().map(|topic| topic.label.clone()).collect();
         // That of the background comes last.
-        let key = keys(&folder.kind, &scene.set).pop();
+        let key = hypothesis::keys(&folder.kind, &scene.set).pop();
         let ids = store.find_hypotheses(&Vec::from_iter(key)).await?;
         let ids: Vec<i64> = ids.into_iter().flatten().collect();
         let vectors = store.label_vectors(scene.vectors.0, &ids).await?.pop();
@@ -349,7 +340,7 @@ impl Suggest {
             clustered,
             shown = found.clusters.len(),
             "posts that are {words}, equal texts once{}",
-            if self.out.is_none() {
+            if self.out.path.is_none() {
                 "; --out FILE writes a pipeline file with these labels"
             } else {
                 ""

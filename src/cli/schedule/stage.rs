@@ -144,7 +144,7 @@ fn ended(exit: Exit) -> StageEnd {
         Exit::Done => (SlotStatus::Done, None),
         Exit::Partial => (
             SlotStatus::Partial,
-            "some rows or topics failed, or --require-better found no better labels: see the log and `topicmill status`".into(),
+            "some rows or topics failed: see the log and `topicmill status`".into(),
         ),
         Exit::TryAgain => (
             SlotStatus::Partial,

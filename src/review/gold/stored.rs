@@ -1,4 +1,4 @@
-//! What people said, as gold labels: posts on which everybody who was asked agrees. Pure.
+//! What people said, as gold labels: posts on which everybody who was asked agrees, and what they were offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::GoldRow;
 use crate::domain::{Chosen, Fullname};
-use crate::store::StoredGold;
+use crate::store::{Store, StoreError, StoredGold};
+use topicmill_score::LabelSet;
 
 /// A post about which people say different things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -70,6 +71,36 @@ pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
         found.rows.push(GoldRow::new(line, fullname, label));
     }
     found
+}
+
+/// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered (see
+/// [`Agreed::offered`]); how many they are.
+///
+/// # Errors
+/// The store's.
+pub async fn without_unasked(
+    store: &Store,
+    rows: &mut Vec<GoldRow>,
+    offered: &BTreeMap<Fullname, Vec<i64>>,
+    sets: &[&LabelSet],
+) -> Result<usize, StoreError> {
+    let mut slugs: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
+    for id in offered.values().flatten() {
+        if !slugs.contains_key(id) {
+            let labels = store.label_set(*id).await?.labels.into_iter();
+            slugs.insert(*id, labels.map(|label| label.slug).collect());
+        }
+    }
+    let has_all = |slugs: &BTreeSet<String>| {
+        let mut labels = sets.iter().flat_map(|set| &set.labels);
+        labels.all(|label| slugs.contains(&label.slug))
+    };
+    let before = rows.len();
+    rows.retain(|row| {
+        let sets = offered.get(&row.id);
+        sets.is_none_or(|sets| sets.iter().all(|id| has_all(&slugs[id])))
+    });
+    Ok(before - rows.len())
 }
 
 #[cfg(test)]

@@ -1,27 +1,26 @@
 //! The rows of a gold file: a post's id, the word for its label, and the line that says so.
 //!
-//! A table of any format with the columns `id` and `label`, and who said it when, where it tells. What Label Studio
-//! exports is understood as well: see `tools`.
+//! A table of any format with the columns `id` and `label`, and who said it when, where it tells; or tasks that Label
+//! Studio exported as JSON, with `data` and `annotations` (<https://labelstud.io/guide/task_format>). In these the post is
+//! in `data.fullname`, as `export --format label-studio` put it there, and so is the hash of the text that people saw: a
+//! tool, or a spreadsheet after it, may change the ends of the lines of the text itself.
 
 use std::path::Path;
 
-use super::cells::{cell, text, time};
-use super::tools::{self, Answer};
-use super::{GoldError, GoldRow};
-use crate::domain::{Chosen, Fullname, GoldSource};
-use crate::tables::{Row, Rows, TableError, open};
+use serde_json::Value;
 
-/// Names of the columns for who said it and when, as `labels gold export` writes them.
-const REVIEWER: &str = "reviewer";
-const ANSWERED_AT: &str = "answered_at";
-const CHOSEN: &str = "chosen";
-const SOURCE: &str = "source";
-const TEXT_HASH: &str = "text_hash";
+use super::{GoldError, GoldRow};
+use crate::domain::{Chosen, Fullname, GoldSource, Timestamp};
+use crate::tables::{Cell, Row, Rows, TableError, open};
+
 /// Lines with something wrong that are told; more of them are counted.
 const TOLD: usize = 20;
 
-/// Reads the rows, in their order.
-pub(super) fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
+/// Reads the rows of a gold file, in their order.
+///
+/// # Errors
+/// See [`GoldError`].
+pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
         source,
@@ -56,9 +55,6 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     let Some(names) = table.names() else {
         return Ok(());
     };
-    if names.iter().any(|name| tools::is_of_a_tool(name)) {
-        return Ok(());
-    }
     for column in ["id", "label"] {
         let has = |sought: &str| {
             names
@@ -77,51 +73,121 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     Ok(())
 }
 
-/// What a row says: a row of a table one answer, one of a tool any number.
+/// What a row says: a row of a table one answer, a task of Label Studio any number.
 fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
         return Err(format!("it {problem}"));
     }
-    if let Some((source, id, answers)) = tools::answers(row)? {
-        let id: Fullname = id.parse().map_err(told)?;
-        let one = |answer: Answer| GoldRow {
-            line: row.line,
-            id: id.clone(),
-            label: answer.label,
-            reviewer: answer.reviewer,
-            answered_at: answer.answered_at,
-            chosen: answer.chosen.unwrap_or(Chosen::Import),
-            source,
-            text_hash: answer.text_hash,
-        };
-        return Ok(answers.into_iter().map(one).collect());
+    if cell(row, "annotations").is_some() && cell(row, "data").is_some() {
+        return label_studio(row);
+    }
+    if cell(row, "annotation_id").is_some() {
+        return Err("it is of Label Studio's short form: export the project as JSON".into());
     }
     let id = text(row, "fullname")?.or(text(row, "id")?);
     let id = id.filter(|id| !id.is_empty()).ok_or("it has no `id`")?;
-    let label = match cell(row, "label") {
-        None => return Err("it has no `label`".to_owned()),
-        Some(_) => text(row, "label")?.unwrap_or_default(),
-    };
-    let answered_at = text(row, ANSWERED_AT)?.filter(|at| !at.is_empty());
+    if cell(row, "label").is_none() {
+        return Err("it has no `label`".into());
+    }
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
         line: row.line,
         id: id.parse().map_err(told)?,
-        label,
-        reviewer: word(REVIEWER)?.or(word("who")?),
-        answered_at: answered_at.as_deref().map(time).transpose()?,
-        chosen: match word(CHOSEN)? {
+        label: text(row, "label")?.unwrap_or_default(),
+        reviewer: word("reviewer")?.or(word("who")?),
+        answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
+        chosen: match word("chosen")? {
             Some(chosen) => chosen.parse().map_err(told)?,
             None => Chosen::Import,
         },
-        source: match word(SOURCE)? {
-            // A column of this name may mean anything in the files of others.
-            Some(source) => source.parse().unwrap_or(GoldSource::Import),
-            None => GoldSource::Import,
-        },
-        // So may this one.
-        text_hash: word(TEXT_HASH)?.and_then(|hash| hash.parse().ok()),
+        // Columns of these names may mean anything in the files of others.
+        source: word("source")?
+            .and_then(|source| source.parse().ok())
+            .unwrap_or(GoldSource::Import),
+        text_hash: word("text_hash")?.and_then(|hash| hash.parse().ok()),
     }])
+}
+
+fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
+    let data = json(row, "data")?;
+    let id = data["fullname"].as_str().or(data["id"].as_str());
+    let id: Fullname = id
+        .ok_or("its `data` has no `fullname`")?
+        .parse()
+        .map_err(told)?;
+    let annotations = json(row, "annotations")?;
+    let annotations = annotations
+        .as_array()
+        .ok_or("its `annotations` are no array")?;
+    let mut answers = Vec::new();
+    // One that was cancelled was skipped by the person.
+    for one in annotations
+        .iter()
+        .filter(|one| one["was_cancelled"] != true)
+    {
+        let results = one["result"].as_array().into_iter().flatten();
+        let choices = results.filter(|result| result["type"] == "choices");
+        let choices = choices.filter_map(|result| result["value"]["choices"].as_array());
+        let choices: Vec<&Value> = choices.flatten().collect();
+        let label = match choices[..] {
+            [] => continue,
+            [one] => one.as_str().ok_or("a choice is no text")?.to_owned(),
+            _ => return Err("an annotation has several choices: one is asked for".into()),
+        };
+        let by = &one["completed_by"];
+        let email = by.as_str().or(by["email"].as_str()).map(str::to_owned);
+        let number = by.as_i64().or(by["id"].as_i64());
+        let at = one["updated_at"].as_str().or(one["created_at"].as_str());
+        answers.push(GoldRow {
+            // With the tool's name in front: the number means nobody elsewhere.
+            reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
+            answered_at: at.map(time).transpose()?,
+            chosen: parsed(&data["chosen"]).unwrap_or(Chosen::Import),
+            source: GoldSource::LabelStudio,
+            text_hash: parsed(&data["text_hash"]),
+            ..GoldRow::new(row.line, id.clone(), label)
+        });
+    }
+    Ok(answers)
+}
+
+/// A word that topicmill wrote, if it is still one.
+fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
+    value.as_str().and_then(|word| word.parse().ok())
+}
+
+/// The cell of a column, whatever the case of its name.
+fn cell<'a>(row: &'a Row, name: &str) -> Option<&'a Cell> {
+    let same = |column: &str| column.trim().eq_ignore_ascii_case(name);
+    let found = row.cells.iter().find(|(column, _)| same(column));
+    found.map(|(_, cell)| cell)
+}
+
+/// The trimmed text of a column; an error where it holds a value of another kind.
+fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
+    match cell(row, name) {
+        None | Some(Cell::Null) => Ok(None),
+        Some(cell) => match cell.text() {
+            Some(text) => Ok(Some(text.trim().to_owned())),
+            None => Err(format!("its `{name}` is no text")),
+        },
+    }
+}
+
+fn json(row: &Row, name: &str) -> Result<Value, String> {
+    let Some(Cell::Json(json) | Cell::Text(json)) = cell(row, name) else {
+        return Ok(Value::Null);
+    };
+    serde_json::from_str(json).map_err(|_| format!("its `{name}` is no JSON"))
+}
+
+/// A time with its zone; whole seconds are kept.
+fn time(text: &str) -> Result<Timestamp, String> {
+    let time = chrono::DateTime::parse_from_rfc3339(text)
+        // As PostgreSQL and pandas print it.
+        .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
+    time.map(|time| time.to_utc().into())
+        .map_err(|_| format!("`{text}` is no time with a zone, such as 2026-11-20T08:00:00+00:00"))
 }
 
 fn told(error: impl std::fmt::Display) -> String {

@@ -17,7 +17,7 @@ use crate::review::ask;
 use crate::review::calibrate::Share;
 use crate::review::evaluate::evaluate;
 use crate::review::gold::{self, Agreed};
-use crate::review::held::{self, Labelling, Labels};
+use crate::review::held::{self, Labelling};
 use crate::store::{GoldAnswer, ReviewPost, Store, StoreError, Target};
 use topicmill_score::LabelSet;
 
@@ -357,7 +357,8 @@ impl Desk {
         let understood = gold::understand(rows, &[set], true).unwrap_or_default();
         let labelling = Labelling {
             set,
-            labels: Labels::Stored(target),
+            stored: Some(target),
+            made: HashMap::new(),
         };
         let held = held::hold(&self.store, &[labelling], &understood.posts).await?;
         let drawn = held.only(&random);

@@ -8,12 +8,11 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
-use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
-use super::labelling::Labels;
-use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
-use crate::domain::{Fullname, TextHash, Timestamp};
-use topicmill_score::{Label, LabelSet, Mode};
+use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
+use super::super::{Classified, Missing, ModelRow, Result, Sought, StoreError, Target};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::domain::{Fullname, TextHash};
+use topicmill_score::{Label, LabelSet};
 
 /// Errors of posts that were set aside, the most frequent ones.
 const FAILURES: i64 = 10;
@@ -343,46 +342,55 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("compare labels")
     }
 
-    pub(in crate::store) async fn labelled_posts(
+    pub(in crate::store) async fn compared_posts(
         &self,
-        target: Option<Target>,
+        targets: [Option<Target>; 2],
         after: &str,
         limit: u32,
-    ) -> Result<Vec<LabelledPost>> {
+    ) -> Result<Vec<ComparedPost>> {
         const WHAT: &str = "read labelled posts";
-        let target = target.unwrap_or(Target {
-            model: NO_ROW,
-            label_set: NO_ROW,
+        let [a, b] = targets.map(|target| {
+            target.unwrap_or(Target {
+                model: NO_ROW,
+                label_set: NO_ROW,
+            })
         });
         let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash, p.title, c.label, c.abstained \
-               FROM posts p LEFT JOIN classifications c \
-                 ON c.model_id = $1 AND c.label_set_id = $2 AND c.fullname = p.fullname \
-                AND c.text_hash = p.text_hash \
-              WHERE p.text_purged_at IS NULL AND p.fullname > $3 ORDER BY p.fullname LIMIT $4",
+            "SELECT p.fullname, p.text_hash, p.title, a.label, a.score, a.abstained, b.label, b.score, b.abstained \
+               FROM posts p \
+               LEFT JOIN classifications a ON a.model_id = $1 AND a.label_set_id = $2 \
+                AND a.fullname = p.fullname AND a.text_hash = p.text_hash \
+               LEFT JOIN classifications b ON b.model_id = $3 AND b.label_set_id = $4 \
+                AND b.fullname = p.fullname AND b.text_hash = p.text_hash \
+              WHERE p.fullname > $5 AND (p.text_purged_at IS NULL OR a.label IS NOT NULL OR b.label IS NOT NULL) \
+              ORDER BY p.fullname LIMIT $6",
         )
-        .bind(target.model)
-        .bind(target.label_set)
+        .bind(a.model)
+        .bind(a.label_set)
+        .bind(b.model)
+        .bind(b.label_set)
         .bind(after)
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;
-        let decode = |row: &DB::Row| -> Result<LabelledPost> {
-            let fullname: String = row.try_get(0).doing(WHAT)?;
-            let label: Option<String> = row.try_get(3).doing(WHAT)?;
-            let verdict = match label {
-                None => None,
-                Some(label) => {
-                    let abstained: bool = row.try_get(4).doing(WHAT)?;
-                    Some((!abstained).then_some(label))
-                }
+        let label = |row: &DB::Row, first: usize| -> Result<Option<Prediction>, sqlx::Error> {
+            let Some(label) = row.try_get(first)? else {
+                return Ok(None);
             };
-            Ok(LabelledPost {
+            Ok(Some(Prediction {
+                label,
+                score: row.try_get(first + 1)?,
+                abstained: row.try_get(first + 2)?,
+            }))
+        };
+        let decode = |row: &DB::Row| -> Result<ComparedPost> {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            Ok(ComparedPost {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
                 title: row.try_get(2).doing(WHAT)?,
+                labels: [label(row, 3).doing(WHAT)?, label(row, 6).doing(WHAT)?],
                 fullname,
-                verdict,
             })
         };
         rows.iter().map(decode).collect()
@@ -406,52 +414,6 @@ impl<DB: Dialect> SqlStore<DB> {
             }
         }
         Ok(found)
-    }
-
-    pub(in crate::store) async fn save_relabelled(
-        &self,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
-        posts: &[Classified],
-    ) -> Result<u64> {
-        again!(self.try_save(target, mode, run, now, posts))
-    }
-
-    async fn try_save(
-        &self,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
-        posts: &[Classified],
-    ) -> Result<u64> {
-        const WHAT: &str = "store labels";
-        let labels = Labels {
-            target,
-            mode,
-            run,
-            now,
-        };
-        let mut tx = self.begin_labels().await?;
-        let slugs = Self::slugs(&mut tx, target.label_set).await?;
-        let mut stored = 0;
-        let posts: Vec<&Classified> = posts.iter().collect();
-        for chunk in posts.chunks(POSTS_A_STATEMENT) {
-            // What was deleted or edited since it was read is not labelled by what it was.
-            let (chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
-            if chunk.is_empty() {
-                continue;
-            }
-            stored += chunk.len() as u64;
-            Self::upsert_classifications(&mut tx, &labels, &slugs, &held, &chunk).await?;
-            Self::upsert_scores(&mut tx, target, &chunk).await?;
-            // A worker that holds some of them writes the same once more.
-            Self::take_free_posts(&mut tx, target, &chunk).await?;
-        }
-        tx.commit().await.doing(WHAT)?;
-        Ok(stored)
     }
 
     /// Takes posts that nobody holds out of the backlog.

@@ -15,8 +15,8 @@ use topicmill::domain::{
     Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
 };
 use topicmill::store::{
-    Access, Checked, Claimant, Classified, ImportState, LabelledPost, ModelRow, Page, RunId, Store,
-    StoreError, Target, Written,
+    Access, Checked, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store, StoreError,
+    Target, Written,
 };
 use topicmill_score::{Mode, PairLogits, Scores};
 
@@ -30,16 +30,14 @@ enum Stage {
     Collect,
     Import,
     Classify,
-    Relabel,
     Purge,
     Retention,
 }
 
-const STAGES: [Stage; 6] = [
+const STAGES: [Stage; 5] = [
     Stage::Collect,
     Stage::Import,
     Stage::Classify,
-    Stage::Relabel,
     Stage::Purge,
     Stage::Retention,
 ];
@@ -267,31 +265,6 @@ impl Scene {
                 store.save_block(&pages, Some(&progress)).await.map(drop)
             }
             Stage::Classify => self.classify(store, run).await,
-            Stage::Relabel => {
-                self.step(store, "labelled_posts").await;
-                let posts = store.labelled_posts(None, "", 1_000).await?;
-                let mut hashes: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
-                hashes.sort_unstable();
-                hashes.dedup();
-                self.step(store, "stored_logits").await;
-                let (model, labels) = (self.target.model, &self.hypotheses);
-                let logits = store.stored_logits(model, labels, &hashes).await?;
-                let label = |post: &LabelledPost| {
-                    let text = hashes.binary_search(&post.text_hash).unwrap();
-                    let said = logits[text]
-                        .iter()
-                        .copied()
-                        .collect::<Option<Vec<PairLogits>>>()?[0];
-                    let (name, hash) = (&post.fullname, post.text_hash);
-                    Some(classified(name, hash, said.entailment, Vec::new()))
-                };
-                let done: Vec<Classified> = posts.iter().filter_map(label).collect();
-                self.step(store, "save_relabelled").await;
-                store
-                    .save_relabelled(self.target, Mode::Single, run, at(2026), &done)
-                    .await
-                    .map(drop)
-            }
             Stage::Purge => {
                 let name = |id: &str| id.parse::<Fullname>().unwrap();
                 let checked = Checked {
@@ -594,11 +567,6 @@ async fn classifying_is_held_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn relabelling_is_held_anywhere() {
-    is_held_anywhere(Stage::Relabel).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_purge_is_held_anywhere() {
     is_held_anywhere(Stage::Purge).await;
 }
@@ -694,7 +662,6 @@ fn each_pair_of_stages_is_in_the_table() {
         "collect",
         "import",
         "classify",
-        "relabel",
         "purge",
         "retention",
         "migrate",

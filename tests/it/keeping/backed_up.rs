@@ -52,6 +52,7 @@ async fn nothing_that_is_written_takes_the_place_of_the_database() {
             &[
                 "labels",
                 "calibrate",
+                "--gold",
                 "gold.csv",
                 "--out",
                 name,

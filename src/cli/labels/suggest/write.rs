@@ -4,15 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
+use toml_edit::{DocumentMut, Item};
 
 use super::super::calibrate::whole_background;
+use super::super::new::{free_slug, quoted};
 use crate::cli::CliError;
 use crate::domain::Listing;
-use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text, slug};
-use crate::placing::{Standing, put};
+use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text};
 use crate::review::suggest::Suggestion;
-use topicmill_score::Label;
 
 /// What stands above the first of them.
 const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here on: give each the words that you would use, and\n\
@@ -20,18 +19,9 @@ const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here
 
 /// A pipeline file that is copied.
 pub(super) struct Base {
-    text: String,
-    /// Where it lies; `None` is the one that is built in.
+    file: DocumentMut,
+    /// Where it is; `None` is the one that is built in.
     path: Option<PathBuf>,
-}
-
-/// A topic as it is written.
-struct Topic {
-    slug: String,
-    label: String,
-    description: String,
-    /// The topic of the background that it is nearest to.
-    near: Option<String>,
 }
 
 impl Base {
@@ -40,138 +30,63 @@ impl Base {
             None => SIXTEEN_TOPICS.to_owned(),
             Some(path) => read_text(path)?,
         };
-        let path = path.map(Path::to_owned);
-        Ok(Self { text, path })
-    }
-
-    /// Writes the copy.
-    pub fn write(&self, out: &Path, clusters: &[Suggestion]) -> Result<(), CliError> {
-        if clusters.is_empty() {
-            tracing::info!(
-                "nothing is suggested, so `{}` is not written",
-                out.display()
-            );
-            return Ok(());
+        let file: DocumentMut = text
+            .parse()
+            .map_err(|error: toml_edit::TomlError| CliError::Usage(error.to_string()))?;
+        if file.get("topic").is_some_and(Item::is_value) {
+            return Err(CliError::Usage(
+                "--out adds topics behind the last one of the pipeline file, and this one has them in one line: write each \
+                 below a line [[topic]]"
+                    .into(),
+            ));
         }
-        let text = self.with(out, clusters)?;
-        put(out, text, Standing::Replaced)
-            .map_err(|source| CliError::unwritten(out, source, "correct --out"))?;
-        tracing::info!(
-            topics = clusters.len(),
-            "written to {0}: give the topics at its end your own words, then `topicmill labels validate --pipeline {0}` and \
-             `topicmill labels what-if {0}`",
-            out.display()
-        );
-        Ok(())
+        let path = path.map(Path::to_owned);
+        Ok(Self { file, path })
     }
 
-    fn with(&self, out: &Path, clusters: &[Suggestion]) -> Result<String, CliError> {
-        let usage = |error: toml_edit::TomlError| CliError::Usage(error.to_string());
-        let mut file: DocumentMut = self.text.parse().map_err(usage)?;
-        let path = self
-            .path
-            .as_deref()
-            .unwrap_or(Path::new("sixteen-topics.toml"));
-        let known = Pipeline::parse(&self.text, path, Listing::Hot, 1)?;
-        let folder = self.path.as_ref();
-        let folder = folder.map(|path| path.parent().unwrap_or(Path::new("")));
-        if let Some(background) = whole_background(&file, folder) {
-            file["background"] = value(background.to_string_lossy().into_owned());
+    /// The copy, which is to be at `out`.
+    pub fn with(mut self, out: &Path, clusters: &[Suggestion]) -> Result<String, CliError> {
+        let file = &mut self.file;
+        let path = self.path.as_deref();
+        let named = path.unwrap_or(Path::new("sixteen-topics.toml"));
+        let known = Pipeline::parse(&file.to_string(), named, Listing::Hot, 1)?;
+        let known = known.label_set.labels;
+        if let Some(background) = whole_background(
+            file,
+            path.map(|path| path.parent().unwrap_or(Path::new(""))),
+        ) {
+            file["background"] = toml_edit::value(background.to_string_lossy().into_owned());
         }
         // Under the name of its base, nobody could tell the two label sets apart.
         if let (Some(_), Some(stem)) = (file.get("name"), out.file_stem()) {
-            file["name"] = value(stem.to_string_lossy().into_owned());
+            file["name"] = toml_edit::value(stem.to_string_lossy().into_owned());
         }
-        let topics = topics(&known.label_set.labels, clusters);
-        let mut trailing = String::new();
-        if !file.get("topic").is_some_and(Item::is_value) {
-            // Comments at the end belong to the topic above them.
-            file.trailing()
-                .as_str()
-                .unwrap_or_default()
-                .clone_into(&mut trailing);
-            file.set_trailing("");
+        // A file has a list of labels, or topics.
+        let listed = file.remove("labels").is_some();
+        let mut text = file.to_string();
+        for label in known.iter().filter(|_| listed) {
+            text.push('\n');
+            text += &topic(&label.slug, &label.label);
         }
-        if file.remove("labels").is_some() {
-            // A file has a list of labels, or topics.
-            let listed = known.label_set.labels.iter().map(Topic::listed);
-            let tables: ArrayOfTables = listed.collect();
-            file.insert("topic", Item::ArrayOfTables(tables));
+        text += COMMENT;
+        let mut slugs: Vec<String> = known.into_iter().map(|label| label.slug).collect();
+        for cluster in clusters {
+            let slug = free_slug(&cluster.label, &slugs);
+            text.push('\n');
+            if let Some(near) = &cluster.background {
+                text += &["# nearest topic of the background: ", near, "\n"].concat();
+            }
+            text += &topic(&slug, &cluster.label);
+            let words = format!("{}.", cluster.terms.join(", "));
+            text += &["descriptions = [", &quoted(&words), "]\n"].concat();
+            slugs.push(slug);
         }
-        match file
-            .entry("topic")
-            .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
-        {
-            Item::ArrayOfTables(tables) => append(tables, &trailing, &topics),
-            Item::Value(Value::Array(array)) => array.extend(topics.iter().map(Topic::inline)),
-            _ => unreachable!("the file was read before"),
-        }
-        let text = file.to_string();
         Pipeline::parse(&text, out, Listing::Hot, 1)?;
         Ok(text)
     }
 }
 
-/// A topic for each cluster, whose slug no label has yet.
-fn topics(known: &[Label], clusters: &[Suggestion]) -> Vec<Topic> {
-    let mut slugs: Vec<String> = known.iter().map(|label| label.slug.clone()).collect();
-    let topic = |cluster: &Suggestion| {
-        let made = Some(slug(&cluster.label)).filter(|made| !made.is_empty());
-        let made = made.unwrap_or_else(|| "label".to_owned());
-        let numbered = (2..).map(|n| format!("{made}-{n}"));
-        let mut free = std::iter::once(made.clone()).chain(numbered);
-        let free = free.find(|slug| !slugs.contains(slug));
-        let slug = free.expect("numbers do not end");
-        slugs.push(slug.clone());
-        Topic {
-            slug,
-            label: cluster.label.clone(),
-            description: format!("{}.", cluster.terms.join(", ")),
-            near: cluster.background.clone(),
-        }
-    };
-    clusters.iter().map(topic).collect()
-}
-
-/// `trailing`: the comments behind the last topic that is there.
-fn append(tables: &mut ArrayOfTables, trailing: &str, topics: &[Topic]) {
-    for (place, topic) in topics.iter().enumerate() {
-        let mut table = Table::new();
-        table.insert("slug", value(&topic.slug));
-        table.insert("label", value(&topic.label));
-        table.insert("descriptions", value(topic.descriptions()));
-        let above = if place == 0 {
-            format!("{trailing}{COMMENT}")
-        } else {
-            String::new()
-        };
-        let near = topic.near.as_ref();
-        let near = near.map_or(String::new(), |near| {
-            format!("# nearest topic of the background: {near}\n")
-        });
-        table.decor_mut().set_prefix(format!("{above}\n{near}"));
-        tables.push(table);
-    }
-}
-
-impl Topic {
-    /// A label of a list, as a topic.
-    fn listed(label: &Label) -> Table {
-        let mut table = Table::new();
-        table.insert("slug", value(&label.slug));
-        table.insert("label", value(&label.label));
-        table
-    }
-
-    fn descriptions(&self) -> Array {
-        Array::from_iter([self.description.as_str()])
-    }
-
-    fn inline(&self) -> Value {
-        let mut table = InlineTable::new();
-        table.insert("slug", self.slug.as_str().into());
-        table.insert("label", self.label.as_str().into());
-        table.insert("descriptions", self.descriptions().into());
-        Value::InlineTable(table)
-    }
+fn topic(slug: &str, label: &str) -> String {
+    let (slug, label) = (quoted(slug), quoted(label));
+    format!("[[topic]]\nslug = {slug}\nlabel = {label}\n")
 }

@@ -1,0 +1,205 @@
+//! A label set and the model that labels with it: what `labels diff` and `labels evaluate` compare.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Named, WhichModel, find_model, label_vectors, named_model, settings_json, short};
+use crate::classify::BacklogError;
+use crate::cli::CliError;
+use crate::cli::setup::{ModelFlags, Setup};
+use crate::domain::{Fullname, post_text};
+use crate::review::known::{Known, prediction};
+use crate::store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
+use crate::telemetry::Progress;
+use topicmill_score::LabelSet;
+use topicmill_score::folder::ModelFolder;
+
+/// Posts that are read and scored at a time.
+const WINDOW: usize = 1_000;
+
+/// A label set and the model that labels with it.
+pub(super) struct Side {
+    pub set: LabelSet,
+    /// The key of the label set, where it was ever used.
+    stored: Option<i64>,
+    /// Where the model ever labelled here.
+    model: Option<(i64, ModelRow)>,
+    /// Where labels can be made.
+    pub folder: Option<ModelFolder>,
+    /// The folder, where it was given.
+    path: Option<PathBuf>,
+}
+
+impl Side {
+    /// A label set by its word, under a model that is given as a folder, or by the name or hash of one that labelled here;
+    /// without one, under the model of the current labels, and where that has none of this label set, or `computes`,
+    /// under the model of the settings.
+    pub async fn find(
+        setup: &Setup,
+        store: Option<&Store>,
+        (set, model): (&str, Option<&str>),
+        computes: bool,
+    ) -> Result<Self, CliError> {
+        let path = model.map(PathBuf::from).filter(|path| path.is_dir());
+        let which = WhichModel {
+            model: path.clone(),
+            mode: None,
+        };
+        let Named { set, stored } = Named::find(setup, &which, store, set).await?;
+        let mut side = Self {
+            set,
+            stored,
+            model: None,
+            folder: None,
+            path,
+        };
+        let Some(store) = store else {
+            return Ok(side);
+        };
+        let rows = store.models().await?;
+        let current = store.current_target().await?.map(|target| target.model);
+        let with_labels = match side.stored {
+            Some(id) => store.models_with_labels(id).await?,
+            None => Vec::new(),
+        };
+        let of_current = current.filter(|model| with_labels.contains(model));
+        let own = match model.filter(|_| side.path.is_none()) {
+            Some(word) => Some(named_model(&rows, word)?.clone()),
+            None if side.path.is_none() && !computes => {
+                let of_current = |(id, _): &&(i64, ModelRow)| Some(*id) == of_current;
+                rows.iter().find(of_current).cloned()
+            }
+            None => None,
+        };
+        let folder = setup
+            .model_choice(&side.flags())
+            .and_then(|choice| Ok(choice.folder()?));
+        if own.is_none() {
+            let folder = folder?;
+            let id = find_model(store, &folder).await?;
+            side.model = rows.into_iter().find(|(row, _)| Some(*row) == id);
+            side.folder = Some(folder);
+            return Ok(side);
+        }
+        // Stored labels need no folder, so they can be compared where there is none.
+        if let Ok(folder) = folder {
+            let id = find_model(store, &folder).await?;
+            side.folder = Some(folder).filter(|_| id == own.as_ref().map(|(own, _)| *own));
+        }
+        side.model = own;
+        Ok(side)
+    }
+
+    fn flags(&self) -> ModelFlags {
+        ModelFlags::new(self.path.clone(), None)
+    }
+
+    /// Where its labels are stored, if anywhere.
+    pub fn target(&self) -> Option<Target> {
+        let (model, label_set) = (self.model.as_ref()?.0, self.stored?);
+        Some(Target { model, label_set })
+    }
+
+    /// What is known of texts without inference.
+    pub async fn known(&self, setup: &Setup, store: &Store) -> Result<Option<Known<'_>>, CliError> {
+        let (Some(folder), Some((model, _))) = (&self.folder, &self.model) else {
+            return Ok(None);
+        };
+        let vectors = label_vectors(setup, &self.flags(), store, folder, &self.set).await?;
+        let known = Known::new(store, (&folder.kind, *model), &self.set, vectors);
+        Ok(Some(known.await?))
+    }
+
+    /// The labels of those of some posts that have no stored label of their present text, made by the model, if its folder
+    /// is known, and not stored; `None` where a signal came first.
+    pub async fn computed(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        posts: &[Fullname],
+    ) -> Result<Option<HashMap<String, Prediction>>, CliError> {
+        if self.folder.is_none() {
+            return Ok(Some(HashMap::new()));
+        }
+        let mut made = match self.known(setup, store).await? {
+            Some(known) => known.labels_of(store, posts).await?,
+            None => HashMap::new(),
+        };
+        let states = store.look_up(self.target(), posts).await?.into_iter();
+        let wanted: Vec<String> = states
+            .filter(|post| matches!(post.labelled, LabelState::Not | LabelState::BeforeAnEdit))
+            .map(|post| post.fullname)
+            .filter(|name| !made.contains_key(name))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(Some(made));
+        }
+        let bar = Progress::start("gold", "posts", wanted.len() as u64);
+        let mut labeler = setup.cascade(&self.flags())?.large;
+        for names in wanted.chunks(WINDOW) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let posts = store.texts_of(&names).await?;
+            let text = |post: &StoredText| post_text(&post.title, &post.body);
+            let texts: Vec<String> = posts.iter().map(text).collect();
+            let (set, stop) = (self.set.clone(), setup.stop.clone());
+            // Computing blocks its thread; the signal handler must not be on it.
+            let scored = tokio::task::spawn_blocking(move || {
+                let stop = || stop.is_cancelled();
+                let scored = labeler
+                    .prepare(&set)
+                    .and_then(|prepared| labeler.score_all(&prepared, &texts, &stop));
+                (labeler, scored)
+            });
+            let scored = scored.await;
+            let (back, scored) = scored.map_err(|error| BacklogError::Thread(error.to_string()))?;
+            labeler = back;
+            let Some(scored) = scored? else {
+                return Ok(None);
+            };
+            bar.add(names.len() as u64);
+            made.extend(posts.into_iter().zip(scored).filter_map(|(post, scored)| {
+                // A text that cannot be scored has no label.
+                Some((post.fullname, prediction(&self.set, &scored.ok()?.scores)))
+            }));
+        }
+        Ok(Some(made))
+    }
+
+    /// The model for people, with the letters that tell it from others of its name.
+    pub fn model(&self) -> Option<String> {
+        let (name, hash) = self.name_and_hash()?;
+        Some(format!("{name} ({})", short(hash)))
+    }
+
+    fn name_and_hash(&self) -> Option<(&str, &str)> {
+        match (&self.model, &self.folder) {
+            (Some((_, row)), _) => Some((&row.name, &row.manifest_hash)),
+            (None, Some(folder)) => Some((&folder.name, &folder.manifest_hash)),
+            (None, None) => None,
+        }
+    }
+
+    pub fn line(&self) -> String {
+        let (set, hash) = (&self.set.name, self.set.hash());
+        let model = self.model().unwrap_or_default();
+        format!("{set} ({}), by {model}", short(&hash))
+    }
+
+    pub fn json(&self) -> Value {
+        let model = self.name_and_hash();
+        json!({
+            "label_set": settings_json(&self.set),
+            "model": model.map(|(name, hash)| json!({ "name": name, "manifest_hash": hash })),
+        })
+    }
+}
+
+/// The two parts of `SET@MODEL`. A file whose name has an `@` is meant as a whole.
+pub(super) fn parts(word: &str) -> (&str, Option<&str>) {
+    match word.split_once('@') {
+        Some((set, model)) if !Path::new(word).is_file() => (set, Some(model)),
+        _ => (word, None),
+    }
+}
