@@ -2,7 +2,6 @@
 //! have and whatever dies on the way.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,12 +9,12 @@ use std::time::Duration;
 use axum::extract::State;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{Clock, ManualClock};
+use topicmill::clock::ManualClock;
 use topicmill::collect::Pace;
-use topicmill::domain::{Listing, Outcome, PurgeReason, SourceKind, Stage, Topic, TopicReport};
+use topicmill::domain::{Listing, Outcome, SourceKind, Topic, TopicReport};
 use topicmill::pipeline::Context;
 use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
-use topicmill::store::{Checked, Store};
+use topicmill::store::Store;
 use wiremock::ResponseTemplate;
 
 use crate::support::arctic_shift::{
@@ -365,34 +364,6 @@ async fn the_archives_headers_are_waited_for() {
 }
 
 #[tokio::test]
-async fn a_429_is_waited_for_or_puts_all_topics_off() {
-    let told = |secs: &str| ResponseTemplate::new(429).insert_header("Retry-After", secs);
-    let database = sqlite();
-    let scene = Scene::of(&database).await;
-    scene.put(minutes(0..3));
-    scene.trouble(told("7"), 1);
-    assert_eq!(scene.collect_one(climate(3)).await.outcome, Outcome::Ok);
-    assert_eq!(scene.clock.sleeps()[0], Duration::from_secs(7));
-
-    let database = sqlite();
-    let scene = Scene::of(&database).await;
-    scene.put(minutes(0..3));
-    scene.trouble(told("3600"), 1);
-    let topics = [climate(3), topic("food", &["food"], 5)];
-    let reports = scene.collect(&topics).await;
-    for report in &reports {
-        assert_eq!(report.outcome, Outcome::RateLimited);
-        let detail = report.detail.as_deref().unwrap();
-        assert!(detail.contains("arctic_shift.wait_budget_secs"), "{detail}");
-    }
-    assert_eq!(
-        scene.archive.requests().await,
-        1,
-        "it was said once, for all"
-    );
-}
-
-#[tokio::test]
 async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
     let status = |status| ResponseTemplate::new(status);
     let text = |text: &str| ResponseTemplate::new(200).set_body_raw(text, "application/json");
@@ -436,51 +407,6 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
         assert_eq!(
             scene.stored().await.len(),
             if outcome == Outcome::Ok { 3 } else { 0 }
-        );
-    }
-}
-
-#[tokio::test]
-async fn an_answer_without_end_is_not_read() {
-    let database = sqlite();
-    let scene = Scene::of(&database).await;
-    let huge = json!({"data": [{"id": "x", "selftext": "x".repeat(33 << 20)}]});
-    scene.trouble(ResponseTemplate::new(200).set_body_json(huge), 1);
-    let report = scene.collect_one(climate(3)).await;
-    assert_eq!(report.outcome, Outcome::Server);
-    let detail = report.detail.unwrap();
-    assert!(detail.contains("larger than 33554432 bytes"), "{detail}");
-    assert_eq!(scene.archive.requests().await, 1);
-    let traffic = &scene.context.records()[0].counts["arctic_shift"];
-    assert_eq!(
-        (&traffic["requests"], &traffic["no_answer"]),
-        (&json!(1), &json!(1)),
-        "a request without a whole answer is counted as lost"
-    );
-}
-
-#[tokio::test]
-async fn a_subreddit_without_posts_gives_way_to_the_next_one() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put(minutes(0..3));
-        let topics = [topic(
-            "climate",
-            &["quiet", "no/name", "climate", "never"],
-            5,
-        )];
-        let reports = scene.collect(&topics).await;
-        assert_eq!((reports[0].outcome, reports[0].posts), (Outcome::Ok, 3));
-        assert_eq!(
-            reports[0].skipped,
-            [
-                ("quiet".to_owned(), Outcome::Empty),
-                ("no/name".to_owned(), Outcome::Missing)
-            ]
-        );
-        assert_eq!(
-            scene.archive.asked().await,
-            ["quiet desc 5", "climate desc 5"]
         );
     }
 }
@@ -732,29 +658,6 @@ async fn what_reddit_told_stands_against_the_archive() {
     }
 }
 
-#[tokio::test]
-async fn a_tombstone_stands_against_the_archive() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.put([row("a", 0), row("b", 60)]);
-        scene.collect_one(climate(5)).await;
-        let checked = Checked {
-            gone: vec![("a".parse().unwrap(), PurgeReason::Removed)],
-            ..Checked::default()
-        };
-        let store = scene.store();
-        let now = scene.clock.now().into();
-        let run = store.begin_run(Stage::Purge, "w", now).await.unwrap();
-        store.purge(run, &checked, now).await.unwrap();
-        let report = scene.collect_one(climate(5)).await;
-        assert_eq!((report.tombstoned, report.new), (1, 0));
-        assert_eq!(scene.stored().await, names(["b".to_owned()]));
-        // Reddit itself lifts what moderators had removed.
-        from_reddit(&scene, of_reddit("a", &json!({}))).await;
-        assert_eq!(scene.stored().await.len(), 2);
-    }
-}
-
 /// Requests that are being answered, and the most there ever were.
 #[derive(Default)]
 struct Load {
@@ -845,88 +748,6 @@ fn collecting(
     command
 }
 
-/// All that a collection leaves, but for who ran when.
-async fn contents(database: &TestDatabase) -> Vec<String> {
-    let store = database.open().await;
-    let mut all = rows(
-        &store,
-        "SELECT fullname, title, selftext, reddit_score, reddit_score_is_placeholder, source, created_at, removed_at \
-         FROM posts ORDER BY fullname",
-    )
-    .await;
-    let state =
-        "SELECT source, topic, subreddit, listing, after_cursor, newest_created_at FROM watermarks";
-    all.extend(rows(&store, state).await);
-    all.extend(
-        rows(
-            &store,
-            "SELECT DISTINCT topic, fullname FROM sightings ORDER BY 2",
-        )
-        .await,
-    );
-    all
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_goes_on_and_ends_as_if_it_had_not_been() {
-    let first = minutes(0..700);
-    // Some of them at once, so that pages end among them.
-    let then = (0..1_200).map(|i| row(&format!("n{i}"), 60 * 700 + (i / 7) * 400));
-    let then: Vec<Value> = then.collect();
-    let delay = Duration::from_millis(15);
-    let calm_ones = databases();
-    for (database, calm) in databases().into_iter().zip(calm_ones) {
-        let program = Program::new();
-        let archive = Archive::with(Borders::LeftOut, 1_000, delay).await;
-        let uri = archive.server.uri();
-        let run = |url: &str| collecting(&program, &uri, url, &["--limit", "600"]);
-        let mut asked = Vec::new();
-        let (mut kills, mut stored_by_the_dead) = (0, Vec::new());
-        for (rows, moments) in [(&first, &[2_usize, 4][..]), (&then, &[3, 5, 6])] {
-            archive.shelf.put(rows.iter().cloned());
-            for moment in moments {
-                let before = archive.requests().await;
-                let mut running = run(&database.url).stderr(Stdio::null()).spawn().unwrap();
-                while archive.requests().await < before + moment
-                    && running.try_wait().unwrap().is_none()
-                {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                running.kill().unwrap();
-                kills += usize::from(!running.wait().unwrap().success());
-                let count = "SELECT COUNT(*) FROM posts";
-                stored_by_the_dead.push(
-                    crate::arctic_shift::rows(&database.open().await, count).await[0].clone(),
-                );
-            }
-            let before = archive.requests().await;
-            let ran = run(&database.url).output().unwrap();
-            assert!(
-                ran.status.success(),
-                "{}",
-                String::from_utf8_lossy(&ran.stderr)
-            );
-            asked.push(archive.requests().await - before);
-            let ran = run(&calm.url).output().unwrap();
-            assert!(ran.status.success());
-            asked.push(archive.requests().await - before - asked[asked.len() - 1]);
-        }
-        assert_eq!(kills, 5);
-        let all = contents(&calm).await;
-        assert_eq!(
-            all.iter().filter(|line| line.contains("Title")).count(),
-            600 + 1_200
-        );
-        assert_eq!(contents(&database).await, all);
-        assert!(
-            stored_by_the_dead.iter().all(|n| n != "1800"),
-            "{stored_by_the_dead:?}"
-        );
-        // The last run went on where the dead had left off, rather than from the start.
-        assert!(asked[2] + 8 < asked[3], "{asked:?}, {stored_by_the_dead:?}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_tells_of_the_archive() {
     let archive = Archive::start(Borders::LeftOut).await;
@@ -940,37 +761,21 @@ async fn the_command_line_tells_of_the_archive() {
         )
     };
     for listing in ["hot", "top", "rising"] {
-        let ran = run(&["--listing", listing]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("--listing new"), "{}", ran.stderr);
+        run(&["--listing", listing]).ended(2, "--listing new");
     }
     assert_eq!(archive.requests().await, 0);
     let ran = run(&["--listing", "new"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(!ran.stderr.contains("no order but time"), "{}", ran.stderr);
     // What the settings say of Reddit's listings is no error here.
-    let ran = run(&[]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.contains("no order but time"), "{}", ran.stderr);
+    run(&[]).ended(0, "no order but time");
 
     let ran = program
         .command(&["collect", "--source", "arctic-shift"])
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "http://10.0.0.1")
         .output()
         .unwrap();
-    let ran = crate::support::program::finished(ran);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("arctic_shift.api_url"),
-        "{}",
-        ran.stderr
-    );
+    crate::support::program::finished(ran).ended(2, "arctic_shift.api_url");
     // Whoever has no key is told what needs none.
-    let ran = program.run(&["collect"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("--source arctic-shift"),
-        "{}",
-        ran.stderr
-    );
+    program.run(&["collect"]).ended(3, "--source arctic-shift");
 }

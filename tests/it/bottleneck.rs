@@ -116,55 +116,6 @@ fn a_run_is_told_by_its_number() {
         (&json!(0), &Value::Null)
     );
     for (run, said) in [("1", "one of `import`"), ("99", "no run 99")] {
-        let ran = doctor(&program, url, &["--run", run]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        doctor(&program, url, &["--run", run]).ended(2, said);
     }
-}
-
-#[tokio::test]
-async fn where_there_is_nothing_to_tell_it_says_why() {
-    let program = Program::new();
-    let ran = doctor(&program, "sqlite:none.db", &[]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(!program.folder.path().join("none.db").exists());
-    for database in databases() {
-        let url = database.url.as_str();
-        database.open().await.close().await.unwrap();
-        let ran = doctor(&program, url, &[]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("no run of `classify` yet"),
-            "{}",
-            ran.stderr
-        );
-
-        // Versions that did not measure, and runs that computed nothing.
-        database
-            .run(
-                "INSERT INTO runs (stage, status, worker, started_at, counts) \
-                 VALUES ('classify', 'done', 'w', '2025-01-01T00:00:00Z', '{\"posts\": 3, \"pairs\": 9}')",
-            )
-            .await;
-        let ran = doctor(&program, url, &[]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("run 1 (done) did not record"),
-            "{}",
-            ran.stderr
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_record_without_settings_is_told_all_the_same() {
-    let database = crate::support::postgres::sqlite();
-    let program = Program::new();
-    label(&program, &database.url);
-    database
-        .run("UPDATE runs SET counts = json_remove(counts, '$.settings', '$.gpu', '$.gpu_note')")
-        .await;
-    let told = found(&program, &database.url, &[]);
-    assert!(told["verdict"]["limit"].is_string(), "{told}");
-    assert_eq!(told["settings"]["devices"], json!([]));
 }

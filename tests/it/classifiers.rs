@@ -18,7 +18,7 @@ use topicmill_score::{
 
 use crate::support::engine::{labeler, labeler_of, library, repository, runtime_is_here};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -322,22 +322,14 @@ fn labels_for_a_classifier_are_refused() {
     let moods = model(MOODS);
     let base = ["score", "in.ndjson", "out.ndjson"];
     let ran = program.run(&[&base[..], &["--model", &moods, "--label", "food"]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("`tiny-bart-moods` is a classifier") && ran.stderr.contains("`joy`"),
-        "{}",
-        ran.stderr
-    );
-    let ran = program.run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("is no classifier"), "{}", ran.stderr);
-    let ran = program.run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("all labels in one pass"),
-        "{}",
-        ran.stderr
-    );
+    ran.ended(2, "`tiny-bart-moods` is a classifier");
+    ran.says("`joy`");
+    program
+        .run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat())
+        .ended(2, "is no classifier");
+    program
+        .run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat())
+        .ended(2, "all labels in one pass");
 }
 
 #[test]
@@ -374,16 +366,12 @@ fn a_made_classifier_is_verified_and_a_foreign_graph_refused() {
     )
     .unwrap();
     program.write("in.ndjson", texts());
-    let ran = program.run(&["score", "in.ndjson", "out.ndjson", "--model", "made"]);
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("SHA-256"), "{}", ran.stderr);
-    let ran = program.run(&["model", "verify", "made", "--texts", "in.ndjson"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("this model has one label"),
-        "{}",
-        ran.stderr
-    );
+    program
+        .run(&["score", "in.ndjson", "out.ndjson", "--model", "made"])
+        .ended(5, "SHA-256");
+    program
+        .run(&["model", "verify", "made", "--texts", "in.ndjson"])
+        .ended(2, "this model has one label");
 }
 
 /// Posts of which two have the same text.
@@ -400,28 +388,24 @@ fn posts() -> String {
 /// A database with posts, and the program on it.
 struct Scene {
     program: Program,
-    url: String,
+}
+
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
 }
 
 impl Scene {
     fn new(url: &str) -> Self {
         let scene = Self {
-            program: Program::new(),
-            url: url.to_owned(),
+            program: Program::on(url),
         };
         let file = scene.program.write("posts.ndjson", posts());
         scene.ok(&["import", &file]);
         scene
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        self.program
-            .run(&[&["--database", self.url.as_str()], args].concat())
-    }
-
-    fn ok(&self, args: &[&str]) -> Ran {
-        self.program
-            .ok(&[&["--database", self.url.as_str()], args].concat())
     }
 
     fn sql(&self, query: &str) -> Vec<Value> {
@@ -451,12 +435,8 @@ fn posts_are_labelled_with_a_classifier_s_own_labels() {
         scene.ok(&["classify", "--limit", "5"]);
         let current = scene.sql(shown);
         let ran = scene.ok(&["classify", "--model", &moods]);
-        assert!(
-            ran.stderr.contains("`tiny-bart-moods` is a classifier")
-                && ran.stderr.contains("stored beside the current ones"),
-            "{}",
-            ran.stderr
-        );
+        ran.says("`tiny-bart-moods` is a classifier");
+        ran.says("stored beside the current ones");
         assert_eq!(scene.sql(shown), current, "the views show what they showed");
         // With --make-current they are shown, and nothing is left to label.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);
@@ -529,20 +509,13 @@ fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
 
         // Labels that are others give way to the model's.
         let others = write("others.toml", pipeline("", &MINE[..2]));
-        let ran = scene.ok(&["classify", "--model", &moods, "--pipeline", &others]);
-        assert!(
-            ran.stderr.contains("not those of the pipeline `mine`"),
-            "{}",
-            ran.stderr
-        );
+        scene
+            .ok(&["classify", "--model", &moods, "--pipeline", &others])
+            .says("not those of the pipeline `mine`");
         let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
-        let ran = scene.run(&["classify", "--model", &moods, "--pipeline", &beside]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("leave the background out"),
-            "{}",
-            ran.stderr
-        );
+        scene
+            .run(&["classify", "--model", &moods, "--pipeline", &beside])
+            .ended(2, "leave the background out");
     }
 }
 
@@ -578,8 +551,8 @@ fn a_regression_is_stored_as_it_is() {
         let file = scene
             .program
             .write("t.toml", pipeline("threshold = 0.5", &[("q", "LABEL_0")]));
-        let ran = scene.run(&["classify", "--model", &quality, "--pipeline", &file]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("in mode raw"), "{}", ran.stderr);
+        scene
+            .run(&["classify", "--model", &quality, "--pipeline", &file])
+            .ended(2, "in mode raw");
     }
 }

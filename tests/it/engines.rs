@@ -92,8 +92,7 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
         let off = off.fold(0.0, f64::max);
         assert!(off < 1e-4, "{off}");
 
-        let ran = classify(&["--precision", "bf16"]);
-        assert!(ran.stderr.contains("OpenVINO 20"), "{}", ran.stderr);
+        classify(&["--precision", "bf16"]).says("OpenVINO 20");
         assert_eq!(models(&program).len(), 2, "another precision");
         assert_eq!(shown(), before, "the views stay");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
@@ -146,12 +145,8 @@ fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
             finished(command.output().unwrap())
         };
         let ran = run(&["--engine", "openvino"]);
-        assert_eq!(ran.code, 5, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains(library) && ran.stderr.contains("openvino.library"),
-            "{}",
-            ran.stderr
-        );
+        ran.ended(5, library);
+        ran.says("openvino.library");
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
         assert_eq!(run(&["--precision", "bf16"]).code, 5);
     }
@@ -180,13 +175,7 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
         ("--precision", "bf16"),
         ("--closeness", "near"),
     ] {
-        let idle = run(&["bench", "closeness", "--texts", &texts, flag, value]);
-        assert_eq!(idle.code, 2, "{}", idle.stderr);
-        assert!(
-            idle.stderr.contains("leave out --engine"),
-            "{}",
-            idle.stderr
-        );
+        run(&["bench", "closeness", "--texts", &texts, flag, value]).ended(2, "leave out --engine");
     }
     let measure = |format: &str| {
         run(&[
@@ -241,16 +230,11 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
         run(&[&first, more].concat())
     };
     let ran = classify(&["--closeness", "near"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("OpenVINO 20") && ran.stderr.contains("200 of 200 texts"),
-        "{}",
-        ran.stderr
-    );
+    ran.ended(0, "OpenVINO 20");
+    ran.says("200 of 200 texts");
     let asked = classify(&["--engine", "onnxruntime"]);
     assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
-    let exact = classify(&[]);
-    assert!(exact.stderr.contains("OpenVINO 20"), "{}", exact.stderr);
+    classify(&[]).says("OpenVINO 20");
     measured_elsewhere_says_nothing(&file, &entries, classify);
 }
 
@@ -271,9 +255,8 @@ fn measured_elsewhere_says_nothing(
     ] {
         fs::write(file, content).unwrap();
         let ran = classify(&["--closeness", "near"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("bench closeness"), "{}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        ran.ended(2, "bench closeness");
+        ran.says(said);
         assert!(!classify(&[]).stderr.contains("OpenVINO"));
     }
 }

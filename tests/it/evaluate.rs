@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const POSTS: usize = 30;
 /// What the posts are about, in turns.
@@ -40,6 +40,14 @@ pub struct Scene<'a> {
     pub first: String,
 }
 
+impl std::ops::Deref for Scene<'_> {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
 impl<'a> Scene<'a> {
     pub fn new(database: &'a TestDatabase) -> Self {
         let scene = Self::unlabelled(database);
@@ -49,7 +57,7 @@ impl<'a> Scene<'a> {
 
     /// The same before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let titles = [
             "a new boss fight in this game",
             "how long to roast a chicken",
@@ -65,22 +73,6 @@ impl<'a> Scene<'a> {
         };
         scene.ok(&["import", &file]);
         scene
-    }
-
-    pub fn run(&self, args: &[&str]) -> Ran {
-        let url = ["--database", self.database.url.as_str()];
-        self.program.run(&[&url[..], args].concat())
-    }
-
-    pub fn ok(&self, args: &[&str]) -> Ran {
-        let ran = self.run(args);
-        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
-        ran
-    }
-
-    pub fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     pub fn evaluate(&self, gold: &str, more: &[&str]) -> Value {
@@ -283,9 +275,7 @@ async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
         ];
         assert_eq!(program.run(&args).code, 4);
         program.ok(&["--database", &database.url, "db", "create"]);
-        let ran = program.run(&args);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("topicmill classify"), "{}", ran.stderr);
+        program.run(&args).ended(2, "topicmill classify");
     }
 }
 
@@ -316,11 +306,8 @@ async fn posts_that_were_purged_edited_or_never_labelled_are_left_out() {
             })
         );
         assert_eq!(found["posts"], 25);
-        assert!(
-            ran.stderr.contains("unlabelled=1") && ran.stderr.contains("purged=2"),
-            "{}",
-            ran.stderr
-        );
+        ran.says("unlabelled=1");
+        ran.says("purged=2");
         // What can be computed is, and the current labels stay.
         let found = scene.evaluate(&gold, &["--compute"]);
         assert_eq!(found["posts"], 27);
@@ -441,12 +428,7 @@ async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
         assert_eq!(better(random, shipped).code, 0);
         for second in [random, shipped] {
             let ran = better(shipped, second);
-            assert_eq!(ran.code, 1, "{}", ran.stderr);
-            assert!(
-                ran.stderr.contains("the second is not better"),
-                "{}",
-                ran.stderr
-            );
+            ran.ended(1, "the second is not better");
             assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
         }
         let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
@@ -455,8 +437,8 @@ async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
             "there is nothing to be better than: {}",
             ran.stderr
         );
-        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);
+        scene
+            .run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"])
+            .ended(2, "tiny-bert-nli");
     }
 }

@@ -14,7 +14,7 @@ use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
 
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -44,37 +44,33 @@ fn posts(n: usize) -> String {
         .collect()
 }
 
-struct Scene<'a> {
+struct Scene {
     program: Program,
-    database: &'a TestDatabase,
 }
 
-impl<'a> Scene<'a> {
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Scene {
     /// Posts, labelled by the shipped model.
-    fn labelled(database: &'a TestDatabase, n: usize) -> Self {
+    fn labelled(database: &TestDatabase, n: usize) -> Self {
         let scene = Self::unlabelled(database, n);
         let file = scene.program.write("two.toml", LABELS);
         scene.ok(&["classify", "--pipeline", &file]);
         scene
     }
 
-    fn unlabelled(database: &'a TestDatabase, n: usize) -> Self {
-        let program = Program::new();
+    fn unlabelled(database: &TestDatabase, n: usize) -> Self {
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts(n));
-        let scene = Self { program, database };
+        let scene = Self { program };
         scene.ok(&["import", &file]);
         scene
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let database = ["--database", self.database.url.as_str()];
-        self.program.run(&[&database, args].concat())
-    }
-
-    fn ok(&self, args: &[&str]) -> Ran {
-        let ran = self.run(args);
-        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
-        ran
     }
 
     fn refused(&self, args: &[&str], says: &[&str]) {
@@ -424,11 +420,8 @@ async fn a_data_set_is_of_one_moment() {
             stop: CancellationToken::new(),
         };
         let parts = Arc::new(AtomicU64::new(0));
-        let url = database.url.clone();
         let command = {
-            let mut command = scene
-                .program
-                .command(&["--database", &url, "purge", "--ids"]);
+            let mut command = scene.program.command(&["purge", "--ids"]);
             let ids = (0..12).map(|i| format!("k{i:06}\n"));
             let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
             command.arg(scene.program.write("ids.txt", ids));
@@ -476,14 +469,7 @@ fn who_is_killed_or_has_no_room_leaves_what_was_there() {
     let more = scene.program.write("more.ndjson", posts(30_000));
     scene.ok(&["import", &more]);
     fs::write(scene.path("old.parquet"), "old").unwrap();
-    let args = [
-        "--database",
-        &database.url,
-        "export",
-        "old.parquet",
-        "--overwrite",
-        "--unlabelled",
-    ];
+    let args = ["export", "old.parquet", "--overwrite", "--unlabelled"];
     let begun = |path: &Path| {
         let entries = fs::read_dir(path).unwrap();
         entries

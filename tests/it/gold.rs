@@ -29,14 +29,21 @@ pub fn post(i: usize, title: &str) -> String {
 
 /// A program with a database of labelled posts: post `i` is labelled as `LABELS[i % 3]`, and its best two labels are the
 /// closer the smaller `i` is.
-pub struct Scene<'a> {
+pub struct Scene {
     pub program: Program,
-    pub database: &'a TestDatabase,
 }
 
-impl<'a> Scene<'a> {
-    pub async fn new(database: &'a TestDatabase, posts: usize) -> Self {
-        let program = Program::new();
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Scene {
+    pub async fn new(database: &TestDatabase, posts: usize) -> Self {
+        let program = Program::on(&database.url);
         let titles = [
             "a new boss fight in this game",
             "how long to roast a chicken",
@@ -45,7 +52,7 @@ impl<'a> Scene<'a> {
         let lines: String = (0..posts).map(|i| post(i, titles[i % 3])).collect();
         let file = program.write("posts.ndjson", lines);
         let first = program.write("first.toml", pipeline("first", &LABELS));
-        let scene = Self { program, database };
+        let scene = Self { program };
         scene.ok(&["import", &file]);
         scene.ok(&["classify", "--pipeline", &first]);
         database
@@ -57,22 +64,6 @@ impl<'a> Scene<'a> {
             )
             .await;
         scene
-    }
-
-    pub fn run(&self, args: &[&str]) -> Ran {
-        let url = ["--database", self.database.url.as_str()];
-        self.program.run(&[&url[..], args].concat())
-    }
-
-    pub fn ok(&self, args: &[&str]) -> Ran {
-        let ran = self.run(args);
-        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
-        ran
-    }
-
-    pub fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     fn import(&self, name: &str, text: &str, more: &[&str]) -> Ran {
@@ -139,33 +130,6 @@ async fn answers_come_from_a_file_and_go_out_as_they_came() {
     }
 }
 
-#[test]
-fn where_nobody_said_anything_one_sentence_says_what_to_do() {
-    for database in databases() {
-        let scene = Scene {
-            program: Program::new(),
-            database: &database,
-        };
-        scene.ok(&["db", "create"]);
-        let said = scene.ok(&["labels", "gold", "list"]).stdout;
-        let words: Vec<&str> = said.split_whitespace().collect();
-        assert_eq!(
-            words.join(" "),
-            "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
-             reads what was said elsewhere."
-        );
-        assert!(
-            said.lines().all(|line| line.chars().count() <= 80),
-            "{said}"
-        );
-        // Programs get the same as ever.
-        let found = scene.json(&["labels", "gold", "list"]);
-        assert_eq!(found["answers"], 0);
-        let csv = scene.ok(&["labels", "gold", "list", "--format", "csv"]);
-        assert_eq!(csv.stdout, "label,answers\n");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
     for database in databases() {
@@ -194,20 +158,12 @@ async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
             "id,label\na-1,food\nk00001,food\nb 2,food\n",
             &[],
         );
-        assert_eq!(odd.code, 2);
-        assert!(
-            odd.stderr.contains("line 2: `a-1` is not") && odd.stderr.contains("line 4: `b 2`"),
-            "{}",
-            odd.stderr
-        );
+        odd.ended(2, "line 2: `a-1` is not");
+        odd.says("line 4: `b 2`");
         let twice = "id,label\nk00004,food\nk00004,music\n";
-        let ran = scene.import("twice.csv", twice, &["--skip-unknown"]);
-        assert_eq!(ran.code, 2);
-        assert!(
-            ran.stderr.contains("t3_k00004 in lines 2 and 3"),
-            "{}",
-            ran.stderr
-        );
+        scene
+            .import("twice.csv", twice, &["--skip-unknown"])
+            .ended(2, "t3_k00004 in lines 2 and 3");
         for (name, text) in [("empty.csv", ""), ("header.csv", "id,label\n")] {
             assert_eq!(scene.import(name, text, &[]).code, 2, "{name}");
         }
@@ -249,26 +205,23 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
             "{}",
             shown.stdout
         );
-        assert!(shown.stderr.contains("people disagree"), "{}", shown.stderr);
+        shown.says("people disagree");
         let listed = scene.json(&["labels", "gold", "list"]);
         let said = &listed["disagreements"][0]["said"];
         assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
         // A calibration needs 30 posts: it takes all, and says so.
-        let ran = scene.ok(&[
-            "labels",
-            "calibrate",
-            "--gold",
-            "db",
-            "--pipeline",
-            "first.toml",
-            "--target-precision",
-            "0.1",
-        ]);
-        assert!(
-            ran.stderr.contains("do not stand for all posts"),
-            "{}",
-            ran.stderr
-        );
+        scene
+            .ok(&[
+                "labels",
+                "calibrate",
+                "--gold",
+                "db",
+                "--pipeline",
+                "first.toml",
+                "--target-precision",
+                "0.1",
+            ])
+            .says("do not stand for all posts");
         // Without close calls everything counts; with nothing else, it is said.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
@@ -279,12 +232,9 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
             (&json!("all"), &json!(49))
         );
         database.run("UPDATE gold SET chosen = 'closest'").await;
-        let ran = scene.ok(&["labels", "evaluate", "--gold", "db"]);
-        assert!(
-            ran.stderr.contains("do not stand for all posts"),
-            "{}",
-            ran.stderr
-        );
+        scene
+            .ok(&["labels", "evaluate", "--gold", "db"])
+            .says("do not stand for all posts");
     }
 }
 
@@ -364,7 +314,7 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(found["left_out"]["text_purged"], 1);
         assert_eq!(found["posts"], 1);
-        assert!(ran.stderr.contains("edited since"), "{}", ran.stderr);
+        ran.says("edited since");
         // Import of the purged post's answer finds no post.
         assert_eq!(scene.import("gold.csv", &csv, &[]).code, 2);
     }
@@ -390,11 +340,7 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         ]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(found["posts"], 2);
-        assert!(
-            ran.stderr.contains("labels that were not offered then"),
-            "{}",
-            ran.stderr
-        );
+        ran.says("labels that were not offered then");
         // A set with fewer labels has nothing that was not offered.
         let narrow = scene
             .program
@@ -413,7 +359,7 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
     }
 }
 
-fn read(scene: &Scene<'_>, name: &str) -> Value {
+fn read(scene: &Scene, name: &str) -> Value {
     let path = scene.program.folder.path().join(name);
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -474,7 +420,7 @@ async fn tasks_go_to_label_studio_and_answers_come_back() {
 }
 
 /// Edits a post and labels it anew.
-fn edit(scene: &Scene<'_>, i: usize, title: &str) {
+fn edit(scene: &Scene, i: usize, title: &str) {
     let file = scene.program.write("edited.ndjson", post(i, title));
     scene.ok(&["import", &file]);
     scene.ok(&["classify", "--pipeline", "first.toml"]);
@@ -512,27 +458,5 @@ async fn answers_from_files_are_about_the_text_that_people_saw() {
             "id,label,reviewer,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
         assert_eq!(scene.import("later.csv", later, &[]).code, 0);
         assert_eq!(before_an_edit(), 1);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_that_cannot_be_written_are_no_wrong_flag_and_none_left_is_no_failure() {
-    for database in databases() {
-        let scene = Scene::new(&database, 3).await;
-        let ran = scene.run(&["export", "nowhere/tasks.json", "--format", "label-studio"]);
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("nowhere/tasks.xml"), "{}", ran.stderr);
-        let csv = "id,label\nk00000,gaming\nk00001,food\nk00002,music\n";
-        assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
-        let export = ["export", "tasks.json", "--format", "label-studio", "--json"];
-        let ran = scene.ok(&export);
-        assert!(
-            ran.stderr.contains("no tasks are written"),
-            "{}",
-            ran.stderr
-        );
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!((&told["tasks"], &told["path"]), (&json!(0), &Value::Null));
-        assert!(!scene.program.folder.path().join("tasks.json").exists());
     }
 }

@@ -89,38 +89,6 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
     }
 }
 
-#[test]
-fn changed_counts_what_changed_and_edited_what_is_scored_anew() {
-    let row = |score: i64, title: &str| {
-        format!(
-            "{}\n",
-            json!({"id": "b1", "title": title, "subreddit": "food", "created_utc": 1_700_000_000, "score": score})
-        )
-    };
-    for database in databases() {
-        let (program, url) = (Program::new(), database.url.as_str());
-        for (score, title, words) in [
-            (1, "Rye", ["new=1", "changed=0"]),
-            (1, "Rye", ["new=0", "changed=0"]),
-            (2, "Rye", ["new=0", "changed=1"]),
-            (3, "Rye bread", ["changed=1", "edited=1"]),
-        ] {
-            let file = program.write("posts.ndjson", row(score, title));
-            let ran = imported(&program, url, &[&file]);
-            says(&ran, &words);
-            assert_eq!(
-                ran.stderr.contains("edited"),
-                title != "Rye",
-                "{}",
-                ran.stderr
-            );
-        }
-        let counts = "SELECT counts FROM runs ORDER BY id DESC LIMIT 1";
-        let counts = sql(&program, url, counts).concat().replace("\"\"", "\"");
-        assert!(counts.replace(' ', "").contains("\"edited\":1"), "{counts}");
-    }
-}
-
 /// A post that says what Reddit escapes, in every field.
 fn escaped(id: &str) -> Value {
     json!({

@@ -2,8 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use crate::support::engine::{library, repository, runtime_is_here};
 use crate::support::program::{Ran, finished};
@@ -205,13 +204,7 @@ fn setup_for_all_users_writes_below_the_prefix_whatever_this_user_has() {
         .args(["setup", "--system"])
         .env("HOME", installed.at("home"))
         .output();
-    let refused = finished(refused.unwrap());
-    assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("leave out --system"),
-        "{}",
-        refused.stderr
-    );
+    finished(refused.unwrap()).ended(2, "leave out --system");
 }
 
 #[test]
@@ -220,30 +213,16 @@ fn what_setup_cannot_fetch_is_told_and_nothing_is_left() {
         return;
     }
     let installed = Installed::new();
-    let ran = installed.run(&["setup"]);
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("neither `uv` nor a Python with pip"),
-        "{}",
-        ran.stderr
-    );
+    installed
+        .run(&["setup"])
+        .ended(5, "neither `uv` nor a Python with pip");
     installed.python("echo 'no route to the index' >&2; exit 1");
-    let ran = installed.run(&["setup"]);
-    assert_eq!(ran.code, 75, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("no route to the index"),
-        "{}",
-        ran.stderr
-    );
+    installed.run(&["setup"]).ended(75, "no route to the index");
     installed.python("mkdir \"$target/something\"");
-    let ran = installed.run(&["setup"]);
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("has no library"), "{}", ran.stderr);
+    installed.run(&["setup"]).ended(5, "has no library");
     assert!(!installed.data("native").exists());
     installed.python(&unpacks());
-    let ran = installed.run(&["setup"]);
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("setup --model"), "{}", ran.stderr);
+    installed.run(&["setup"]).ended(5, "setup --model");
     // The library is there all the same; what is no model is not copied.
     assert!(installed.data("native").exists());
     let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
@@ -253,36 +232,4 @@ fn what_setup_cannot_fetch_is_told_and_nothing_is_left() {
     let mut homeless = installed.command(&["setup"]);
     let ran = finished(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-}
-
-#[test]
-fn a_setup_that_was_killed_leaves_nothing_that_counts_and_the_next_one_clears_up() {
-    if !runtime_is_here("setup") {
-        return;
-    }
-    let installed = Installed::new();
-    // The mark comes last, so that nobody writes any more when the next setup clears up.
-    installed.python(&format!(
-        "{}; touch \"$target/mark\"; exec sleep 60",
-        unpacks()
-    ));
-    let mut child = installed
-        .command(&["setup"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // The library lies there whole, but pip has not said so.
-    let is_there = |half: &String| installed.data(half).join("mark").exists();
-    while !installed.halves().iter().any(is_there) {
-        assert!(child.try_wait().unwrap().is_none(), "it waits for pip");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(installed.doctor()[0].0, "wrong");
-    installed.python(&unpacks());
-    let model = repository(MODEL);
-    let ran = installed.run(&["setup", "--model", model.to_str().unwrap()]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(installed.halves(), Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use topicmill::store::Target;
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
 /// The version that the built-in label set had before label sets had a temperature.
@@ -51,42 +51,31 @@ fn posts(n: usize) -> String {
 }
 
 /// A program with a database of posts that are labelled as games, food or music.
-pub struct Scene<'a> {
+pub struct Scene {
     pub program: Program,
-    database: &'a TestDatabase,
     pub first: String,
 }
 
-impl<'a> Scene<'a> {
-    pub fn new(database: &'a TestDatabase, n: usize) -> Self {
-        let program = Program::new();
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Scene {
+    pub fn new(database: &TestDatabase, n: usize) -> Self {
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts(n));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
         let scene = Self {
             program,
-            database,
             first: first.clone(),
         };
         scene.ok(&["import", &file]);
         scene.ok(&["classify", "--pipeline", &first]);
         scene
-    }
-
-    fn args<'b>(&'b self, args: &[&'b str]) -> Vec<&'b str> {
-        [&["--database", self.database.url.as_str()][..], args].concat()
-    }
-
-    pub fn ok(&self, args: &[&str]) -> Ran {
-        self.program.ok(&self.args(args))
-    }
-
-    pub fn run(&self, args: &[&str]) -> Ran {
-        self.program.run(&self.args(args))
-    }
-
-    pub fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     /// Labels by a pipeline file and shows these labels; what the run counted.
@@ -128,42 +117,6 @@ fn a_good_file_is_told_and_a_bad_one_refused() {
     assert!(set["labels"][0]["tokens"].as_u64().unwrap() > 5);
     assert_eq!(good.stderr, "", "nothing to warn of in the file that ships");
 
-    let long = "word ".repeat(600);
-    for (name, file, said) in [
-        (
-            "words",
-            pipeline("x", "", &[("aa", "Food"), ("bb", "food ")]),
-            "same words",
-        ),
-        (
-            "long",
-            pipeline("x", "", &[("aa", long.as_str())]),
-            "label `aa`",
-        ),
-        (
-            "braces",
-            pipeline("x", "hypothesis_template = \"no\"", &[FOOD]),
-            "needs exactly one",
-        ),
-        ("twice", pipeline("x", "", &[FOOD, FOOD]), "there twice"),
-        (
-            "cold",
-            pipeline("x", "temperature = 0.0", &[FOOD]),
-            "temperature 0",
-        ),
-        (
-            "high",
-            pipeline("x", "threshold = 1.5", &[FOOD]),
-            "threshold 1.5",
-        ),
-        ("key", pipeline("x", "tresholt = 0.5", &[FOOD]), "tresholt"),
-    ] {
-        let path = program.write(&format!("{name}.toml"), file);
-        let ran = program.run(&["labels", "validate", "--pipeline", &path]);
-        assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
-        assert_eq!(ran.stdout, "");
-    }
     let doubtful = pipeline("x", "", &[("film", "movie"), ("films", "the movies")]);
     let doubtful = doubtful.replace("subreddits = [\"films\"]", "subreddits = [\"Film\"]");
     let path = program.write("doubtful.toml", doubtful);
@@ -306,17 +259,14 @@ fn diff_shows_which_posts_move_and_writes_nothing() {
         let new = scene.program.write("new.ndjson", format!("{new}\n"));
         scene.ok(&["import", &new]);
         let ran = scene.ok(&["labels", "diff", "current", &fewer]);
-        assert!(
-            ran.stderr.contains("of_first=1") && ran.stderr.contains("of_second=1"),
-            "{}",
-            ran.stderr
-        );
+        ran.says("of_first=1");
+        ran.says("of_second=1");
         // A label set under which nothing is labelled has nothing to compare.
         scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
         let ran = scene.run(&["labels", "diff", "current", &fewer]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         let said = "nothing is labelled yet: run `topicmill classify` first";
-        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        ran.says(said);
     }
 }
 
@@ -366,9 +316,9 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
             &scene.first,
         ];
 
-        let ran = scene.run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat());
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("nothing is written"), "{}", ran.stderr);
+        scene
+            .run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat())
+            .ended(1, "nothing is written");
         assert!(!std::path::Path::new(out).exists());
 
         let asked = [
@@ -384,7 +334,7 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         ]
         .concat();
         let ran = scene.ok(&asked);
-        assert!(ran.stderr.contains("unknown=1"), "{}", ran.stderr);
+        ran.says("unknown=1");
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         let temperature = found["temperature"].as_f64().unwrap();
         assert!(
@@ -397,16 +347,14 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         assert!(found["after"]["ece"].as_f64().unwrap() < 1e-3);
         assert_eq!(found["held_out"]["accuracy"]["all"], 100);
         let args = [&base[..], &["--target-precision", "0.55"]].concat();
-        if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &scene.args(&args)) {
+        if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &args) {
             assert_eq!(code, 0, "{shown}");
             assert!(shown.contains("Shares with 95 % intervals."), "{shown}");
             for line in shown.lines() {
                 assert!(line.chars().count() <= 80, "{line}");
             }
         }
-        let again = scene.run(&asked);
-        assert_eq!(again.code, 2, "{}", again.stderr);
-        assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
+        scene.run(&asked).ended(2, "--overwrite");
         // No other name helps against a full disk.
         let full = [
             "--target-precision",
@@ -415,9 +363,9 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
             "--out",
             "/dev/full",
         ];
-        let full = scene.run(&[&base[..], &full].concat());
-        assert_eq!(full.code, 1, "{}", full.stderr);
-        assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+        scene
+            .run(&[&base[..], &full].concat())
+            .ended(1, "free some space");
 
         // The new version costs no inference, and its scores are what the share of right labels is.
         let counts = scene.classify(out);
@@ -439,93 +387,6 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
 }
 
 #[test]
-fn a_bad_gold_file_is_told_and_exits_2() {
-    let databases = databases();
-    let scene = Scene::new(&databases[0], 40);
-    let many = |label: &str| -> String { (0..40).map(|i| format!("k{i:05},{label}\n")).collect() };
-    for (name, text, said) in [
-        (
-            "column.csv",
-            "id,topic\nk00000,food\n".to_owned(),
-            "no column `label`",
-        ),
-        (
-            "label.csv",
-            format!("id,label\n{}", many("sport")),
-            "no label `sport` (40 rows); correct them",
-        ),
-        (
-            "nobody.csv",
-            "id,label\nzz1,food\nzz2,food\n".to_owned(),
-            "0 of the 2 posts",
-        ),
-        (
-            "few.csv",
-            "id,label\nk00000,food\n".to_owned(),
-            "30 are needed",
-        ),
-        (
-            "none.csv",
-            format!("id,label\n{}", many("none")),
-            "none of these",
-        ),
-        ("broken.ndjson", "{\"id\": \"k00000\"".to_owned(), "line 1"),
-    ] {
-        let path = scene.program.write(name, text);
-        let ran = scene.run(&[
-            "labels",
-            "calibrate",
-            "--gold",
-            &path,
-            "--pipeline",
-            &scene.first,
-        ]);
-        assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
-        assert_eq!(ran.stdout, "", "{name}");
-    }
-    // Posts that are there, by a model that never read them.
-    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-    let tiny = tiny.to_str().unwrap();
-    let gold = scene
-        .program
-        .write("gold.csv", format!("id,label\n{}", many("food")));
-    let first = scene.first.as_str();
-    let ran = scene.run(&[
-        "labels",
-        "calibrate",
-        "--gold",
-        &gold,
-        "--pipeline",
-        first,
-        "--model",
-        tiny,
-    ]);
-    assert_eq!(ran.code, 2);
-    assert!(
-        ran.stderr
-            .contains("of 40 not all logits or vectors are stored"),
-        "{}",
-        ran.stderr
-    );
-    let ran = scene.run(&[
-        "labels",
-        "calibrate",
-        "--gold",
-        &gold,
-        "--target-precision",
-        "2",
-    ]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert_eq!(
-        scene
-            .run(&["labels", "calibrate", "--gold", "nowhere.csv"])
-            .code,
-        2
-    );
-}
-
-#[test]
 fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
@@ -541,9 +402,9 @@ fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
         let by_folder = format!("current@{tiny}");
         let moved = scene.json(&["labels", "diff", "current", &by_folder]);
         assert_eq!(moved["moved"], diff["moved"]);
-        let ran = scene.run(&["labels", "diff", a, "current@none"]);
-        assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);
+        scene
+            .run(&["labels", "diff", a, "current@none"])
+            .ended(2, "tiny-bert-nli");
 
         let agreement = scene.json(&["sql", "--named", "model-agreement"]);
         let agreement = agreement.as_array().unwrap();
@@ -643,28 +504,4 @@ async fn none_of_these_is_stored_and_shown() {
             "{shown}"
         );
     }
-}
-
-#[test]
-fn a_text_that_fits_no_label_has_none_in_a_file_either() {
-    let program = Program::new();
-    let strict = program.write(
-        "strict.toml",
-        pipeline("strict", "threshold = 1.0", &[GAMING, FOOD]),
-    );
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    let out = program.folder.path().join("out.ndjson");
-    program.ok(&[
-        "score",
-        &texts,
-        out.to_str().unwrap(),
-        "--pipeline",
-        &strict,
-    ]);
-    let line: Value = serde_json::from_str(&std::fs::read_to_string(out).unwrap()).unwrap();
-    assert_eq!(
-        (&line["label"], &line["abstained"]),
-        (&Value::Null, &json!(true))
-    );
-    assert!(line["scores"]["food"].is_number());
 }

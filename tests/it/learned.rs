@@ -408,42 +408,6 @@ fn a_file_that_cannot_be_used_is_refused() {
     }
 }
 
-#[test]
-fn people_see_which_labels_were_learned() {
-    if !runtime_is_here("learned label vectors") {
-        return;
-    }
-    let program = Program::new();
-    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
-    let folder = learned.display().to_string();
-    let shown = program.ok(&["model", "info", &folder]).stdout;
-    assert!(
-        shown.contains("video games, food and cooking, music"),
-        "{shown}"
-    );
-    let shown = program
-        .ok(&["model", "info", &folder, "--format", "json"])
-        .stdout;
-    let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
-    let value = |what: &str| &shown.iter().find(|row| row["what"] == what).unwrap()["value"];
-    assert_eq!(
-        value("learned labels"),
-        &json!(["video games", "food and cooking", "music"])
-    );
-    assert_eq!(value("number of learned labels"), 3);
-    let file = pipeline(&program, &[0, 1, 2, 3], "");
-    let words = [
-        "labels",
-        "validate",
-        "--pipeline",
-        &file,
-        "--model",
-        &folder,
-    ];
-    let said = program.ok(&words).stderr;
-    assert!(said.contains("none for `travel`"), "{said}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_file_is_fetched_with_its_model() {
     let (program, hub) = (Program::new(), Hub::start().await);
@@ -475,13 +439,9 @@ async fn the_file_is_fetched_with_its_model() {
         let output = tokio::task::spawn_blocking(move || command.output().unwrap());
         finished(output.await.unwrap())
     };
-    let lacking = pull("someone/lacking", "learned-here.json", "learned-here.json").await;
-    assert_eq!(lacking.code, 5, "{}", lacking.stderr);
-    assert!(
-        lacking.stderr.contains("has no `learned-here.json`"),
-        "{}",
-        lacking.stderr
-    );
+    pull("someone/lacking", "learned-here.json", "learned-here.json")
+        .await
+        .ended(5, "has no `learned-here.json`");
     let outside = pull("someone/outside", "../x.json", "").await;
     assert_eq!(outside.code, 5, "{}", outside.stderr);
     assert!(hub.seen("model.onnx").is_empty(), "nothing large of either");

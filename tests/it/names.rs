@@ -1,9 +1,8 @@
 //! Names that mean one thing each, and a current label set that nothing changes by the way.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
-use topicmill::clock::SystemClock;
 
 use crate::labels::{FOOD, GAMING, MUSIC, Scene, pipeline};
 use crate::support::engine::repository;
@@ -14,7 +13,7 @@ const BESIDE: &str = "these labels are stored beside the current ones";
 const STILL: &str = "the views still show";
 
 /// How many posts each version has a label of, as `labels list` tells it: name, posts, and whether it is current.
-fn listed(scene: &Scene<'_>) -> Vec<(String, u64, bool)> {
+fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
     let list = scene.json(&["labels", "list"]);
     let row = |row: &Value| {
         let name = row["label_set"].as_str().unwrap().to_owned();
@@ -152,8 +151,7 @@ fn a_name_that_several_versions_share_is_refused_with_the_choices() {
     program.ok(&["db", "create"]);
     let ran = program.run(&["labels", "use", "current"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    let ran = program.ok(&["labels", "list"]);
-    assert!(ran.stderr.contains("no label set"), "{}", ran.stderr);
+    program.ok(&["labels", "list"]).says("no label set");
 }
 
 #[test]
@@ -179,9 +177,9 @@ fn another_model_labels_beside_too_and_is_chosen_by_its_name() {
         assert!(said.contains("already"), "{said}");
         scene.ok(&["labels", "use", "first", "--model", "tiny-bert-nli"]);
         assert_ne!(scene.dump(), before);
-        let ran = scene.run(&["labels", "use", "first", "--model", "nobody"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("minilm"), "{}", ran.stderr);
+        scene
+            .run(&["labels", "use", "first", "--model", "nobody"])
+            .ended(2, "minilm");
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
         // Under this one the current model gave no label.
@@ -189,54 +187,6 @@ fn another_model_labels_beside_too_and_is_chosen_by_its_name() {
         scene.ok(&["labels", "use", "other"]);
         scene.ok(&["labels", "use", "first"]);
         assert_eq!(scene.dump(), before);
-    }
-}
-
-/// Ends a program as a service manager does.
-fn terminate(child: &mut Child) {
-    let pid = child.id().to_string();
-    let kill = std::process::Command::new("kill")
-        .args(["-TERM", &pid])
-        .status();
-    assert!(kill.unwrap().success());
-}
-
-#[test]
-fn a_watcher_goes_on_with_its_own_labels_whichever_are_current() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let other = pipeline("other", "", &[GAMING, FOOD]);
-        let other = scene.program.write("other.toml", other);
-        let classify = ["classify", "--watch", "--pipeline", &other];
-        let mut watcher = scene
-            .program
-            .command(&[&["--database", database.url.as_str()], &classify[..]].concat())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let clock = SystemClock::shared();
-        let mut wait_for = |posts: u64| {
-            while listed(&scene)
-                .iter()
-                .all(|(name, labelled, _)| name != "other" || *labelled < posts)
-            {
-                assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
-                assert!(clock.elapsed().as_secs() < 50, "{posts}");
-            }
-        };
-        wait_for(31);
-        scene.ok(&["labels", "use", "other"]);
-        let more = json!({"id": "new1", "title": "roast chicken", "selftext": "", "subreddit": "food",
-            "created_utc": 1_700_000_000});
-        let more = scene.program.write("more.ndjson", more.to_string());
-        scene.ok(&["import", &more]);
-        wait_for(32);
-        terminate(&mut watcher);
-        let ended = watcher.wait_with_output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(ended.status.code(), Some(143), "{said}");
-        assert!(said.contains(BESIDE) && !said.contains(STILL), "{said}");
-        assert_eq!(listed(&scene)[0], ("other".to_owned(), 32, true));
     }
 }
 
@@ -346,6 +296,6 @@ fn the_schema_is_shown_without_a_database() {
     );
     let ran = program.run(&[&none[..], &["label_post"]].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
-    assert!(ran.stderr.contains("`labeled_posts`"), "{}", ran.stderr);
+    ran.says("`labeled_posts`");
     assert_eq!(program.run(&["sql", "--schema", "posts", "--list"]).code, 2);
 }

@@ -116,7 +116,7 @@ async fn what_could_not_be_sent_is_a_warning_and_is_sent_with_the_next_run() {
         let ran = collect(&program, &database, &bad.uri(), broken);
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         for said in [said, "the next run tries again"] {
-            assert!(ran.stderr.contains(said), "{}", ran.stderr);
+            ran.says(said);
         }
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
     }
@@ -135,7 +135,7 @@ async fn a_command_that_hangs_is_killed_and_costs_the_run_nothing() {
     let ran = collect(&program, &database, &bad.uri(), &command);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let said = "took longer than 5 s and was killed";
-    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    ran.says(said);
     assert!(clock.elapsed().as_secs() < 30);
     let sql = "SELECT status FROM runs";
     let runs = program.ok(&["--database", &database.url, "sql", sql, "--format", "csv"]);
@@ -170,13 +170,9 @@ fn a_settings_file_of_a_stranger_names_no_program_to_run() {
     let file = program.folder.path().join("topicmill.toml");
     assert_eq!(program.run(&["config", "show"]).code, 0);
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-    let ran = program.run(&["config", "show"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("take `notify.command` from"),
-        "{}",
-        ran.stderr
-    );
+    program
+        .run(&["config", "show"])
+        .ended(2, "take `notify.command` from");
     assert_eq!(
         program
             .run(&["--config", "topicmill.toml", "config", "show"])

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const GAMING: (&str, &str) = ("gaming", "video games");
 const FOOD: (&str, &str) = ("food", "food and cooking");
@@ -40,28 +40,25 @@ fn posts() -> String {
     (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
 }
 
-struct Scene<'a> {
+struct Scene {
     program: Program,
-    database: &'a TestDatabase,
 }
 
-impl<'a> Scene<'a> {
-    fn new(database: &'a TestDatabase) -> Self {
-        let program = Program::new();
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Scene {
+    fn new(database: &TestDatabase) -> Self {
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts());
-        let scene = Self { program, database };
+        let scene = Self { program };
         scene.ok(&["import", &file]);
         scene
-    }
-
-    fn ok(&self, args: &[&str]) -> Ran {
-        let database = ["--database", self.database.url.as_str()];
-        self.program.ok(&[&database[..], args].concat())
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     /// Labels by a pipeline file, with further flags; what the run counted.

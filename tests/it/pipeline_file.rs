@@ -132,7 +132,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
     ] {
         let ran = program.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains("has 17 mistakes"), "{}", ran.stderr);
+        ran.says("has 17 mistakes");
     }
 }
 
@@ -326,18 +326,9 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
 
         // Nothing says where such labels are collected from.
         let collect = ["collect", "--source", "sample", "--pipeline", &short];
-        let ran = on(&program, &database, &collect);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(
-            ran.stderr
-                .contains("no subreddits are named in pipeline `short`"),
-            "{}",
-            ran.stderr
-        );
+        on(&program, &database, &collect).ended(2, "no subreddits are named in pipeline `short`");
         let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
-        let ran = on(&program, &database, &dump);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("--all-subreddits"), "{}", ran.stderr);
+        on(&program, &database, &dump).ended(2, "--all-subreddits");
     }
     let program = Program::new();
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
@@ -366,13 +357,8 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
             ok(&program, &database, &["sql", query, "--format", "csv"]).stdout
         };
         let ran = collect(&[]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert!(ran.stderr.contains("collected 2 topics"), "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("these topics name no subreddits"),
-            "{}",
-            ran.stderr
-        );
+        ran.ended(0, "collected 2 topics");
+        ran.says("these topics name no subreddits");
         // Two of each subreddit are pinned, and come on top of its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);
@@ -380,13 +366,7 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
         let ran = collect(&["--topic", "fun"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(counted(), all);
-        let ran = collect(&["--topic", "fun", "--topic", "bare"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("collect bare: no subreddits"),
-            "{}",
-            ran.stderr
-        );
+        collect(&["--topic", "fun", "--topic", "bare"]).ended(2, "collect bare: no subreddits");
     }
     // Too few for all of them: the largest shares go first.
     let program = Program::new();
@@ -421,9 +401,8 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
         "fun",
     ];
     let ran = program.run(&args);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("collected 1 topic:"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("1 subreddit private"), "{}", ran.stderr);
+    ran.ended(1, "collected 1 topic:");
+    ran.says("1 subreddit private");
 }
 
 #[test]
@@ -457,37 +436,28 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
         let changes = diff["labels"].as_array().unwrap();
         assert_eq!(changes.len(), 2, "{diff}");
         // An NLI model reads the same words for both, and computes them once.
-        let ran = ok(
+        ok(
             &program,
             &database,
             &["classify", "--pipeline", &shared, "--model", nli],
-        );
-        assert!(
-            ran.stderr
-                .contains("`play` and `bets`: their scores are always equal"),
-            "{}",
-            ran.stderr
-        );
+        )
+        .says("`play` and `bets`: their scores are always equal");
     }
     let program = Program::new();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];
     let ran = program.ok(&validate);
     assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
-    let ran = program.run(&[&validate[..], &["--model", nli]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("reads no descriptions"),
-        "{}",
-        ran.stderr
-    );
+    program
+        .run(&[&validate[..], &["--model", nli]].concat())
+        .ended(2, "reads no descriptions");
     let same = program.write(
         "same.toml",
         SHARED.replace("Casinos, poker and betting", "video games and consoles"),
     );
-    let ran = program.run(&["labels", "validate", "--pipeline", &same]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("same words"), "{}", ran.stderr);
+    program
+        .run(&["labels", "validate", "--pipeline", &same])
+        .ended(2, "same words");
 }
 
 #[test]
@@ -502,9 +472,9 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
     ] {
         program.ok(args);
         let written = std::fs::read_to_string(&path).unwrap();
-        let ran = program.run(&["labels", "new", my, "another"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("exists"), "{}", ran.stderr);
+        program
+            .run(&["labels", "new", my, "another"])
+            .ended(2, "exists");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
         let ran = program.ok(&["labels", "validate", "--pipeline", my, "--format", "json"]);
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -554,9 +524,7 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
 fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
     let program = Program::new();
     let new = ["labels", "new", "my.toml", "gaming", "food"];
-    let full = program.run_without_room(&new);
-    assert_eq!(full.code, 1, "{}", full.stderr);
-    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+    program.run_without_room(&new).ended(1, "free some space");
     assert_eq!(program.folder.path().read_dir().unwrap().count(), 0);
     program.ok(&new);
 }
@@ -591,13 +559,12 @@ fn labels_new_takes_the_labels_of_a_stored_set() {
             assert_eq!(hash(copy), hash(new));
             std::fs::remove_file(copy).unwrap();
         }
-        let ran = on(
+        on(
             &program,
             &database,
             &["labels", "new", copy, "--from", "nowhere"],
-        );
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("`nowhere`"), "{}", ran.stderr);
+        )
+        .ended(2, "`nowhere`");
         assert!(!std::path::Path::new(copy).exists());
     }
 }
@@ -724,12 +691,7 @@ fn the_setting_names_the_file_for_every_command() {
         "below.toml",
         "[log]\nformat = \"text\"\npipeline = \"mine.toml\"\n",
     );
-    let ran = program.run(&["--config", "below.toml", "config", "show"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr
-            .contains("write `pipeline` above the first section"),
-        "{}",
-        ran.stderr
-    );
+    program
+        .run(&["--config", "below.toml", "config", "show"])
+        .ended(2, "write `pipeline` above the first section");
 }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock};
-use topicmill::collect::Pace;
 use topicmill::domain::{
-    Authors, Fullname, Listing, Outcome, Post, PurgeReason, RunStatus, SourceKind, Stage, Topic,
+    Authors, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
 };
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan, Report};
-use topicmill::source::reddit::{Fate, Reddit};
-use topicmill::source::sample::SampleReddit;
+use topicmill::source::reddit::Reddit;
 use topicmill::store::{
     Access, Claimant, Classified, ModelRow, Page, Store, StoredLabels, Target, Upserted, Written,
 };
@@ -24,7 +22,7 @@ use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished};
 use crate::support::reddit::{client, server};
 
@@ -35,14 +33,6 @@ pub fn stored_labels(posts: u64) -> StoredLabels {
         ..StoredLabels::default()
     }
 }
-
-/// One topic after the other.
-const PACE: Pace = Pace {
-    concurrency: 1,
-    page_cap: 50,
-    span: None,
-    overlap: Duration::from_mins(10),
-};
 
 const CHECK: Check = Check {
     max_requests: None,
@@ -729,147 +719,6 @@ async fn retention_takes_the_text_and_leaves_the_label() {
     }
 }
 
-#[tokio::test]
-async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
-        let target = scene.target().await;
-        scene.store().enqueue_missing(target).await.unwrap();
-        let (run, claim) = scene.claim(target).await;
-        scene.request("a").await;
-        let done: Vec<Classified> = claim
-            .posts
-            .iter()
-            .map(|post| Classified {
-                fullname: post.fullname.clone(),
-                text_hash: post.text_hash,
-                scores: Scores {
-                    scores: vec![0.75],
-                    best: 0,
-                    margin: 0.75,
-                    abstained: false,
-                    other: false,
-                    other_score: None,
-                },
-                logits: vec![],
-                vector: None,
-                by_small: false,
-            })
-            .collect();
-        let now = scene.clock.now().into();
-        let written = scene
-            .store()
-            .complete(claim.lease, target, Mode::Single, run, now, &done);
-        assert_eq!(
-            written.await.unwrap(),
-            Written::Stored(stored_labels(1)),
-            "{}",
-            database.url
-        );
-        assert_eq!(
-            scene.rows("SELECT fullname FROM classifications").await,
-            ["t3_b"]
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn collecting_labelling_and_purging_at_once_end_in_one_truth() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let ids: Vec<String> = (0..300).map(|i| format!("n{i:03}")).collect();
-        let posts = some(&ids.iter().map(String::as_str).collect::<Vec<_>>());
-        scene.save(SourceKind::Import, &posts).await;
-        scene.label().await;
-        let collecting = async {
-            for _ in 0..10 {
-                scene.save(SourceKind::Import, &posts).await;
-            }
-        };
-        let labelling = async {
-            for i in 0..10 {
-                let edited: Vec<Post> = some(&[&ids[i * 30], &ids[i * 30 + 1]])
-                    .into_iter()
-                    .map(|p| Post {
-                        title: format!("edit {i}"),
-                        ..p
-                    })
-                    .collect();
-                scene.save(SourceKind::Import, &edited).await;
-                scene.label().await;
-            }
-        };
-        let purging = async {
-            for chunk in ids.chunks(20).rev() {
-                let ids = chunk.iter().map(|id| to_purge(id)).collect();
-                scene
-                    .purge(&PurgePlan {
-                        ids,
-                        ..PurgePlan::default()
-                    })
-                    .await;
-            }
-        };
-        tokio::join!(collecting, labelling, purging);
-        for table in [
-            "posts",
-            "classifications",
-            "label_scores",
-            "backlog",
-            "sightings",
-        ] {
-            let count = scene.rows(&format!("SELECT COUNT(*) FROM {table}")).await;
-            assert_eq!(count, ["0"], "{table} of {}", database.url);
-        }
-        assert_eq!(scene.tombstones().await.len(), 300);
-    }
-}
-
-#[tokio::test]
-async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
-    let database = sqlite();
-    let file = database.url.trim_start_matches("sqlite:").to_owned();
-    let scene = Scene::of(&database).await;
-    // Short texts, texts of several pages, and texts that were edited before they were purged.
-    let secret = |i: usize, version: &str| Post {
-        selftext: format!("tell-no-one-{version} ").repeat(1 + (i % 40) * (i % 7)),
-        url: Some(format!("https://tell-no-one-{version}.example/")),
-        flair: Some(format!("tell-no-one-{version}")),
-        ..post(&format!("n{i:04}"), &format!("tell-no-one-{version}-{i}"))
-    };
-    for version in ["first", "second"] {
-        let posts: Vec<Post> = (0..1_500).map(|i| secret(i, version)).collect();
-        scene.save(SourceKind::Import, &posts).await;
-    }
-    scene
-        .save(SourceKind::Import, &[post("kept", "kept-for-good")])
-        .await;
-    assert!(holds(&file, "tell-no-one") && holds(&file, "kept-for-good"));
-
-    let ids = (0..750).map(|i| to_purge(&format!("n{i:04}"))).collect();
-    scene
-        .purge(&PurgePlan {
-            ids,
-            ..PurgePlan::default()
-        })
-        .await;
-    scene.clock.advance(Duration::from_hours(49));
-    scene
-        .save(SourceKind::Import, &[post("kept2", "kept-for-good")])
-        .await;
-    scene
-        .purge(&PurgePlan {
-            retention_hours: Some(48),
-            ..PurgePlan::default()
-        })
-        .await;
-    // Without closing the database, which would fold the log back by itself.
-    assert!(!holds(&file, "tell-no-one"));
-    assert!(holds(&file, "kept-for-good"));
-    assert_eq!(scene.stored().await.len(), 752);
-}
-
 /// Whether a text is somewhere in the bytes of a SQLite database or of its log.
 pub fn holds(file: &str, text: &str) -> bool {
     let files = [file.to_owned(), format!("{file}-wal")];
@@ -881,73 +730,6 @@ pub fn holds(file: &str, text: &str) -> bool {
             .windows(text.len())
             .any(|window| window == text.as_bytes())
     })
-}
-
-#[tokio::test]
-async fn the_sample_reddit_tells_which_posts_are_gone() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let sample = SampleReddit::start(scene.clock.now().into()).await.unwrap();
-        let mut settings = crate::support::reddit::settings(&sample.api_url());
-        settings.client_id = "sample".into();
-        let client = || Reddit::new(settings.clone(), SourceKind::Sample, scene.clock.clone());
-        let reddit = client().unwrap();
-        let source = client().unwrap();
-        let topics = [Topic {
-            slug: "gaming".into(),
-            label: "gaming".into(),
-            descriptions: vec![],
-            subreddits: vec!["gaming".into()],
-            // Not `new`, which is read no further than to what is known.
-            listing: Listing::Hot,
-            follows: false,
-            limit: 100,
-        }];
-        let collect = async || {
-            let collected = scene
-                .context
-                .collect(&source, &topics, PACE, false, &|_| {})
-                .await;
-            let report = collected.unwrap().0.pop().unwrap();
-            assert_eq!(report.outcome, Outcome::Ok);
-            report
-        };
-        let posts = collect().await.posts;
-        // A real post among them is none of the sample Reddit's business.
-        scene.save(SourceKind::Reddit, &some(&["real"])).await;
-        scene.clock.advance(Duration::from_hours(1));
-        let known = "SELECT fullname FROM posts WHERE source = 'sample' AND removed_at IS NULL \
-                     ORDER BY fullname";
-        let known = scene.rows(known).await;
-        let gone = |reason| Fate::Gone(reason);
-        sample.mark(&known[0], gone(PurgeReason::Deleted));
-        sample.mark(&known[1], gone(PurgeReason::Removed));
-        sample.mark(&known[2], gone(PurgeReason::Missing));
-        sample.mark(&known[3], Fate::Authorless);
-
-        let plan = PurgePlan {
-            check: Some(CHECK),
-            ..PurgePlan::default()
-        };
-        let purged = scene.context.purge(&plan, Some(&reddit), &|_| {}).await;
-        let (report, _) = purged.unwrap();
-        let removed_before = posts - known.len() as u64;
-        assert_eq!(
-            (report.checked, report.missing),
-            (posts, 1),
-            "{}",
-            database.url
-        );
-        assert_eq!(report.purged, 3 + removed_before);
-        assert!(!report.reconciled, "nobody asked about the real post");
-
-        for name in &known[..3] {
-            sample.mark(name, Fate::Alive);
-        }
-        scene.clock.advance(Duration::from_hours(1));
-        let report = collect().await;
-        assert_eq!((report.new, report.tombstoned), (2, 1 + removed_before));
-    }
 }
 
 #[tokio::test]

@@ -29,10 +29,8 @@ fn lines(posts: &[Value]) -> String {
     posts.iter().map(|post| format!("{post}\n")).collect()
 }
 
-fn report(program: &Program, url: &str, more: &[&str]) -> (String, Ran) {
-    let mut args = vec!["--database", url, "report", "out.html"];
-    args.extend(more);
-    let ran = program.ok(&args);
+fn report(program: &Program, more: &[&str]) -> (String, Ran) {
+    let ran = program.ok(&[&["report", "out.html"], more].concat());
     let page = std::fs::read_to_string(program.folder.path().join("out.html")).unwrap();
     (page, ran)
 }
@@ -85,17 +83,16 @@ async fn posts_that_break_pages_do_not_break_the_report() {
     ];
     let browser = Browser::start().await;
     for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
+        let program = Program::on(&database.url);
         program.write("posts.ndjson", lines(&evil_posts()));
         program.write("trial.toml", pipeline("single", &labels));
-        program.ok(&["--database", url, "import", "posts.ndjson"]);
+        program.ok(&["import", "posts.ndjson"]);
         // Nothing is labelled yet.
-        let (page, _) = report(&program, url, &[]);
+        let (page, _) = report(&program, &[]);
         assert!(page.contains("86 posts wait for their labels"), "{page}");
-        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+        program.ok(&["classify", "--pipeline", "trial.toml"]);
 
-        let (page, ran) = report(&program, url, &["--svg", "charts", "--json"]);
+        let (page, ran) = report(&program, &["--svg", "charts", "--json"]);
         let told: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(told["posts"], 86);
         assert_eq!(told["labelled"], 86);
@@ -183,10 +180,9 @@ async fn the_report_of_the_demo_reads_well_at_every_width_in_every_scheme() {
 #[test]
 fn an_empty_database_one_topic_and_one_post_have_a_report() {
     for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
-        program.ok(&["--database", url, "db", "create"]);
-        let (page, _) = report(&program, url, &[]);
+        let program = Program::on(&database.url);
+        program.ok(&["db", "create"]);
+        let (page, _) = report(&program, &[]);
         assert!(page.contains("No post is stored yet"), "{page}");
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
 
@@ -198,23 +194,14 @@ fn an_empty_database_one_topic_and_one_post_have_a_report() {
             "one.toml",
             pipeline("multi", &[("food", "food and cooking")]),
         );
-        program.ok(&["--database", url, "import", "one.ndjson"]);
-        program.ok(&[
-            "--database",
-            url,
-            "classify",
-            "--pipeline",
-            "one.toml",
-            "--mode",
-            "multi",
-        ]);
-        let (page, _) = report(&program, url, &[]);
+        program.ok(&["import", "one.ndjson"]);
+        program.ok(&["classify", "--pipeline", "one.toml", "--mode", "multi"]);
+        let (page, _) = report(&program, &[]);
         assert!(page.contains("of the posts</h1>"), "{page}");
         assert!(!page.contains("NaN"), "{page}");
         // Of a time without posts.
         let (page, _) = report(
             &program,
-            url,
             &["--since", "2020-01-01", "--until", "2020-02-01"],
         );
         assert!(page.contains("No post was posted in this time"), "{page}");
@@ -224,8 +211,7 @@ fn an_empty_database_one_topic_and_one_post_have_a_report() {
 #[test]
 fn the_mix_is_compared_with_the_period_before() {
     for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
+        let program = Program::on(&database.url);
         let mut posts = Vec::new();
         for id in 0..240 {
             // Ten days of food, then ten days of travel.
@@ -248,9 +234,9 @@ fn the_mix_is_compared_with_the_period_before() {
                 ],
             ),
         );
-        program.ok(&["--database", url, "import", "posts.ndjson"]);
-        program.ok(&["--database", url, "classify", "--pipeline", "two.toml"]);
-        let (page, ran) = report(&program, url, &["--json"]);
+        program.ok(&["import", "posts.ndjson"]);
+        program.ok(&["classify", "--pipeline", "two.toml"]);
+        let (page, ran) = report(&program, &["--json"]);
         let told: Value = serde_json::from_str(&ran.stdout).unwrap();
         let finding = told["finding"].as_str().unwrap();
         assert!(
@@ -265,27 +251,20 @@ fn the_mix_is_compared_with_the_period_before() {
                 .format("%Y-%m-%dT%H:%M:%SZ")
                 .to_string()
         };
-        let (page, _) = report(&program, url, &["--since", &day(5), "--until", &day(10)]);
+        let (page, _) = report(&program, &["--since", &day(5), "--until", &day(10)]);
         assert!(!page.contains(" grew from "), "{page}");
         assert!(page.contains("60 posts"), "of the period alone: {page}");
 
         for (args, told) in [
             (
-                vec!["report", "out.html", "--since", "2030-01-01"],
+                &["report", "out.html", "--since", "2030-01-01"][..],
                 "--since is not before --until",
             ),
-            (vec!["report", "out.html", "--since", "soon"], "is no time"),
-            (vec!["report", "posts.ndjson"], "is no report"),
-            (
-                vec!["report", "out.html", "--label-set", "nobody"],
-                "nobody",
-            ),
+            (&["report", "out.html", "--since", "soon"], "is no time"),
+            (&["report", "posts.ndjson"], "is no report"),
+            (&["report", "out.html", "--label-set", "nobody"], "nobody"),
         ] {
-            let mut all = vec!["--database", url];
-            all.extend(args);
-            let ran = program.run(&all);
-            assert_eq!(ran.code, 2, "{}", ran.stderr);
-            assert!(ran.stderr.contains(told), "{}", ran.stderr);
+            program.run(args).ended(2, told);
         }
         let kept = std::fs::read_to_string(program.folder.path().join("posts.ndjson")).unwrap();
         assert_eq!(kept.lines().count(), 240, "what is no report stays");
@@ -295,22 +274,19 @@ fn the_mix_is_compared_with_the_period_before() {
 #[test]
 fn sums_of_the_report_are_those_of_the_views() {
     for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
+        let program = Program::on(&database.url);
         program.write("posts.ndjson", lines(&evil_posts()));
         let labels = [("food", "food"), ("travel", "travel"), ("sport", "sport")];
         let pipeline = pipeline("single", &labels);
         let unsure = format!("threshold = 0.9\nbackground = \"reddit\"\n{pipeline}");
         program.write("trial.toml", &unsure);
         program.write("beside.toml", pipeline.replace("\"trial\"", "\"beside\""));
-        program.ok(&["--database", url, "import", "posts.ndjson"]);
-        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
-        let (page, _) = report(&program, url, &[]);
+        program.ok(&["import", "posts.ndjson"]);
+        program.ok(&["classify", "--pipeline", "trial.toml"]);
+        let (page, _) = report(&program, &[]);
         let query =
             "SELECT outcome, SUM(posts) AS posts FROM topic_daily GROUP BY outcome ORDER BY 1";
-        let rows = program
-            .ok(&["--database", url, "sql", query, "--format", "json"])
-            .stdout;
+        let rows = program.ok(&["sql", query, "--format", "json"]).stdout;
         let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
         assert!(rows.len() >= 3, "labels, and none of them: {rows:?}");
         for row in rows {
@@ -321,52 +297,27 @@ fn sums_of_the_report_are_those_of_the_views() {
         }
         assert!(page.contains("threshold 0.90"), "{page}");
         // Labels that stand beside the current ones.
-        program.ok(&["--database", url, "classify", "--pipeline", "beside.toml"]);
-        let (beside, _) = report(&program, url, &["--label-set", "beside"]);
+        program.ok(&["classify", "--pipeline", "beside.toml"]);
+        let (beside, _) = report(&program, &["--label-set", "beside"]);
         assert!(beside.contains("Label set beside,"), "{beside}");
         assert!(!beside.contains("soft\">unsure</th>"), "its threshold is 0");
-        let (current, _) = report(&program, url, &[]);
+        let (current, _) = report(&program, &[]);
         assert!(current.contains("Label set trial,"), "{current}");
     }
 }
 
 #[test]
-fn what_is_purged_is_not_in_the_next_report() {
-    for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
-        program.write("posts.ndjson", lines(&evil_posts()[4..]));
-        program.write(
-            "trial.toml",
-            pipeline("single", &[("food", "food"), ("travel", "travel")]),
-        );
-        program.ok(&["--database", url, "import", "posts.ndjson"]);
-        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
-        let (page, _) = report(&program, url, &[]);
-        let quoted = |page: &str| (100..180).find(|id| page.contains(&format!("({id})")));
-        assert!(quoted(&page).is_some(), "{page}");
-        assert!(page.contains("<blockquote>"));
-        let ids: String = (100..180).map(|id| format!("t3_r{id}\n")).collect();
-        program.write("ids.txt", ids);
-        program.ok(&["--database", url, "purge", "--ids", "ids.txt"]);
-        let (page, _) = report(&program, url, &[]);
-        assert_eq!(quoted(&page), None);
-    }
-}
-
-#[test]
 fn nobody_sees_half_a_report() {
-    let program = Program::new();
-    let url = "sqlite:posts.db";
+    let program = Program::on("sqlite:posts.db");
     program.write("posts.ndjson", lines(&evil_posts()));
     program.write(
         "trial.toml",
         pipeline("single", &[("food", "food"), ("travel", "travel")]),
     );
-    program.ok(&["--database", url, "import", "posts.ndjson"]);
-    program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+    program.ok(&["import", "posts.ndjson"]);
+    program.ok(&["classify", "--pipeline", "trial.toml"]);
     // Several at once write one file.
-    let args = ["--database", url, "report", "out.html", "--svg", "charts"];
+    let args = ["report", "out.html", "--svg", "charts"];
     let running: Vec<_> = (0..4)
         .map(|_| program.command(&args).spawn().unwrap())
         .collect();
@@ -381,26 +332,20 @@ fn nobody_sees_half_a_report() {
     );
     // A disk without room: no file grows beyond 48 kB, which SQLite's own notes do not need.
     let shell = format!(
-        "trap '' XFSZ; ulimit -f 48; exec {} --database {url} report out.html",
+        "trap '' XFSZ; ulimit -f 48; exec {} --database sqlite:posts.db report out.html",
         env!("CARGO_BIN_EXE_topicmill")
     );
     let mut full = std::process::Command::new("bash");
     full.args(["-c", &shell]).current_dir(program.folder.path());
-    let ran = crate::support::program::finished(full.output().unwrap());
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("nothing was put there"),
-        "{}",
-        ran.stderr
-    );
+    crate::support::program::finished(full.output().unwrap()).ended(1, "nothing was put there");
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,
         "what was there stays"
     );
-    let ran = program.run(&["--database", url, "report", "missing/out.html"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("missing/out.html"), "{}", ran.stderr);
+    program
+        .run(&["report", "missing/out.html"])
+        .ended(1, "missing/out.html");
     let names = std::fs::read_dir(program.folder.path()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let left: Vec<_> = names.filter(|name| name.ends_with(".partial")).collect();

@@ -16,10 +16,8 @@ struct Served {
 }
 
 impl Served {
-    fn start(scene: &Scene<'_>, more: &[&str]) -> Self {
+    fn start(scene: &Scene, more: &[&str]) -> Self {
         let base = [
-            "--database",
-            &scene.database.url,
             "serve",
             "--review",
             "--listen",
@@ -104,7 +102,7 @@ fn key_of(title: &str) -> &'static str {
     }
 }
 
-fn right(scene: &Scene<'_>) -> Value {
+fn right(scene: &Scene) -> Value {
     let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
     json!([
         found["sample"],

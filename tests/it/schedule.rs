@@ -18,7 +18,6 @@ use topicmill::store::{Access, SlotRow, SlotTaker, Store};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::proxy::Proxy;
 
-mod operation;
 mod processes;
 mod program;
 
@@ -316,36 +315,6 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
         let slots = scene.slots("often").await;
         assert_eq!(slots[0].outcomes.as_array().unwrap().len(), 2);
         assert_eq!(slots[0].worker.as_deref(), Some("one"));
-    }
-}
-
-#[tokio::test]
-async fn a_renewal_of_a_dead_process_that_arrives_late_keeps_nobody_from_its_slot() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let entries = [entry("often", CatchUp::One)];
-        let mut one = scene.scheduler("one", &entries);
-        scene.run_due(&mut one).await;
-        scene.minutes(15);
-        let mut lost = scene.scheduler("elsewhere", &entries);
-        let reached = Notify::new();
-        let hang = async |_: Order<'_>| {
-            reached.notify_one();
-            std::future::pending().await
-        };
-        tokio::select! {
-            _ = lost.run_due(&scene.stop, &hang, &|_| {}) => unreachable!("it hangs"),
-            () = reached.notified() => {}
-        }
-        let now = || Timestamp::from(scene.clock.now());
-        let held = scene.store.schedule_state("often", now()).await.unwrap();
-        let lease = held.running.unwrap().lease;
-        // Somebody sees that the process is gone, and only then does the network bring its last words.
-        scene.store.expire_slot(lease).await.unwrap();
-        assert!(!scene.store.renew_slot(lease, LEASE, now()).await.unwrap());
-        assert!(!scene.store.note_stages(lease, &[]).await.unwrap());
-        assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
-        scene.check_once("often", 1).await;
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::postgres::TestDatabase;
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -53,16 +53,12 @@ pub fn posts(n: usize) -> String {
 
 /// A database with labelled posts.
 pub fn labelled(database: &TestDatabase, posts: &str) -> Program {
-    let program = Program::new();
+    let program = Program::on(&database.url);
     let posts = program.write("posts.ndjson", posts);
     let labels = program.write("two.toml", LABELS);
-    run(&program, database, &["import", &posts]);
-    run(&program, database, &["classify", "--pipeline", &labels]);
+    program.ok(&["import", &posts]);
+    program.ok(&["classify", "--pipeline", &labels]);
     program
-}
-
-pub fn run(program: &Program, database: &TestDatabase, args: &[&str]) -> Ran {
-    program.ok(&[&["--database", database.url.as_str()], args].concat())
 }
 
 /// The program that serves, ended with the test.
@@ -72,18 +68,12 @@ pub struct Served {
 }
 
 impl Served {
-    pub fn start(program: &Program, database: &TestDatabase) -> Self {
-        Self::with(program, database, &[])
+    pub fn start(program: &Program) -> Self {
+        Self::with(program, &[])
     }
 
-    pub fn with(program: &Program, database: &TestDatabase, flags: &[&str]) -> Self {
-        let args = [
-            "--database",
-            &database.url,
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-        ];
+    pub fn with(program: &Program, flags: &[&str]) -> Self {
+        let args = ["serve", "--listen", "127.0.0.1:0"];
         let mut command = program.command(&[&args, flags].concat());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

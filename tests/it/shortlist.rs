@@ -275,13 +275,10 @@ fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     // Its name was another one; whatever flags it is given, it says so.
     let former = ["bench", "shortlist", "--model", &minilm, "--posts", "1"];
-    let ran = scene.program.run(&former);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("bench cascade --shortlist"),
-        "{}",
-        ran.stderr
-    );
+    scene
+        .program
+        .run(&former)
+        .ended(2, "bench cascade --shortlist");
 }
 
 #[test]

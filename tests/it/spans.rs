@@ -246,25 +246,6 @@ async fn a_run_that_ends_early_leaves_the_gap_and_the_next_one_closes_it() {
 }
 
 #[tokio::test]
-async fn a_quiet_day_is_whole_and_no_reason_to_read_another_subreddit() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        mount(&scene, 0..10).await;
-        let topics = [topic("climate", &["climate", "environment"], 5)];
-        let reports = collect(&scene, &scene.reddit, &topics, 20, Some(30)).await;
-        let report = &reports[0];
-        assert_eq!(
-            (report.outcome, report.posts, report.subreddit.as_str()),
-            (Outcome::Ok, 0, "climate")
-        );
-        assert_eq!(
-            (gaps(&scene).await, stored(&scene).await),
-            (vec![], BTreeSet::new())
-        );
-    }
-}
-
-#[tokio::test]
 async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known() {
     for database in databases() {
         let scene = Scene::of(&database).await;

@@ -10,7 +10,7 @@ use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
 /// A database, and the program on it.
@@ -19,25 +19,25 @@ struct Scene {
     database: TestDatabase,
 }
 
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
 impl Scene {
     /// One a backend, without posts.
     fn each() -> impl Iterator<Item = Self> {
         databases().into_iter().map(|database| {
             let scene = Self {
-                program: Program::new(),
+                program: Program::on(&database.url),
                 database,
             };
             assert_eq!(scene.run(&["db", "create"]).code, 0);
             scene
         })
-    }
-
-    fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
-        [&["--database", self.database.url.as_str()], args].concat()
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        self.program.run(&self.args(args))
     }
 
     fn status(&self) -> String {
@@ -145,8 +145,7 @@ fn the_screen_says_what_to_do_from_the_first_post_to_the_last_label() {
 
         // 80 columns and 24 lines; a narrower terminal has more lines, and none that is too long.
         for columns in [40, 80] {
-            let args = scene.args(&["status"]);
-            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &args) else {
+            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &["status"]) else {
                 continue;
             };
             assert_eq!(code, 0);
@@ -273,7 +272,7 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
             )
             .await
             .unwrap();
-        if let Some((shown, _)) = on_a_terminal(&scene.program, 80, &scene.args(&["status"])) {
+        if let Some((shown, _)) = on_a_terminal(&scene.program, 80, &["status"]) {
             assert!(
                 !shown.contains('\u{1b}') && shown.contains("it fell␛[2J␇ over"),
                 "{shown}"
@@ -420,8 +419,7 @@ fn a_title_ends_in_an_ellipsis_on_a_terminal_and_nowhere_else() {
             "SELECT fullname, title, reddit_score FROM posts ORDER BY created_at",
         ];
         for columns in [40, 80, 200] {
-            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &scene.args(&sql))
-            else {
+            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &sql) else {
                 return; // There is no `script` here.
             };
             assert_eq!(code, 0);

@@ -119,18 +119,17 @@ struct Scene {
     database: TestDatabase,
 }
 
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
 impl Scene {
-    fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        [&["--database", self.database.url.as_str()], words].concat()
-    }
-
-    fn ok(&self, words: &[&str]) -> Ran {
-        self.program.ok(&self.args(words))
-    }
-
     fn rows(&self, sql: &str) -> Value {
-        let told = self.ok(&["sql", sql, "--format", "json"]);
-        serde_json::from_str(&told.stdout).unwrap()
+        self.json(&["sql", sql])
     }
 
     fn count(&self, table: &str) -> i64 {
@@ -144,7 +143,7 @@ async fn one_signal_ends_a_command_that_waits_for_a_lock_and_nothing_of_it_is_st
     for database in databases() {
         let is_file = database.url.starts_with("sqlite:");
         let scene = Scene {
-            program: Program::new(),
+            program: Program::on(&database.url),
             database,
         };
         let first = scene.program.write("first.ndjson", posts(0..40));
@@ -165,7 +164,7 @@ async fn one_signal_ends_a_command_that_waits_for_a_lock_and_nothing_of_it_is_st
                 continue;
             }
             let holder = Holder::of(&scene.database.url).await;
-            let command = scene.program.command(&scene.args(words));
+            let command = scene.command(words);
             let ran = stopped(command, signal, &scene.database.url).await;
             assert_eq!(ran.code, code, "{words:?}: {}", ran.stderr);
             assert!(!ran.stderr.contains("error:"), "{words:?}: {}", ran.stderr);

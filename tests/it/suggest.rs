@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use topicmill::domain::Timestamp;
 use topicmill::review::suggest::{Question, suggest};
 use topicmill::store::{Access, NoLabel, Store};
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 /// Topics of the sample Reddit that have a label.
 const FIVE: [(&str, &str); 5] = [
@@ -28,41 +27,28 @@ fn five(settings: &str) -> String {
 }
 
 /// The sample posts of sixteen topics, labelled by five.
-struct Scene<'a> {
+struct Scene {
     program: Program,
-    database: &'a TestDatabase,
     /// The pipeline file.
     five: String,
 }
 
-impl<'a> Scene<'a> {
-    fn new(database: &'a TestDatabase, settings: &str) -> Self {
-        let program = Program::new();
+impl std::ops::Deref for Scene {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl Scene {
+    fn new(database: &TestDatabase, settings: &str) -> Self {
+        let program = Program::on(&database.url);
         let five = program.write("five.toml", five(settings));
-        let scene = Self {
-            program,
-            database,
-            five,
-        };
+        let scene = Self { program, five };
         scene.ok(&["collect", "--source", "sample"]);
         scene.ok(&["classify", "--pipeline", &scene.five]);
         scene
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let database = ["--database", self.database.url.as_str()];
-        self.program.run(&[&database[..], args].concat())
-    }
-
-    fn ok(&self, args: &[&str]) -> Ran {
-        let ran = self.run(args);
-        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
-        ran
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let ran = self.ok(&[args, &["--format", "json"]].concat());
-        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     fn suggest(&self, more: &[&str]) -> Value {
@@ -218,9 +204,9 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     let written = scene.json(&["labels", "validate", "--pipeline", out]);
     assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
     // No other name helps against a full disk.
-    let full = scene.run(&[&ask[..], &["--out", "/dev/full"]].concat());
-    assert_eq!(full.code, 1, "{}", full.stderr);
-    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+    scene
+        .run(&[&ask[..], &["--out", "/dev/full"]].concat())
+        .ended(1, "free some space");
     let inline = format!("{BACKGROUND}topic = [{{ label = \"video games\" }}]\n");
     let inline = scene.program.write("inline.toml", inline);
     let ask = ["labels", "suggest", "--pipeline", &inline, "--overwrite"];
@@ -231,40 +217,6 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     // Nobody knows which file the current labels come from.
     let ask = ["labels", "suggest", "--overwrite", "--out", out];
     scene.refused(&ask, "name it with --pipeline");
-}
-
-#[tokio::test]
-async fn what_was_purged_is_in_no_suggestion() {
-    for database in databases() {
-        let scene = Scene::new(&database, BACKGROUND);
-        let found = scene.suggest(&["--limit", "1"]);
-        let gone: Vec<&str> = examples(&found)
-            .map(|example| example["fullname"].as_str().unwrap())
-            .collect();
-        assert_eq!(gone.len(), 2);
-        let ids = scene.program.write("ids.txt", gone.join("\n"));
-        scene.ok(&["purge", "--ids", &ids]);
-        let left = scene.suggest(&[]);
-        let posts = |of: &Value| of["posts"].as_u64().unwrap();
-        assert_eq!(posts(&left), posts(&found) - 2);
-        for example in examples(&left) {
-            assert!(!gone.contains(&example["fullname"].as_str().unwrap()));
-        }
-        // Retention leaves labels and no texts.
-        let store = Store::open(&database.url, Access::Existing).await.unwrap();
-        let later = Timestamp::from_epoch_secs(4_000_000_000).unwrap();
-        assert!(store.purge_texts(later, 10_000, later).await.unwrap() > 0);
-        store.close().await.unwrap();
-        assert!(scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'") > 0);
-        let ran = scene.ok(&["labels", "suggest", "--format", "json"]);
-        let none: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(none["clusters"], json!([]));
-        assert!(
-            ran.stderr.contains("there is nothing to suggest"),
-            "{}",
-            ran.stderr
-        );
-    }
 }
 
 #[tokio::test]
@@ -353,13 +305,9 @@ fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
 #[test]
 fn vectors_of_another_model_do_where_an_nli_model_labels() {
     let database = sqlite();
-    let program = Program::new();
+    let program = Program::on(&database.url);
     let five = program.write("five.toml", five(BACKGROUND));
-    let scene = Scene {
-        program,
-        database: &database,
-        five,
-    };
+    let scene = Scene { program, five };
     scene.ok(&["collect", "--source", "sample", "--limit", "12"]);
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
     let label = ["classify", "--pipeline", &scene.five];

@@ -13,12 +13,12 @@ use crate::support::program::Ran;
 
 const LABEL_STUDIO: [&str; 4] = ["export", "tasks.json", "--format", "label-studio"];
 
-fn path(scene: &Scene<'_>, name: &str) -> PathBuf {
+fn path(scene: &Scene, name: &str) -> PathBuf {
     scene.program.folder.path().join(name)
 }
 
 /// What lies in the folder of the program and is of an export.
-fn left(scene: &Scene<'_>) -> Vec<String> {
+fn left(scene: &Scene) -> Vec<String> {
     let entries = fs::read_dir(scene.program.folder.path()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.contains("tasks")).collect();
@@ -33,9 +33,8 @@ fn tasks_of(path: &Path) -> usize {
 }
 
 /// Runs where a file takes 64 KiB: room for settings, and for no 200 tasks.
-fn without_room(scene: &Scene<'_>, args: &[&str]) -> Ran {
-    let url = ["--database", scene.database.url.as_str()];
-    on_a_full_disk(&scene.program, 64, &[&url[..], args].concat())
+fn without_room(scene: &Scene, args: &[&str]) -> Ran {
+    on_a_full_disk(&scene.program, 64, args)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,8 +71,6 @@ async fn an_interface_without_its_tasks_is_gone_on_with_and_one_of_somebody_else
     assert_eq!(tasks_of(&list), 12);
     fs::remove_file(&list).unwrap();
     fs::write(&interface, "<View/>").unwrap();
-    let refused = scene.run(&LABEL_STUDIO);
-    assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.contains("tasks.xml"), "{}", refused.stderr);
+    scene.run(&LABEL_STUDIO).ended(2, "tasks.xml");
     assert!(!list.exists());
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use serde_json::{Value, json};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, finished};
 
 const POSTS: usize = 40;
 
@@ -46,9 +46,17 @@ struct Scene<'a> {
     background: Cell<&'static str>,
 }
 
+impl std::ops::Deref for Scene<'_> {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
 impl<'a> Scene<'a> {
     fn new(database: &'a TestDatabase) -> Self {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let background = Cell::new("");
         let scene = Self {
             program,
@@ -64,16 +72,6 @@ impl<'a> Scene<'a> {
             "the last post goes with the first"
         );
         scene
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let database = ["--database", self.database.url.as_str()];
-        self.program.run(&[&database[..], args].concat())
-    }
-
-    fn ok(&self, args: &[&str]) -> Ran {
-        let database = ["--database", self.database.url.as_str()];
-        self.program.ok(&[&database[..], args].concat())
     }
 
     fn file(&self, description: &str) -> String {
@@ -121,21 +119,6 @@ impl<'a> Scene<'a> {
             .map(|score| score.parse().unwrap())
             .collect()
     }
-
-    async fn execute(&self, sql: &str) {
-        let sql = sqlx::AssertSqlSafe(sql.to_owned());
-        if let Some(path) = self.database.url.strip_prefix("sqlite:") {
-            use sqlx::ConnectOptions;
-            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
-            let mut connection = options.connect().await.unwrap();
-            sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
-        } else {
-            use sqlx::Connection;
-            let url = &self.database.url;
-            let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-            sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
-        }
-    }
 }
 
 #[tokio::test]
@@ -173,9 +156,8 @@ async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says(
 
         // The same texts without a vector, and so embedded in other batches.
         scene
-            .execute(
-                "DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications",
-            )
+            .database
+            .run("DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications")
             .await;
         let counts = scene.classify("Bread and soups.");
         assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
@@ -217,9 +199,8 @@ async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
         );
         assert!(stored_outcomes.iter().any(|row| row.ends_with(",gaming")));
         scene
-            .execute(
-                "DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications",
-            )
+            .database
+            .run("DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications")
             .await;
         let counts = scene.classify("Recipes and kitchens.");
         assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
@@ -229,23 +210,6 @@ async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
         for (fresh, stored) in fresh.iter().zip(&stored) {
             assert!((fresh - stored).abs() < 1e-5, "{fresh} is not {stored}");
         }
-    }
-}
-
-#[tokio::test]
-async fn diff_embeds_labels_and_no_text() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let file = scene.file("Ovens, pans and knives.");
-        let found = scene.ok(&["labels", "diff", "current", &file, "--format", "json"]);
-        let found: Value = serde_json::from_str(&found.stdout).unwrap();
-        assert_eq!(
-            (&found["moved"]["posts"], &found["moved"]["lacking"]),
-            (&json!(POSTS), &json!([0, 0]))
-        );
-        assert_eq!(found["cost"]["posts_without_inference"], POSTS);
-        assert_eq!(found["cost"]["pairs_missing"], 0);
-        assert_eq!(scene.count("label_vectors"), "3", "it only reads");
     }
 }
 
@@ -272,7 +236,8 @@ async fn vectors_go_with_their_texts() {
         assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
         // Retention leaves labels, and nothing that a text could be read out of.
         scene
-            .execute("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'")
+            .database
+            .run("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'")
             .await;
         scene.ok(&["purge", "--retention", "48"]);
         assert_eq!(scene.count("text_vectors"), "0");
@@ -283,7 +248,7 @@ async fn vectors_go_with_their_texts() {
             "no text, no label"
         );
         // Who deletes a model takes its vectors along.
-        scene.execute("DELETE FROM models").await;
+        scene.database.run("DELETE FROM models").await;
         assert_eq!(scene.count("label_vectors"), "0");
     }
 }
@@ -298,8 +263,6 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
         let records = ["one.json", "two.json"].map(|name| scene.program.folder.path().join(name));
         let spawn = |record: &std::path::PathBuf, limit: &str| {
             let args = [
-                "--database",
-                &database.url,
                 "classify",
                 "--pipeline",
                 &file,
@@ -343,35 +306,6 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
 }
 
 #[tokio::test]
-async fn texts_of_an_earlier_version_are_embedded_once_more_when_they_are_needed() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let before = scene.scores();
-        // As an earlier version left it: cosines, and no vectors.
-        let pairs = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
-             SELECT v.model_id, v.text_hash, h.id, 0.1 * h.id FROM text_vectors v CROSS JOIN hypotheses h; \
-             DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications";
-        scene.execute(pairs).await;
-        // Its pairs count as long as all of them are there.
-        let counts = scene.classify("Recipes and kitchens.");
-        assert_eq!(
-            (&counts["pairs"], &counts["posts"]),
-            (&json!(0), &json!(POSTS))
-        );
-        assert_eq!(scene.count("text_vectors"), "0");
-        let counts = scene.classify("Bread.");
-        assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
-        assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
-        // From then on vectors count.
-        scene.execute("DELETE FROM classifications").await;
-        assert_eq!(scene.classify("Recipes and kitchens.")["pairs"], 0);
-        for (now, before) in scene.scores().iter().zip(&before) {
-            assert!((now - before).abs() < 1e-5, "{now} is not {before}");
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_vector_that_is_none_is_named() {
     for database in databases() {
         let scene = Scene::new(&database);
@@ -382,21 +316,18 @@ async fn a_vector_that_is_none_is_named() {
         };
         let one = "(SELECT text_hash FROM posts ORDER BY text_hash LIMIT 1)";
         scene
-            .execute(&format!(
+            .database
+            .run(&format!(
                 "UPDATE text_vectors SET vector = {empty} WHERE text_hash = {one}"
             ))
             .await;
         let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
-        assert_eq!(ran.code, 4, "{}", ran.stderr);
-        assert!(
-            ran.stderr.contains("read text_vectors row"),
-            "{}",
-            ran.stderr
-        );
-        assert!(ran.stderr.contains("delete the row"), "{}", ran.stderr);
+        ran.ended(4, "read text_vectors row");
+        ran.says("delete the row");
         // One of another length is another model's: the text is embedded again.
         scene
-            .execute(&format!(
+            .database
+            .run(&format!(
                 "UPDATE text_vectors SET vector = {short} WHERE text_hash = {one}"
             ))
             .await;

@@ -192,9 +192,7 @@ async fn tokens_that_are_refused_for_ever_end_with_exit_3() {
     mount_listing(&server, ResponseTemplate::new(401), u64::MAX).await;
     let program = Program::new();
     let mut command = program.command(&["collect"]);
-    let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("auth"), "{}", ran.stderr);
+    finished(on_reddit(&mut command, &server.uri()).output().unwrap()).ended(3, "auth");
     let tokens = requests(&server, "POST").await;
     assert!(tokens <= 2, "{tokens} tokens");
 }

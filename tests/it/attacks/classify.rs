@@ -1,6 +1,5 @@
 //! Against the backlog: posts that lose their text, servers that crash, clocks that differ, limits and lanes.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +147,10 @@ async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_
     let (ended, done) = ended.await.expect("nobody waits for the frozen one");
     ended.unwrap();
     assert_eq!((done.posts, done.held_elsewhere), (4, 1));
+    // And the server ends such a transaction in the end.
+    let sql = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'";
+    let setting = store.query(sql).await.unwrap();
+    assert_eq!(setting.rows, [[json!("60000")]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,102 +336,6 @@ async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
     ended.unwrap();
-}
-
-/// A program; killed when it is dropped.
-struct Running(Child);
-
-impl Running {
-    fn watcher(program: &Program, url: &str) -> Self {
-        let mut command = program.command(&["--database", url, "classify", "--watch"]);
-        Self(command.stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-/// The status of a run, as `sql` and as `status` tell it.
-fn told(program: &Program, url: &str, run: &str) -> (Value, Value) {
-    let sql = format!("SELECT status, finished_at, error FROM runs WHERE id = {run}");
-    let rows = program.ok(&["--database", url, "sql", &sql, "--format", "json"]);
-    let rows: Value = serde_json::from_str(&rows.stdout).unwrap();
-    let status = program.ok(&["--database", url, "status", "--format", "json"]);
-    let status: Value = serde_json::from_str(&status.stdout).unwrap();
-    let runs = status["runs"].as_array().unwrap();
-    let id: i64 = run.parse().unwrap();
-    let shown = runs.iter().find(|shown| shown["id"] == id);
-    (rows[0].clone(), shown.unwrap().clone())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_is_told_as_died() {
-    if !runtime_is_here("a_run_that_is_killed_is_told_as_died") {
-        return;
-    }
-    for database in databases() {
-        let program = Program::new();
-        let (url, store) = (database.url.as_str(), with_posts(&database, 5).await);
-        let running = async |id: &str| {
-            until("the run is recorded", async || {
-                count(
-                    &store,
-                    &format!("runs WHERE id = {id} AND status = 'running'"),
-                )
-                .await
-                    == 1
-            })
-            .await;
-        };
-        let killed = Running::watcher(&program, url);
-        running("2").await;
-        assert_eq!(told(&program, url, "2").1["status"], "running");
-        drop(killed);
-        let (recorded, shown) = told(&program, url, "2");
-        assert_eq!(
-            (&recorded["status"], &shown["status"]),
-            (&json!("running"), &json!("died")),
-            "who only reads tells it without writing it down"
-        );
-        assert!(shown["finished_at"].is_string(), "{shown}");
-
-        // One that others took for dead, because it was stopped for long.
-        let mut stopped = Running::watcher(&program, url);
-        running("3").await;
-        assert_eq!(
-            told(&program, url, "2").0["status"],
-            "died",
-            "by the next run"
-        );
-        stopped.signal("-STOP");
-        database
-            .run("UPDATE runs SET heartbeat_at = '2020-01-01T00:00:00+00:00' WHERE id = 3")
-            .await;
-        let file = program.write(
-            "one.ndjson",
-            json!({"id": "one", "title": "one", "selftext": "", "subreddit": "food", "created_utc": 1}).to_string(),
-        );
-        program.ok(&["--database", url, "import", &file]);
-        let (recorded, _) = told(&program, url, "3");
-        assert_eq!(recorded["status"], "died");
-        assert!(recorded["error"].as_str().unwrap().contains("sign of life"));
-        stopped.signal("-CONT");
-        stopped.signal("-TERM");
-        assert_eq!(stopped.0.wait().unwrap().code(), Some(143));
-        let (recorded, _) = told(&program, url, "3");
-        assert_eq!(recorded["status"], "stopped");
-        assert_eq!(recorded["error"], Value::Null);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

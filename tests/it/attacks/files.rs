@@ -137,9 +137,7 @@ async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
         .arg(command.get_program())
         .args(command.get_args())
         .current_dir(program.folder.path());
-    let full = finished(limited.output().unwrap());
-    assert_eq!(full.code, 4, "{}", full.stderr);
-    assert!(full.stderr.contains("ulimit"), "{}", full.stderr);
+    finished(limited.output().unwrap()).ended(4, "ulimit");
     assert!(scene.store().is_rewrite_due().await.unwrap());
     // Nothing is lost, and the next purge does what was not done.
     assert_eq!(scene.stored().await.len(), 600);
@@ -209,9 +207,9 @@ async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
     admin.execute(AssertSqlSafe(grant)).await.unwrap();
     let (_, place) = database.url.rsplit_once('@').unwrap();
     let worker = format!("postgres://{role}:pw@{place}");
-    let refused = program.run(&["--database", &worker, "db", "vacuum"]);
-    assert_eq!(refused.code, 4, "{}", refused.stderr);
-    assert!(refused.stderr.contains("owner"), "{}", refused.stderr);
+    program
+        .run(&["--database", &worker, "db", "vacuum"])
+        .ended(4, "owner");
     assert!(scene.store().is_rewrite_due().await.unwrap());
     let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     admin.execute(AssertSqlSafe(drop)).await.unwrap();
@@ -320,7 +318,7 @@ async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state()
     let ran = program.run(&["--database", &database.url, "db", "vacuum"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let by = format!("process {pid} reads an earlier state");
-    assert!(ran.stderr.contains(&by), "{}", ran.stderr);
+    ran.says(&by);
     assert!(scene.store().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
     let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();

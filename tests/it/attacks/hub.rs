@@ -171,7 +171,7 @@ async fn a_listing_writes_nothing_outside_of_the_folder() {
         let before = everything(program.folder.path());
         let ran = pulled(&program, &hub.url, None).await;
         assert_eq!(ran.code, 5, "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("the hub's list"), "{}", ran.stderr);
+        ran.says("the hub's list");
         let here = program.folder.path().join("in/here");
         assert!(!here.join("models/tiny").exists());
         let scratch = here.join("models");
@@ -204,7 +204,7 @@ async fn a_listing_does_not_write_what_topicmill_believes() {
         let hub = Server::start(hub_of(files)).await;
         let ran = pulled(&program, &hub.url, None).await;
         assert_eq!(ran.code, 5, "{ours}: {}", ran.stderr);
-        assert!(ran.stderr.contains(ours), "{}", ran.stderr);
+        ran.says(ours);
         let found = everything(program.folder.path());
         assert!(found.iter().all(|(_, bytes)| bytes != b"harm"), "{ours}");
     }
@@ -337,9 +337,9 @@ async fn the_token_goes_to_the_endpoint_alone_at_every_redirect() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_end() {
     let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
-    let ran = pulled(&Program::new(), &endpoint.url, None).await;
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("more than 10 times"), "{}", ran.stderr);
+    pulled(&Program::new(), &endpoint.url, None)
+        .await
+        .ended(5, "more than 10 times");
     assert_eq!(endpoint.seen.lock().unwrap().len(), 11);
 }
 
@@ -392,9 +392,9 @@ fn endless(start: &'static [u8], more: &'static [u8]) -> Response {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_without_an_end_is_given_up() {
     let hub = Server::start(|_| endless(br#"{"sha": "a", "siblings": ["#, &[b' '; 8_192])).await;
-    let ran = pulled(&Program::new(), &hub.url, None).await;
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("longer than 8 MiB"), "{}", ran.stderr);
+    pulled(&Program::new(), &hub.url, None)
+        .await
+        .ended(5, "longer than 8 MiB");
     assert_eq!(
         hub.seen.lock().unwrap().len(),
         1,
@@ -413,13 +413,9 @@ async fn a_file_longer_than_told_is_given_up_and_nothing_of_it_stays() {
     })
     .await;
     let program = Program::new();
-    let ran = pulled(&program, &hub.url, None).await;
-    assert_eq!(ran.code, 75, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("`tokenizer.json` did not arrive"),
-        "{}",
-        ran.stderr
-    );
+    pulled(&program, &hub.url, None)
+        .await
+        .ended(75, "`tokenizer.json` did not arrive");
     let found = everything(program.folder.path());
     let names: Vec<_> = found
         .iter()
@@ -449,13 +445,9 @@ async fn files_without_lfs_are_hashed_too() {
     })
     .await;
     let program = Program::new();
-    let ran = pulled(&program, &hub.url, None).await;
-    assert_eq!(ran.code, 75, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("`config.json` did not arrive"),
-        "{}",
-        ran.stderr
-    );
+    pulled(&program, &hub.url, None)
+        .await
+        .ended(75, "`config.json` did not arrive");
     assert_eq!(everything(program.folder.path()), []);
 }
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::engine::{library, repository, runtime_is_here};
-use crate::support::postgres::postgres;
 use crate::support::program::{Program, Ran, finished};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -145,9 +144,7 @@ fn a_tokenizer_that_would_fill_the_memory_is_refused() {
         tokenizer["normalizer"] =
             json!({"type": "Precompiled", "precompiled_charsmap": "CAAAAP//////////eA=="});
     });
-    let ran = score(&program, dir.path());
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("do not fit together"), "{}", ran.stderr);
+    score(&program, dir.path()).ended(5, "do not fit together");
 }
 
 #[test]
@@ -185,26 +182,6 @@ fn files_far_larger_than_any_of_their_name_are_not_read() {
             ran.stderr
         );
     }
-}
-
-#[test]
-fn a_window_that_no_model_has_is_no_window() {
-    if !runtime_is_here("absurd windows") {
-        return;
-    }
-    let program = Program::new();
-    let dir = copy(EXPORTED);
-    for (file, key) in [
-        ("config.json", "max_position_embeddings"),
-        ("tokenizer_config.json", "model_max_length"),
-    ] {
-        let path = dir.path().join(file);
-        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        config[key] = json!(u64::MAX);
-        fs::write(&path, config.to_string()).unwrap();
-    }
-    let ran = score(&program, dir.path());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 /// A piece of a message: a field of bytes.
@@ -256,9 +233,7 @@ fn a_graph_reads_no_weights_outside_of_its_folder() {
     let dir = copy(EXPORTED);
     let graph = graph_with_weights_in("none", &[0x08, 4]);
     fs::write(dir.path().join("model.onnx"), graph).unwrap();
-    let ran = score(&program, dir.path());
-    assert_eq!(ran.code, 5);
-    assert!(ran.stderr.contains("has no `none`"), "{}", ran.stderr);
+    score(&program, dir.path()).ended(5, "has no `none`");
 }
 
 #[test]
@@ -318,9 +293,7 @@ fn dimensions_that_no_memory_holds_are_refused() {
     )
     .unwrap();
     fs::write(dir.path().join("w"), [0; 16]).unwrap();
-    let ran = within(2_000_000, &scoring(&program, dir.path()));
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("load"), "{}", ran.stderr);
+    within(2_000_000, &scoring(&program, dir.path())).ended(5, "load");
 }
 
 #[test]
@@ -343,35 +316,8 @@ fn a_manifest_sets_nothing_but_how_its_graph_is_optimised() {
         );
         assert_ne!(text, changed);
         fs::write(&path, changed).unwrap();
-        let ran = score(&program, dir.path());
-        assert_eq!(ran.code, 5, "{}", ran.stderr);
-        assert!(ran.stderr.contains(key), "{}", ran.stderr);
+        score(&program, dir.path()).ended(5, key);
     }
-}
-
-#[test]
-fn short_memory_is_told_as_such() {
-    if !runtime_is_here("short memory") {
-        return;
-    }
-    let program = Program::new();
-    let model = repository("models/minilm-reddit-topics");
-    let mut told = 0;
-    for kib in (100_000..=450_000).step_by(50_000) {
-        let ran = within(kib, &scoring(&program, &model));
-        let said = &ran.stderr;
-        assert!(!said.contains("copy or export"), "{kib}: {said}");
-        assert!(!said.contains("not a library of version"), "{kib}: {said}");
-        if said.contains("memory is short") {
-            assert_eq!(ran.code, 5, "{said}");
-            assert!(said.contains("smaller model"), "{said}");
-            told += 1;
-        }
-    }
-    assert!(
-        told > 0,
-        "no limit was both enough to start and too little for the model"
-    );
 }
 
 /// The program with nothing that says where the library is.
@@ -489,17 +435,10 @@ fn a_settings_file_of_a_stranger_names_no_library() {
     let run = |more: &[&str]| program.run(&[&["config", "show"], more].concat());
     assert_eq!(run(&[]).code, 0);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    let ran = run(&[]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("others may write to"), "{}", ran.stderr);
+    run(&[]).ended(2, "others may write to");
     assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
     fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
-    let ran = run(&[]);
-    assert!(
-        ran.code == 2 && ran.stderr.contains("`openvino.library`"),
-        "{}",
-        ran.stderr
-    );
+    run(&[]).ended(2, "`openvino.library`");
     // What names no library stays what it was.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
     assert_eq!(run(&[]).code, 0);
@@ -609,46 +548,4 @@ fn texts_to_verify_with_are_written_where_nobody_else_looks() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     let left = fs::read_dir(&shared).unwrap().count();
     assert_eq!(left, 6_000, "nothing of ours stays");
-}
-
-#[test]
-fn a_missing_model_is_fetched_and_not_exported() {
-    let program = Program::new();
-    let ran = score(&program, Path::new("models/none"));
-    assert_eq!(ran.code, 5);
-    assert!(
-        ran.stderr.contains("`topicmill model pull "),
-        "{}",
-        ran.stderr
-    );
-    assert!(!ran.stderr.contains("optimum"), "{}", ran.stderr);
-}
-
-#[tokio::test]
-async fn a_user_without_rights_is_told_which_to_ask_for() {
-    use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-    let Some(database) = postgres() else {
-        return;
-    };
-    let (server, name) = database.url.rsplit_once('/').unwrap();
-    let admin = std::env::var("TEST_DATABASE_URL").unwrap();
-    let mut connection = PgConnection::connect(&admin).await.unwrap();
-    let create = format!("CREATE DATABASE {name}");
-    connection.execute(AssertSqlSafe(create)).await.unwrap();
-    connection.close().await.unwrap();
-    // As a role that may look on, and that every server has; PostgreSQL 14 and earlier let it write.
-    let mut connection = PgConnection::connect(&database.url).await.unwrap();
-    let revoke = "REVOKE CREATE ON SCHEMA public FROM PUBLIC";
-    connection.execute(revoke).await.unwrap();
-    connection.close().await.unwrap();
-    let url = format!("{server}/{name}?options=-c%20role%3Dpg_monitor");
-    let ran = Program::new().run(&["--database", &url, "db", "create"]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("permission denied for schema public"),
-        "{}",
-        ran.stderr
-    );
-    assert!(ran.stderr.contains("GRANT "), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("at line"), "{}", ran.stderr);
 }

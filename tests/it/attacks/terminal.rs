@@ -144,11 +144,7 @@ async fn no_log_line_of_either_format_moves_a_terminal() {
         };
         let collected = run(&["collect", "--pipeline", &pipeline]);
         assert_ne!(collected.code, 0, "{}", collected.stderr);
-        assert!(
-            collected.stderr.contains("not collected"),
-            "{}",
-            collected.stderr
-        );
+        collected.says("not collected");
         let imported = run(&["import", "--format", "dump", "--again", &dump]);
         assert_eq!(imported.code, 1, "{}", imported.stderr);
         for ran in [collected, imported] {

@@ -28,9 +28,7 @@ async fn a_server_is_backed_up_by_its_own_program() {
     let Some(database) = postgres() else { return };
     let program = Program::new();
     on_ok(&program, &database.url, &["db", "create"]);
-    let ran = on(&program, &database.url, &["db", "backup", "copy"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("pg_dump"), "{}", ran.stderr);
+    on(&program, &database.url, &["db", "backup", "copy"]).ended(2, "pg_dump");
 }
 
 #[tokio::test]
@@ -92,9 +90,7 @@ async fn two_copies_to_one_file_do_not_mix() {
     part.lock().unwrap();
     program.write("copy.part", "half");
     program.write("copy.part-journal", "texts");
-    let second = on(&program, url, &["db", "backup", &copy]);
-    assert_eq!(second.code, 75, "{}", second.stderr);
-    assert!(second.stderr.contains("wait for it"), "{}", second.stderr);
+    on(&program, url, &["db", "backup", &copy]).ended(75, "wait for it");
     assert_eq!(
         names(program.folder.path()),
         ["copy.part", "copy.part-journal", "copy.part.lock"]
@@ -139,12 +135,7 @@ async fn a_backup_that_is_stopped_or_killed_leaves_no_half() {
         if !Path::new(&copy).exists() {
             met += 1;
             if let Some(code) = code {
-                assert_eq!(ran.code, code, "{}", ran.stderr);
-                assert!(
-                    ran.stderr.contains("the copy was stopped"),
-                    "{}",
-                    ran.stderr
-                );
+                ran.ended(code, "the copy was stopped");
                 assert!(names(program.folder.path()).is_empty());
             }
             on_ok(&program, url, &["db", "backup", &copy]);

@@ -50,12 +50,8 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
         with_another_label_set(url).await;
         let program = Program::new();
         // Nobody can be asked, and the current one is not dropped by the way.
-        let ran = on(&program, url, &["labels", "drop", "other"]);
-        assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains("--yes"), "{}", ran.stderr);
-        let ran = on(&program, url, &["labels", "drop", "two", "--yes"]);
-        assert_eq!(ran.code, 2);
-        assert!(ran.stderr.contains("--current"), "{}", ran.stderr);
+        on(&program, url, &["labels", "drop", "other"]).ended(2, "--yes");
+        on(&program, url, &["labels", "drop", "two", "--yes"]).ended(2, "--current");
         assert_eq!(count(url, "SELECT COUNT(*) FROM label_sets").await, 2);
 
         on_ok(&program, url, &["labels", "drop", "other", "--yes"]);

@@ -54,19 +54,6 @@ fn path(program: &Program, name: &str) -> String {
     program.folder.path().join(name).display().to_string()
 }
 
-/// Starts the program and kills it a while later; whether it was still at work.
-fn killed_after(mut command: Command, wait: Duration) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    let mut running = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(wait);
-    running.kill().unwrap();
-    running.wait().unwrap().signal() == Some(9)
-}
-
 /// Runs the program where no file may get larger than so many KiB, which is how a full disk looks to it.
 pub fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
     let command = program.command(args);

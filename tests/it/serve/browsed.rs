@@ -12,7 +12,7 @@ async fn every_page_fits_its_window_and_loads_nothing_from_elsewhere() {
     };
     let database = sqlite();
     let program = labelled(&database, &(posts(80) + evil().as_str()));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     served.searched(86);
     let query = "/sql?query=SELECT%20*%20FROM%20labeled_posts%20ORDER%20BY%20fullname";
     for (name, path) in [
@@ -54,7 +54,7 @@ async fn people_search_filter_turn_pages_and_ask() {
     };
     let database = sqlite();
     let program = labelled(&database, &posts(130));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     served.searched(130);
     browser.open(&served.url("/"), 1400, Scheme::Light).await;
     browser.click(".outcomes a").await;

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Served, labelled, posts, run};
+use super::{Served, labelled, posts};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
@@ -14,9 +14,9 @@ const TOKEN: &str = "a-token-of-the-test-0123";
 #[test]
 fn only_this_machine_asks_and_only_under_its_own_names() {
     let database = sqlite();
-    let program = Program::new();
-    run(&program, &database, &["db", "create"]);
-    let served = Served::start(&program, &database);
+    let program = Program::on(&database.url);
+    program.ok(&["db", "create"]);
+    let served = Served::start(&program);
     let port = served.address.port();
     let under = |host: &str| {
         served
@@ -53,7 +53,7 @@ fn only_this_machine_asks_and_only_under_its_own_names() {
 fn pages_of_other_sites_open_pages_and_work_nothing() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     let from = |site: &str, path: &str| {
         let header = format!("Sec-Fetch-Site: {site}\r\n");
         served.ask("GET", path, &header).status
@@ -81,25 +81,17 @@ fn pages_of_other_sites_open_pages_and_work_nothing() {
 #[test]
 fn whoever_asks_from_elsewhere_needs_the_token() {
     let database = sqlite();
-    let program = Program::new();
-    run(&program, &database, &["db", "create"]);
-    let at = [
-        "--database",
-        &database.url,
-        "serve",
-        "--listen",
-        "0.0.0.0:0",
-    ];
-    let open = program.run(&at);
-    assert_eq!(open.code, 2);
-    assert!(open.stderr.contains("--token-file"), "{}", open.stderr);
+    let program = Program::on(&database.url);
+    program.ok(&["db", "create"]);
+    let at = ["serve", "--listen", "0.0.0.0:0"];
+    program.run(&at).ended(2, "--token-file");
     let short = program.write("short.txt", "secret\n");
     let short = program.run(&[&at[..], &["--token-file", &short]].concat());
     assert_eq!(short.code, 2);
     assert!(!short.stderr.contains("secret"), "{}", short.stderr);
 
     let file = program.write("token.txt", format!("{TOKEN}\n"));
-    let served = Served::with(&program, &database, &["--token-file", &file]);
+    let served = Served::with(&program, &["--token-file", &file]);
     let refused = served.get("/posts");
     assert_eq!(refused.status, 401);
     assert!(refused.body.contains("name=\"token\""), "{}", refused.body);
@@ -168,7 +160,7 @@ fn whoever_asks_from_elsewhere_needs_the_token() {
 fn what_is_no_page_or_no_way_to_ask_is_told() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     for path in [
         "/nothing",
         "/posts/",
@@ -216,7 +208,7 @@ fn what_is_no_page_or_no_way_to_ask_is_told() {
 fn slow_clients_keep_nobody_else_waiting() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     let slow: Vec<TcpStream> = (0..100)
         .map(|_| {
             let mut stream = TcpStream::connect(served.address).unwrap();
@@ -231,38 +223,12 @@ fn slow_clients_keep_nobody_else_waiting() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_and_two_servers_stand_beside_each_other() {
-    let database = sqlite();
-    let program = labelled(&database, &posts(4));
-    let one = Served::start(&program, &database);
-    let at = one.address.to_string();
-    let taken = program.run(&["--database", &database.url, "serve", "--listen", &at]);
-    assert_eq!(taken.code, 2);
-    assert!(
-        taken.stderr.contains("another program listens there"),
-        "{}",
-        taken.stderr
-    );
-    let two = Served::start(&program, &database);
-    assert_eq!(one.page("/posts"), two.page("/posts"));
-    for (text, said) in [
-        ("nowhere", "is no address"),
-        ("127.0.0.1", "is no address"),
-        ("203.0.113.7:1", "without a token"),
-    ] {
-        let wrong = program.run(&["--database", &database.url, "serve", "--listen", text]);
-        assert_eq!(wrong.code, 2, "{text}");
-        assert!(wrong.stderr.contains(said), "{text}: {}", wrong.stderr);
-    }
-}
-
-#[test]
 fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
     let database = sqlite();
-    let program = Program::new();
-    run(&program, &database, &["db", "create"]);
+    let program = Program::on(&database.url);
+    program.ok(&["db", "create"]);
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let mut served = Served::start(&program, &database);
+        let mut served = Served::start(&program);
         served.page("/");
         let mut idle = TcpStream::connect(served.address).unwrap();
         idle.write_all(b"GET / HTTP/1.1\r\n").unwrap();
@@ -286,7 +252,7 @@ fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
 fn a_database_that_is_gone_or_of_another_version_is_told() {
     for database in databases() {
         let program = labelled(&database, &posts(4));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         assert_eq!(served.get("/healthz").status, 200);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -295,20 +261,14 @@ fn a_database_that_is_gone_or_of_another_version_is_told() {
         let health = served.get("/healthz");
         assert_eq!(health.status, 503, "{}", health.body);
         assert!(!health.body.contains(&database.url), "{}", health.body);
-        let newer = program.run(&[
-            "--database",
-            &database.url,
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-        ]);
+        let newer = program.run(&["serve", "--listen", "127.0.0.1:0"]);
         assert_eq!(newer.code, 4, "{}", newer.stderr);
         runtime.block_on(database.run("DELETE FROM _sqlx_migrations WHERE version = 9999"));
         assert_eq!(served.get("/healthz").status, 200);
         if let Some(path) = database.url.strip_prefix("sqlite:") {
             std::fs::remove_file(path).unwrap();
             assert_eq!(served.get("/healthz").status, 503);
-            let missing = program.run(&["--database", &database.url, "serve"]);
+            let missing = program.run(&["serve"]);
             assert_eq!(missing.code, 4, "{}", missing.stderr);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, Executor, PgConnection};
 
-use super::{Served, escaped, labelled, posts, run};
+use super::{Served, escaped, labelled, posts};
 use crate::support::postgres::{databases, postgres};
 
 const ENDLESS: &str =
@@ -14,7 +14,7 @@ const ENDLESS: &str =
 fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
     for database in databases() {
         let program = labelled(&database, &posts(12));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         let query = escaped(
             "SELECT fullname, '=1+1' AS \"a,b\", NULL AS nil, 0.5 AS half FROM posts ORDER BY fullname LIMIT 2",
         );
@@ -48,7 +48,7 @@ fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
 async fn a_database_that_does_not_answer_is_no_fault_of_the_query() {
     let Some(database) = postgres() else { return };
     let program = labelled(&database, &posts(3));
-    let served = Served::start(&program, &database);
+    let served = Served::start(&program);
     let mut holder = PgConnection::connect(&database.url).await.unwrap();
     let lock = "BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE";
     holder.execute(lock).await.unwrap();
@@ -66,18 +66,15 @@ async fn a_database_that_does_not_answer_is_no_fault_of_the_query() {
 fn a_statement_that_writes_is_refused() {
     for database in databases() {
         let program = labelled(&database, &posts(3));
-        let served = Served::start(&program, &database);
-        let before = run(
-            &program,
-            &database,
-            &[
+        let served = Served::start(&program);
+        let before = program
+            .ok(&[
                 "sql",
                 "SELECT * FROM posts ORDER BY fullname",
                 "--format",
                 "json",
-            ],
-        )
-        .stdout;
+            ])
+            .stdout;
         for statement in [
             "DELETE FROM posts",
             "UPDATE posts SET title = 'x'",
@@ -94,17 +91,14 @@ fn a_statement_that_writes_is_refused() {
             let answer = served.get(&format!("/api/sql?query={}", escaped(statement)));
             assert_eq!(answer.status, 400, "{statement}: {}", answer.body);
         }
-        let after = run(
-            &program,
-            &database,
-            &[
+        let after = program
+            .ok(&[
                 "sql",
                 "SELECT * FROM posts ORDER BY fullname",
                 "--format",
                 "json",
-            ],
-        )
-        .stdout;
+            ])
+            .stdout;
         assert_eq!(before, after);
         assert!(!program.folder.path().join("copy.db").exists());
     }
@@ -114,7 +108,7 @@ fn a_statement_that_writes_is_refused() {
 fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
     for database in databases() {
         let program = labelled(&database, &posts(12));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         let ask = |query: &str| served.get(&format!("/api/sql?query={}", escaped(query)));
         std::thread::scope(|scope| {
             let endless: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(ENDLESS))).collect();
@@ -147,7 +141,7 @@ fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
 fn a_few_large_values_end_an_answer_too() {
     for database in databases() {
         let program = labelled(&database, &posts(3));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         let path = |query: &str| format!("/api/sql?query={}", escaped(query));
         if database.url.starts_with("sqlite:") {
             let large = served.get(&path("SELECT length(zeroblob(20000000))"));
@@ -179,7 +173,7 @@ fn a_few_large_values_end_an_answer_too() {
 fn a_query_ends_with_whoever_asked_it() {
     for database in databases() {
         let program = labelled(&database, &posts(4));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         for _ in 0..6 {
             use std::io::Write;
             let mut stream = std::net::TcpStream::connect(served.address).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Served, escaped, labelled, names, posts, run};
+use super::{Served, escaped, labelled, names, posts};
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
@@ -26,7 +26,7 @@ fn pages_and_the_api_show_what_is_stored() {
     }
     for database in databases() {
         let program = labelled(&database, &posts(60));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         served.searched(60);
         let overview = served.json("/api/overview");
         let counted: u64 = overview["outcomes"]
@@ -81,7 +81,7 @@ fn pages_and_the_api_show_what_is_stored() {
             let query = format!(
                 "SELECT fullname, score FROM labeled_posts WHERE {condition} ORDER BY {order}"
             );
-            let said = run(&program, &database, &["sql", &query, "--format", "csv"]);
+            let said = program.ok(&["sql", &query, "--format", "csv"]);
             let wanted = rows_of(&said.stdout, order.starts_with("CAST(score"));
             let (mut listed, mut after) = (Vec::new(), String::new());
             loop {
@@ -126,7 +126,7 @@ fn pages_and_the_api_show_what_is_stored() {
 #[test]
 fn a_search_finds_words_and_takes_everything_else_for_text() {
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let titles = [
             "Cats & dogs at 50% off",
             "say \"hello world\" 🎉",
@@ -139,8 +139,8 @@ fn a_search_finds_words_and_takes_everything_else_for_text() {
             format!("{post}\n")
         });
         let file = program.write("posts.ndjson", lines.collect::<String>());
-        run(&program, &database, &["import", &file]);
-        let served = Served::start(&program, &database);
+        program.ok(&["import", &file]);
+        let served = Served::start(&program);
         served.searched(5);
         let found = |search: &str| -> Vec<String> {
             let page = served.json(&format!("/api/posts?q={}", escaped(search)));
@@ -212,7 +212,7 @@ pub fn evil() -> String {
 fn texts_of_others_are_text_on_every_page() {
     for database in databases() {
         let program = labelled(&database, &evil());
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         served.searched(6);
         let mut paths = vec![
             "/posts".to_owned(),
@@ -250,17 +250,17 @@ fn texts_of_others_are_text_on_every_page() {
 fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         served.searched(20);
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
         let more = program.write("more.ndjson", posts(26));
-        run(&program, &database, &["import", &more]);
+        program.ok(&["import", &more]);
         served.searched(26);
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 5);
         assert_eq!(served.json("/api/posts?outcome=unlabelled")["total"], 6);
 
         let gone = program.write("gone.txt", "t3_k00001\nt3_k00009\n");
-        run(&program, &database, &["purge", "--ids", &gone]);
+        program.ok(&["purge", "--ids", &gone]);
         // At once, not only when the lists are read again.
         assert_eq!(served.get("/posts/t3_k00001").status, 404);
         assert!(
@@ -285,7 +285,7 @@ fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() 
         // An edited text is found by its new words alone.
         let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food", "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
         let edited = program.write("edited.ndjson", format!("{edited}\n"));
-        run(&program, &database, &["import", &edited]);
+        program.ok(&["import", &edited]);
         served.until("/api/posts?q=pumpernickel", |page| page["total"] == 1);
         let rye: Value = served.json("/api/posts?q=rye");
         assert!(!names(&rye).contains(&"t3_k00003"), "{rye}");
@@ -295,14 +295,14 @@ fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() 
 #[test]
 fn an_empty_and_an_unlabelled_database_have_pages_too() {
     for database in databases() {
-        let program = Program::new();
-        run(&program, &database, &["db", "create"]);
-        let served = Served::start(&program, &database);
+        let program = Program::on(&database.url);
+        program.ok(&["db", "create"]);
+        let served = Served::start(&program);
         assert!(served.page("/").contains("No post is stored yet"));
         assert!(served.page("/posts").contains("No post is stored yet"));
         assert_eq!(served.json("/api/labels")["label_set"], Value::Null);
         let file = program.write("posts.ndjson", posts(3));
-        run(&program, &database, &["import", &file]);
+        program.ok(&["import", &file]);
         served.searched(3);
         assert!(served.page("/").contains("not labelled yet"));
         assert!(served.page("/posts/t3_k00001").contains("not labelled yet"));
@@ -327,7 +327,7 @@ fn the_description_of_the_api_has_its_paths_and_the_shape_of_its_answers() {
     assert_eq!(described, routes.iter().collect::<Vec<_>>());
     for database in databases() {
         let program = labelled(&database, &posts(12));
-        let served = Served::start(&program, &database);
+        let served = Served::start(&program);
         served.searched(12);
         for (path, asked, status) in [
             ("/api/overview", "/api/overview", 200),

@@ -22,8 +22,6 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 pub enum Fault {
     /// Breaks off, so many times.
     Break(u32),
-    /// Says nothing any more.
-    Stall,
     /// Goes on with other bytes.
     Damage,
 }
@@ -191,11 +189,6 @@ fn give(bytes: &[u8], range: Option<&str>, fault: Option<Fault>) -> Response {
         Some(Fault::Break(_)) => {
             rest.truncate(length / 2);
             Body::from_stream(stream::iter([Ok(rest)]).chain(stream::once(broken())))
-        }
-        Some(Fault::Stall) => {
-            rest.truncate(length / 2);
-            let half = stream::iter([Ok::<_, std::io::Error>(rest)]);
-            Body::from_stream(half.chain(stream::pending()))
         }
     };
     let mut response = Response::builder().header(header::CONTENT_LENGTH, length);

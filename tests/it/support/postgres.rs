@@ -124,12 +124,13 @@ impl TestDatabase {
     }
 
     /// Runs statements past the store.
-    pub async fn run(&self, sql: &'static str) {
+    pub async fn run(&self, sql: &str) {
         use sqlx::{Connection, Executor};
         macro_rules! run {
             ($connection:ty) => {{
                 let mut connection = <$connection>::connect(&self.url).await.unwrap();
-                connection.execute(sqlx::raw_sql(sql)).await.unwrap();
+                let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
+                connection.execute(sql).await.unwrap();
                 connection.close().await.unwrap();
             }};
         }

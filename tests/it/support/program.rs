@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// A folder to run the program in.
 pub struct Program {
     pub folder: TempDir,
+    /// What each command is given with `--database`.
+    database: Option<String>,
 }
 
 /// What a run of the program gave.
@@ -17,10 +20,32 @@ pub struct Ran {
     pub stderr: String,
 }
 
+impl Ran {
+    /// Its last words have these among them.
+    #[track_caller]
+    pub fn says(&self, words: &str) {
+        assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
+    }
+
+    #[track_caller]
+    pub fn ended(&self, code: i32, words: &str) {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        self.says(words);
+    }
+}
+
 impl Program {
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            database: None,
+        }
+    }
+
+    pub fn on(url: &str) -> Self {
+        Self {
+            database: Some(url.to_owned()),
+            ..Self::new()
         }
     }
 
@@ -28,7 +53,11 @@ impl Program {
     pub fn command(&self, args: &[&str]) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_topicmill"));
-        command.args(args).current_dir(self.folder.path());
+        command.current_dir(self.folder.path());
+        if let Some(url) = &self.database {
+            command.args(["--database", url]);
+        }
+        command.args(args);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOPICMILL")) {
             command.env_remove(name);
         }
@@ -76,6 +105,12 @@ impl Program {
             ran.stdout, ran.stderr
         );
         ran
+    }
+
+    /// What a command says in JSON.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {

@@ -117,9 +117,7 @@ async fn a_signal_or_the_time_ends_a_query_on_the_server_too() {
         })
         .await;
     }
-    let ran = sql(&program, &database.url, &[SILENT, "--timeout", "1"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("within 1 s"), "{}", ran.stderr);
+    sql(&program, &database.url, &[SILENT, "--timeout", "1"]).ended(1, "within 1 s");
     until("the query ends", long, async || {
         at_work(&database.url).await == 0
     })
@@ -145,9 +143,7 @@ async fn a_signal_or_the_time_ends_a_query_of_sqlite() {
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(3));
 
     let began = clock.elapsed();
-    let ran = sql(&program, &database.url, &[SILENT, "--timeout", "1"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("within 1 s"), "{}", ran.stderr);
+    sql(&program, &database.url, &[SILENT, "--timeout", "1"]).ended(1, "within 1 s");
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
 
