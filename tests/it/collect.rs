@@ -15,11 +15,12 @@ use topicmill::collect::Pace;
 use topicmill::domain::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill::source::reddit::Reddit;
-use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores, hex};
+use topicmill::store::{Claimant, Classified, Store, Written};
+use topicmill_score::{Mode, hex};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
@@ -516,31 +517,8 @@ async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
 async fn label_all(scene: &Scene) -> u64 {
     let (store, run) = (scene.store(), scene.record().id);
     let now = scene.clock.now().into();
-    let labels = LabelSet {
-        name: "one".into(),
-        template: "This text is about {}.".into(),
-        mode: Mode::Single,
-        threshold: 0.0,
-        temperature: 1.0,
-        labels: vec![Label {
-            slug: "climate".into(),
-            label: "climate change".into(),
-            descriptions: vec![],
-        }],
-        background: None,
-    };
-    let model = ModelRow {
-        name: "m".into(),
-        kind: "nli".into(),
-        manifest_hash: "abc".into(),
-        precision: "fp32".into(),
-        tokenizer_hash: "def".into(),
-        max_tokens: 128,
-    };
-    let target = Target {
-        model: store.ensure_model(&model).await.unwrap(),
-        label_set: store.ensure_label_set(&labels, now).await.unwrap(),
-    };
+    let labels = made::label_set(&["climate"]);
+    let target = made::target(store, &labels).await;
     let texts = [labels.hypothesis(&labels.labels[0])];
     let hypothesis = store.ensure_hypotheses(&texts).await.unwrap()[0];
     store.set_current(target).await.unwrap();
@@ -552,28 +530,12 @@ async fn label_all(scene: &Scene) -> u64 {
         lease: Duration::from_mins(1),
     };
     let claim = store.claim(target, &claimant, 100, now).await.unwrap();
-    let logits = PairLogits {
-        entailment: 1.0,
-        contradiction: None,
-        neutral: None,
-    };
     let done: Vec<Classified> = claim
         .posts
         .iter()
         .map(|post| Classified {
-            fullname: post.fullname.clone(),
-            text_hash: post.text_hash,
-            scores: Scores {
-                scores: vec![1.0],
-                best: 0,
-                margin: 1.0,
-                abstained: false,
-                other: false,
-                other_score: None,
-            },
-            logits: vec![(target.model, hypothesis, logits)],
-            vector: None,
-            by_small: false,
+            logits: vec![(target.model, hypothesis, made::logits(1.0))],
+            ..made::classified(&post.fullname, post.text_hash, &[1.0])
         })
         .collect();
     let written = store
@@ -607,8 +569,8 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
                 .rows("SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname")
                 .await,
             [
-                "t3_a climate climate change",
-                "t3_b climate climate change",
+                "t3_a climate climate",
+                "t3_b climate climate",
                 "t3_c climate null"
             ]
         );

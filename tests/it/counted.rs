@@ -6,7 +6,8 @@ use serde_json::Value;
 use topicmill::domain::PurgeReason;
 use topicmill::store::{Checked, Dropped, Target};
 
-use crate::store::{Fixture, at, fixture, labels, of_file, post, save};
+use crate::store::{Fixture, fixture, labels, of_file, post, save};
+use crate::support::made::at;
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 

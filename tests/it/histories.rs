@@ -11,14 +11,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use topicmill::domain::{
-    Authors, Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, post_text,
-};
+use topicmill::domain::{PurgeReason, Stage, TextHash, post_text};
 use topicmill::store::{
-    Checked, Claim, Claimant, Classified, Lease, ModelRow, Page, RunId, Store, Target, Written,
+    Checked, Claim, Claimant, Classified, Lease, RunId, Store, Target, Written,
 };
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::Mode;
 
+use crate::support::made::{self, at};
 use crate::support::postgres::databases;
 
 const POSTS: usize = 6;
@@ -244,39 +243,10 @@ fn hash(post: &str, text: u8) -> TextHash {
     TextHash::of(&post_text(&title(text), &body(post)))
 }
 
-fn at(now: i64) -> Timestamp {
-    Timestamp::from_epoch_secs(1_750_000_000 + now).unwrap()
-}
-
 impl Real {
     async fn new(store: Store) -> Self {
         let run = store.begin_run(Stage::Classify, "w", at(0)).await.unwrap();
-        let model = ModelRow {
-            name: "m".into(),
-            kind: "nli".into(),
-            manifest_hash: "abc".into(),
-            precision: "fp32".into(),
-            tokenizer_hash: "def".into(),
-            max_tokens: 128,
-        };
-        let label = |slug: &str| Label {
-            slug: slug.into(),
-            label: slug.into(),
-            descriptions: vec![],
-        };
-        let set = LabelSet {
-            name: "two".into(),
-            template: "It is {}.".into(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: vec![label("gaming"), label("food")],
-            background: None,
-        };
-        let target = Target {
-            model: store.ensure_model(&model).await.unwrap(),
-            label_set: store.ensure_label_set(&set, at(0)).await.unwrap(),
-        };
+        let target = made::target(&store, &made::label_set(&["gaming", "food"])).await;
         let hypothesis = store.ensure_hypotheses(&["h".into()]).await.unwrap()[0];
         Self {
             store,
@@ -288,39 +258,9 @@ impl Real {
     }
 
     async fn save(&self, post: &str, text: u8, now: i64) {
-        let posts = [Post {
-            fullname: post.parse().unwrap(),
-            subreddit: "gaming".into(),
-            title: title(text),
-            selftext: body(post),
-            crosspost_parent: None,
-            url: None,
-            permalink: None,
-            author: None,
-            score: None,
-            score_is_placeholder: false,
-            upvote_ratio: None,
-            num_comments: None,
-            flair: None,
-            over_18: false,
-            is_self: true,
-            stickied: false,
-            removed: false,
-            created_at: at(0),
-            source: SourceKind::Import,
-        }];
-        let page = Page {
-            run: self.run,
-            source: SourceKind::Import,
-            topic: None,
-            subreddit: "",
-            listing: None,
-            ranks: &[],
-            after: None,
-            newest: None,
-            posts: Authors::Stored.ready(posts.to_vec()),
-            now: at(now),
-        };
+        let posts = [made::post(post, &title(text), &body(post))];
+        let mut page = made::page(self.run, "", &posts, at(now));
+        page.topic = None;
         self.store.save_page(&page).await.unwrap();
     }
 
@@ -345,27 +285,12 @@ impl Real {
     }
 
     async fn complete(&self, lease: Lease, done: &[(String, u8)], now: i64) -> Option<u64> {
-        let logits = PairLogits {
-            entailment: 1.0,
-            contradiction: None,
-            neutral: None,
-        };
+        let logits = (self.target.model, self.hypothesis, made::logits(1.0));
         let done: Vec<Classified> = done
             .iter()
             .map(|(post, text)| Classified {
-                fullname: post.clone(),
-                text_hash: hash(post, *text),
-                scores: Scores {
-                    scores: vec![0.75, 0.25],
-                    best: 0,
-                    margin: 0.5,
-                    abstained: false,
-                    other: false,
-                    other_score: None,
-                },
-                logits: vec![(self.target.model, self.hypothesis, logits)],
-                vector: None,
-                by_small: false,
+                logits: vec![logits],
+                ..made::classified(post, hash(post, *text), &[0.75, 0.25])
             })
             .collect();
         let (target, run) = (self.target, self.run);

@@ -7,10 +7,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use topicmill_score::{Label, LabelSet, LabelVector, Mode};
+use topicmill_score::{Label, LabelSet, LabelVector};
 
 use crate::support::engine::{labeler, repository, runtime_is_here};
 use crate::support::hub::Hub;
+use crate::support::made;
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, Ran, finished};
 
@@ -72,13 +73,8 @@ fn exchanged(program: &Program, described: bool) -> Value {
         }
     });
     let set = LabelSet {
-        name: "three".to_owned(),
-        template: "This text is about {}.".to_owned(),
-        mode: Mode::Single,
-        threshold: 0.0,
-        temperature: 1.0,
         labels: labels.to_vec(),
-        background: None,
+        ..made::label_set(&[""; 0])
     };
     let by_words = model(program, "by-words", None);
     let prepared = labeler(&by_words, 4096).prepare(&set).unwrap();

@@ -16,9 +16,10 @@ use topicmill_score::OnnxError;
 use topicmill_score::SharedWeights;
 use topicmill_score::TextResult;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::{Label, LabelSet, Mode};
+use topicmill_score::{LabelSet, Mode};
 
 use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
+use crate::support::made;
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -40,19 +41,10 @@ struct Case {
 }
 
 fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
-    let label = |l: &String| Label {
-        slug: l.clone(),
-        label: l.clone(),
-        descriptions: vec![],
-    };
     LabelSet {
-        name: "parity".into(),
         template: template.into(),
         mode,
-        threshold: 0.0,
-        temperature: 1.0,
-        labels: labels.iter().map(label).collect(),
-        background: None,
+        ..made::label_set(labels)
     }
 }
 

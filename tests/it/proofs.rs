@@ -14,13 +14,14 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, LabelWorker, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Authors, Post, SourceKind, Stage};
+use topicmill::domain::{Post, Stage};
 use topicmill::gpu::GpuWatch;
 use topicmill::record::{Labelled, RunSettings};
-use topicmill::store::{Access, Page, RunId, Store};
-use topicmill_score::{Label, LabelSet, Mode};
+use topicmill::store::{Access, RunId, Store};
+use topicmill_score::{LabelSet, Labeler};
 
 use crate::support::engine::{Scripted, scripted};
+use crate::support::made;
 use crate::support::postgres::{OwnServer, TestDatabase, databases, sqlite};
 
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -36,60 +37,16 @@ fn many_posts() -> usize {
 }
 
 pub fn label_set() -> LabelSet {
-    let label = |slug: &str| Label {
-        slug: slug.into(),
-        label: slug.into(),
-        descriptions: vec![],
-    };
-    LabelSet {
-        name: "proof".into(),
-        template: "It is {}.".into(),
-        mode: Mode::Single,
-        threshold: 0.0,
-        temperature: 1.0,
-        labels: ["food", "music", "travel"].map(label).into(),
-        background: None,
-    }
+    made::label_set(&["food", "music", "travel"])
 }
 
 pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (String, String)>) {
     let clock = SystemClock::shared();
     let posts: Vec<Post> = titles
-        .map(|(fullname, title)| Post {
-            fullname: fullname.parse().unwrap(),
-            subreddit: "food".into(),
-            title,
-            selftext: String::new(),
-            crosspost_parent: None,
-            url: None,
-            permalink: None,
-            author: None,
-            score: None,
-            score_is_placeholder: false,
-            upvote_ratio: None,
-            num_comments: None,
-            flair: None,
-            over_18: false,
-            is_self: true,
-            stickied: false,
-            removed: false,
-            created_at: clock.now().into(),
-            source: SourceKind::Import,
-        })
+        .map(|(fullname, title)| made::post(&fullname, &title, ""))
         .collect();
     for posts in posts.chunks(2_000) {
-        let page = Page {
-            run,
-            source: SourceKind::Import,
-            topic: Some("food"),
-            subreddit: "food",
-            listing: None,
-            ranks: &[],
-            after: None,
-            newest: None,
-            posts: Authors::Stored.ready(posts.to_vec()),
-            now: clock.now().into(),
-        };
+        let page = made::page(run, "food", posts, clock.now().into());
         store.save_page(&page).await.unwrap();
     }
 }
@@ -112,18 +69,8 @@ pub async fn with_posts(database: &TestDatabase, n: usize) -> Store {
     store
 }
 
-/// Labels what can be claimed now, in this process.
-async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
-    let clock: SharedClock = SystemClock::shared();
-    let name = classify::worker_name();
-    let worker = LabelWorker {
-        store,
-        clock: &clock,
-        stop: &CancellationToken::new(),
-        name: &name,
-        run: begin(store, &name).await,
-    };
-    let options = Options {
+pub fn options(lease: Duration) -> Options {
+    Options {
         lease,
         max_attempts: MAX_ATTEMPTS,
         limit: None,
@@ -132,19 +79,29 @@ async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
         make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
         gpus: GpuWatch::default(),
+    }
+}
+
+/// Labels what can be claimed now, in this process.
+async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
+    let run = begin(store, &classify::worker_name()).await;
+    label_with(store, run, scripted(|_| engine), lease).await
+}
+
+async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration) -> Labelled {
+    let clock: SharedClock = SystemClock::shared();
+    let worker = LabelWorker {
+        store,
+        clock: &clock,
+        stop: &CancellationToken::new(),
+        name: &classify::worker_name(),
+        run,
     };
-    let mut done = Labelled::default();
-    let labelers = vec![scripted(|_| engine).into()];
-    classify::label(
-        &worker,
-        labelers,
-        &label_set(),
-        &options,
-        &|_| {},
-        &mut done,
-    )
-    .await
-    .unwrap();
+    let (mut done, labelers) = (Labelled::default(), vec![labeler.into()]);
+    let options = options(lease);
+    let set = label_set();
+    let labelling = classify::label(&worker, labelers, &set, &options, &|_| {}, &mut done);
+    labelling.await.unwrap();
     done
 }
 
@@ -172,35 +129,8 @@ async fn worker() {
     let mut labeler = Some(scripted(engine));
     let (mut posts, mut refused, mut pairs, mut set_aside) = (0, 0, 0, 0);
     loop {
-        let worker = LabelWorker {
-            store: &store,
-            clock: &clock,
-            stop: &CancellationToken::new(),
-            name: &name,
-            run,
-        };
-        let options = Options {
-            lease: LEASE,
-            max_attempts: MAX_ATTEMPTS,
-            limit: None,
-            retry_failed: false,
-            watch: false,
-            make_current: MakeCurrent::Always,
-            settings: RunSettings::default(),
-            gpus: GpuWatch::default(),
-        };
-        let labelers = vec![labeler.take().unwrap_or_else(|| scripted(engine)).into()];
-        let mut done = Labelled::default();
-        classify::label(
-            &worker,
-            labelers,
-            &label_set(),
-            &options,
-            &|_| {},
-            &mut done,
-        )
-        .await
-        .unwrap();
+        let labeler = labeler.take().unwrap_or_else(|| scripted(engine));
+        let done = label_with(&store, run, labeler, LEASE).await;
         posts += done.posts;
         refused += done.refused;
         pairs += done.pairs;

@@ -16,12 +16,13 @@ use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan, Report};
 use topicmill::source::reddit::Reddit;
 use topicmill::store::{
-    Access, Claimant, Classified, ModelRow, Page, Store, StoredLabels, Target, Upserted, Written,
+    Access, Claimant, Classified, Page, Store, StoredLabels, Target, Upserted, Written,
 };
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::{LabelSet, Mode};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished};
 use crate::support::reddit::{client, server};
@@ -196,33 +197,11 @@ impl Scene {
     }
 
     pub async fn target(&self) -> Target {
-        let label = Label {
-            slug: "climate".into(),
-            label: "climate change".into(),
-            descriptions: vec![],
-        };
         let set = LabelSet {
-            name: "one".into(),
             template: "About {}.".into(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: vec![label],
-            background: None,
+            ..made::label_set(&["climate"])
         };
-        let model = ModelRow {
-            name: "m".into(),
-            kind: "nli".into(),
-            manifest_hash: "abc".into(),
-            precision: "fp32".into(),
-            tokenizer_hash: "def".into(),
-            max_tokens: 128,
-        };
-        let now = self.clock.now().into();
-        let target = Target {
-            model: self.store().ensure_model(&model).await.unwrap(),
-            label_set: self.store().ensure_label_set(&set, now).await.unwrap(),
-        };
+        let target = made::target(self.store(), &set).await;
         self.store().set_current(target).await.unwrap();
         target
     }
@@ -237,28 +216,12 @@ impl Scene {
         }
         let texts = ["About climate.".to_owned()];
         let hypothesis = self.store().ensure_hypotheses(&texts).await.unwrap()[0];
-        let logits = PairLogits {
-            entailment: 2.0,
-            contradiction: Some(-1.0),
-            neutral: None,
-        };
         let done: Vec<Classified> = claim
             .posts
             .iter()
             .map(|post| Classified {
-                fullname: post.fullname.clone(),
-                text_hash: post.text_hash,
-                scores: Scores {
-                    scores: vec![0.75],
-                    best: 0,
-                    margin: 0.75,
-                    abstained: false,
-                    other: false,
-                    other_score: None,
-                },
-                logits: vec![(target.model, hypothesis, logits)],
-                vector: None,
-                by_small: false,
+                logits: vec![(target.model, hypothesis, made::logits(2.0))],
+                ..made::classified(&post.fullname, post.text_hash, &[0.75])
             })
             .collect();
         let now = self.clock.now().into();
@@ -293,25 +256,16 @@ impl Scene {
 
 pub fn post(id: &str, title: &str) -> Post {
     Post {
-        fullname: id.parse().unwrap(),
         subreddit: "climate".into(),
-        title: title.into(),
-        selftext: format!("Body of {title}"),
-        crosspost_parent: None,
-        url: None,
         permalink: Some(format!("/r/climate/comments/{id}/{title}/")),
         author: Some("someone".into()),
         score: Some(12),
-        score_is_placeholder: false,
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: Some("Discussion".into()),
-        over_18: false,
-        is_self: true,
-        stickied: false,
-        removed: false,
         created_at: topicmill::domain::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
         source: SourceKind::Reddit,
+        ..made::post(id, title, &format!("Body of {title}"))
     }
 }
 

@@ -8,11 +8,11 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    Device, Engine, EngineError, EngineOptions, Label, LabelSet, Labeler, Mode, OnnxEngine,
-    TextResult,
+    Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
 };
 
 use crate::support::engine::{repository, runtime_is_here};
+use crate::support::made;
 
 const MODELS: [&str; 5] = [
     "tests/it/fixtures/models/tiny-bart-made",
@@ -63,20 +63,7 @@ fn scored(
         shapes: Arc::clone(&shapes),
     };
     let mut labeler = Labeler::load(folder, Box::new(engine), 400).unwrap();
-    let label = |label: &str| Label {
-        slug: label.into(),
-        label: label.into(),
-        descriptions: vec![],
-    };
-    let set = LabelSet {
-        name: "shapes".into(),
-        template: "This text is about {}.".into(),
-        mode: Mode::Single,
-        threshold: 0.0,
-        temperature: 1.0,
-        labels: ["politics", "climate change", "food"].map(label).into(),
-        background: None,
-    };
+    let set = made::label_set(&["politics", "climate change", "food"]);
     let prepared = labeler.prepare(&set).unwrap();
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
     let results = results.expect("nobody asked it to stop").into_iter();

@@ -5,59 +5,36 @@ use std::time::Duration;
 use serde_json::json;
 use topicmill::domain::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill::store::{
-    Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
-    StoreError, Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
+    Target, Upserted, Written,
 };
-use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::{LabelSet, Mode};
 
 use crate::purge::stored_labels;
+use crate::support::made::{self, at};
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 
 const LEASE: Duration = Duration::from_mins(1);
 
-pub fn at(secs: i64) -> Timestamp {
-    Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
-}
-
 pub fn post(id: &str, title: &str, body: &str) -> Post {
     Post {
-        fullname: id.parse().unwrap(),
         subreddit: "gaming".into(),
-        title: title.into(),
-        selftext: body.into(),
-        crosspost_parent: None,
-        url: None,
         permalink: Some(format!("/r/gaming/comments/{id}/")),
         author: Some("someone".into()),
         score: Some(12),
-        score_is_placeholder: false,
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
-        flair: None,
-        over_18: false,
-        is_self: true,
-        stickied: false,
-        removed: false,
-        created_at: at(-3_600),
         source: SourceKind::Sample,
+        ..made::post(id, title, body)
     }
 }
 
 pub fn labels(threshold: f64) -> LabelSet {
-    let label = |slug: &str| Label {
-        slug: slug.into(),
-        label: format!("{slug} things"),
-        descriptions: vec![],
-    };
     LabelSet {
         name: "two".into(),
-        template: "This text is about {}.".into(),
-        mode: Mode::Single,
         threshold,
-        temperature: 1.0,
-        labels: vec![label("gaming"), label("food")],
-        background: None,
+        ..made::label_set(&["gaming", "food"])
     }
 }
 
@@ -95,21 +72,10 @@ pub async fn fixture(store: Store, posts: usize) -> Fixture {
         .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
         .collect();
     save(&store, run, &posts, 0).await;
-    let model = ModelRow {
-        name: "m".into(),
-        kind: "nli".into(),
-        manifest_hash: "abc".into(),
-        precision: "fp32".into(),
-        tokenizer_hash: "def".into(),
-        max_tokens: 128,
-    };
-    let target = Target {
-        model: store.ensure_model(&model).await.unwrap(),
-        label_set: store.ensure_label_set(&labels(0.0), at(0)).await.unwrap(),
-    };
+    let target = made::target(&store, &labels(0.0)).await;
     let texts = [
-        "This text is about gaming things.".to_owned(),
-        "This text is about food things.".to_owned(),
+        "This text is about gaming.".to_owned(),
+        "This text is about food.".to_owned(),
     ];
     let hypotheses = store.ensure_hypotheses(&texts).await.unwrap();
     assert_eq!(
@@ -142,31 +108,16 @@ impl Fixture {
     }
 
     fn done(&self, claim: &Claim) -> Vec<Classified> {
-        let logits = |entailment| PairLogits {
-            entailment,
-            contradiction: Some(-1.0),
-            neutral: None,
+        let logits = |place: usize, entailment| {
+            let hypothesis = self.hypotheses[place];
+            (self.target.model, hypothesis, made::logits(entailment))
         };
         claim
             .posts
             .iter()
             .map(|post| Classified {
-                fullname: post.fullname.clone(),
-                text_hash: post.text_hash,
-                scores: Scores {
-                    scores: vec![0.75, 0.25],
-                    best: 0,
-                    margin: 0.5,
-                    abstained: false,
-                    other: false,
-                    other_score: None,
-                },
-                logits: vec![
-                    (self.target.model, self.hypotheses[0], logits(2.0)),
-                    (self.target.model, self.hypotheses[1], logits(0.5)),
-                ],
-                vector: None,
-                by_small: false,
+                logits: vec![logits(0, 2.0), logits(1, 0.5)],
+                ..made::classified(&post.fullname, post.text_hash, &[0.75, 0.25])
             })
             .collect()
     }
@@ -238,18 +189,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 
 /// A page of a file, which names its topic.
 pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
-    Page {
-        run,
-        source: SourceKind::Import,
-        topic: Some(topic),
-        subreddit: "",
-        listing: None,
-        ranks: &[],
-        after: None,
-        newest: None,
-        posts: Authors::Stored.ready(posts.to_vec()),
-        now: at(now),
-    }
+    made::page(run, topic, posts, at(now))
 }
 
 fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
@@ -804,7 +744,13 @@ async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
         assert_eq!(f.count("SELECT COUNT(*) FROM pair_logits").await, 10);
         assert_eq!(f.count("SELECT COUNT(*) FROM backlog").await, 0);
         assert_eq!(f.count("SELECT COUNT(*) FROM leases").await, 0);
-        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label = 'gaming things' AND topic = 'gaming'").await, 5);
+        assert_eq!(
+            f.count(
+                "SELECT COUNT(*) FROM labeled_posts WHERE label = 'gaming' AND topic = 'gaming'"
+            )
+            .await,
+            5
+        );
         let agreement = f
             .store
             .query("SELECT posts, labelled, agreed, agreement FROM topic_agreement")

@@ -5,35 +5,26 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, BacklogError, LabelWorker, MakeCurrent, Options};
+use topicmill::classify::{self, BacklogError, LabelWorker, Options};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
-use topicmill::gpu::GpuWatch;
 use topicmill::pipeline::Context;
-use topicmill::record::{Labelled, RunSettings};
+use topicmill::record::Labelled;
 use topicmill::store::{Access, Claimant, RunId, Store, Written};
 
 use crate::proofs::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
 };
 use crate::purge::stored_labels;
-use crate::store::{at, fixture};
+use crate::store::fixture;
 use crate::support::engine::{Scripted, runtime_is_here, scripted};
+use crate::support::made::at;
 use crate::support::postgres::{databases, postgres};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 
 fn options() -> Options {
-    Options {
-        lease: LEASE,
-        max_attempts: MAX_ATTEMPTS,
-        limit: None,
-        retry_failed: false,
-        watch: false,
-        make_current: MakeCurrent::Always,
-        settings: RunSettings::default(),
-        gpus: GpuWatch::default(),
-    }
+    crate::proofs::options(LEASE)
 }
 
 fn slow() -> Scripted {

@@ -7,9 +7,10 @@ use sqlx::{Connection, PgConnection};
 use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
 use topicmill::store::{Classified, Target, Written};
-use topicmill_score::{Mode, PairLogits, Scores, TextVector};
+use topicmill_score::{Mode, TextVector};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
+use crate::support::made;
 use crate::support::postgres::{databases, postgres};
 
 /// A post that shows another one, with its title and its body.
@@ -44,25 +45,10 @@ pub async fn scored(
 ) -> Vec<Classified> {
     let texts = ["About climate.".to_owned()];
     let hypothesis = scene.store().ensure_hypotheses(&texts).await.unwrap()[0];
-    let logits = PairLogits {
-        entailment: 2.0,
-        contradiction: Some(-1.0),
-        neutral: None,
-    };
     let one = |post: &topicmill::store::ClaimedPost| Classified {
-        fullname: post.fullname.clone(),
-        text_hash: post.text_hash,
-        scores: Scores {
-            scores: vec![0.75],
-            best: 0,
-            margin: 0.75,
-            abstained: false,
-            other: false,
-            other_score: None,
-        },
-        logits: vec![(target.model, hypothesis, logits)],
+        logits: vec![(target.model, hypothesis, made::logits(2.0))],
         vector: Some((target.model, vector_that_says(&post.title))),
-        by_small: false,
+        ..made::classified(&post.fullname, post.text_hash, &[0.75])
     };
     claim.posts.iter().map(one).collect()
 }

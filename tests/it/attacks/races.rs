@@ -15,13 +15,14 @@ use topicmill::domain::{
     Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
 };
 use topicmill::store::{
-    Access, Checked, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store, StoreError,
-    Target, Written,
+    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Target,
+    Written,
 };
-use topicmill_score::{Mode, PairLogits, Scores};
+use topicmill_score::Mode;
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
 use crate::support::engine::repository;
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
 use crate::support::proxy::{Gate, Proxy};
 
@@ -54,25 +55,12 @@ fn at(year: i64) -> Timestamp {
 
 fn post(id: &str, title: &str, source: SourceKind) -> Post {
     Post {
-        fullname: id.parse().unwrap(),
-        subreddit: "food".into(),
-        title: title.into(),
-        selftext: format!("the body of {title}"),
         crosspost_parent: (id == "p3").then(|| "p0".parse().unwrap()),
-        url: None,
-        permalink: None,
         author: Some("somebody".into()),
         score: Some(1),
-        score_is_placeholder: false,
-        upvote_ratio: None,
-        num_comments: None,
-        flair: None,
-        over_18: false,
-        is_self: true,
-        stickied: false,
-        removed: false,
         created_at: at(2020),
         source,
+        ..made::post(id, title, &format!("the body of {title}"))
     }
 }
 
@@ -95,30 +83,6 @@ fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<
 /// What a model would say of a text: a number of its hash, so that it shows which text was scored.
 fn said_of(hash: TextHash) -> f32 {
     f32::from(hash.as_bytes()[0])
-}
-
-fn classified(
-    fullname: &str,
-    text_hash: TextHash,
-    said: f32,
-    logits: Vec<(i64, i64, PairLogits)>,
-) -> Classified {
-    let best = f64::from(said) / 256.0;
-    Classified {
-        fullname: fullname.to_owned(),
-        text_hash,
-        scores: Scores {
-            scores: vec![best, 0.0, 0.0],
-            best: 0,
-            margin: best,
-            abstained: false,
-            other: false,
-            other_score: None,
-        },
-        logits,
-        vector: None,
-        by_small: false,
-    }
 }
 
 /// A database on which two stages meet.
@@ -163,21 +127,7 @@ impl Scene {
         gate: Arc<Gate>,
         proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     ) -> Self {
-        let model = ModelRow {
-            name: "m".into(),
-            kind: "nli".into(),
-            manifest_hash: "h".into(),
-            precision: "fp32".into(),
-            tokenizer_hash: "t".into(),
-            max_tokens: 128,
-        };
-        let target = Target {
-            model: other.ensure_model(&model).await.unwrap(),
-            label_set: other
-                .ensure_label_set(&label_set(), at(2026))
-                .await
-                .unwrap(),
-        };
+        let target = made::target(&other, &label_set()).await;
         let texts = ["It is food.", "It is music.", "It is travel."].map(String::from);
         let hypotheses = other.ensure_hypotheses(&texts).await.unwrap();
         Self {
@@ -305,13 +255,16 @@ impl Scene {
             }
             let scored = |post: &topicmill::store::ClaimedPost| {
                 let said = said_of(TextHash::of(&post_text(&post.title, &post.selftext)));
-                let logits = PairLogits {
-                    entailment: said,
-                    contradiction: None,
-                    neutral: None,
-                };
+                let logits = made::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
-                classified(&post.fullname, post.text_hash, said, of_labels.collect())
+                Classified {
+                    logits: of_labels.collect(),
+                    ..made::classified(
+                        &post.fullname,
+                        post.text_hash,
+                        &[f64::from(said) / 256.0, 0.0, 0.0],
+                    )
+                }
             };
             let done: Vec<Classified> = claim.posts.iter().map(scored).collect();
             self.step(store, "complete").await;

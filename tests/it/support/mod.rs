@@ -5,6 +5,7 @@ pub mod browser;
 pub mod engine;
 pub mod exposition;
 pub mod hub;
+pub mod made;
 pub mod postgres;
 pub mod program;
 pub mod proxy;

@@ -1,0 +1,111 @@
+//! Posts, label sets, models and labels for tests to which it does not matter much which.
+
+use topicmill::domain::{Authors, Post, SourceKind, TextHash, Timestamp};
+use topicmill::store::{Classified, ModelRow, Page, RunId, Store, Target};
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+
+pub fn at(secs: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
+}
+
+/// A post of a file that says nothing but this.
+pub fn post(id: &str, title: &str, body: &str) -> Post {
+    Post {
+        fullname: id.parse().unwrap(),
+        subreddit: "food".into(),
+        title: title.into(),
+        selftext: body.into(),
+        crosspost_parent: None,
+        url: None,
+        permalink: None,
+        author: None,
+        score: None,
+        score_is_placeholder: false,
+        upvote_ratio: None,
+        num_comments: None,
+        flair: None,
+        over_18: false,
+        is_self: true,
+        stickied: false,
+        removed: false,
+        created_at: at(-3_600),
+        source: SourceKind::Import,
+    }
+}
+
+/// A page of a file, which names its topic.
+pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> Page<'a> {
+    Page {
+        run,
+        source: SourceKind::Import,
+        topic: Some(topic),
+        subreddit: "",
+        listing: None,
+        ranks: &[],
+        after: None,
+        newest: None,
+        posts: Authors::Stored.ready(posts.to_vec()),
+        now,
+    }
+}
+
+/// Labels that are called like their slugs, of which the best one is taken.
+pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
+    let label = |slug: &str| Label {
+        slug: slug.into(),
+        label: slug.into(),
+        descriptions: vec![],
+    };
+    LabelSet {
+        name: "made".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: labels.iter().map(|slug| label(slug.as_ref())).collect(),
+        background: None,
+    }
+}
+
+/// A target of an NLI model that is none.
+pub async fn target(store: &Store, set: &LabelSet) -> Target {
+    let model = ModelRow {
+        name: "m".into(),
+        kind: "nli".into(),
+        manifest_hash: "abc".into(),
+        precision: "fp32".into(),
+        tokenizer_hash: "def".into(),
+        max_tokens: 128,
+    };
+    Target {
+        model: store.ensure_model(&model).await.unwrap(),
+        label_set: store.ensure_label_set(set, at(0)).await.unwrap(),
+    }
+}
+
+pub fn logits(entailment: f32) -> PairLogits {
+    PairLogits {
+        entailment,
+        contradiction: None,
+        neutral: None,
+    }
+}
+
+/// A post that was labelled with the first label, with the score of each label.
+pub fn classified(fullname: &str, text_hash: TextHash, scores: &[f64]) -> Classified {
+    Classified {
+        fullname: fullname.to_owned(),
+        text_hash,
+        scores: Scores {
+            scores: scores.to_vec(),
+            best: 0,
+            margin: scores[0] - scores.get(1).unwrap_or(&0.0),
+            abstained: false,
+            other: false,
+            other_score: None,
+        },
+        logits: vec![],
+        vector: None,
+        by_small: false,
+    }
+}
