@@ -315,31 +315,6 @@ async fn a_page_that_is_too_much_is_halved_and_grows_again() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_always_too_much_puts_the_topic_off() {
-    let database = sqlite();
-    let scene = Scene::of(&database).await;
-    scene.trouble(too_much(), 7);
-    scene.put([row_with("f", 0, &json!({"subreddit": "food"}))]);
-    let topics = [
-        topic("climate", &["climate", "environment"], 100),
-        topic("food", &["food"], 5),
-    ];
-    let reports = scene.collect(&topics).await;
-    assert_eq!(reports[0].outcome, Outcome::RateLimited);
-    let detail = reports[0].detail.as_deref().unwrap();
-    assert!(detail.contains("slow down"), "{detail}");
-    assert_eq!(reports[1].outcome, Outcome::Ok);
-    let asked = scene.archive.asked().await;
-    let pages = ["100", "50", "25", "12", "6", "3", "1"].map(|n| format!("climate desc {n}"));
-    assert_eq!(asked[..7], pages);
-    assert_eq!(
-        asked[7..],
-        ["food desc 5"],
-        "and no other subreddit in its place"
-    );
-}
-
-#[tokio::test]
 async fn the_archives_headers_are_waited_for() {
     let newest_first: Vec<Value> = minutes(0..100).into_iter().rev().collect();
     let body = json!({"data": newest_first});
@@ -547,27 +522,6 @@ async fn a_score_that_was_read_too_soon_is_flagged() {
         scene.collect_one(climate(100)).await;
         let fresh = "SELECT reddit_score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
         assert_eq!(scene.rows(fresh).await, ["1"]);
-    }
-}
-
-#[tokio::test]
-async fn a_score_of_a_dump_that_was_read_too_soon_is_flagged() {
-    for database in databases() {
-        let program = Program::new();
-        let lines = readings();
-        let lines = lines
-            .iter()
-            .map(|(id, fields, _)| format!("{}\n", row_with(id, 0, fields)));
-        let file = program.write("RS.ndjson", lines.collect::<String>());
-        program.ok(&[
-            "--database",
-            &database.url,
-            "import",
-            "--format",
-            "dump",
-            &file,
-        ]);
-        assert_eq!(rows(&database.open().await, FLAGS).await, flags());
     }
 }
 

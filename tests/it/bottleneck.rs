@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, Ran, words};
 
 fn doctor(program: &Program, url: &str, flags: &[&str]) -> Ran {
     program.run(&[&["--database", url, "doctor", "--bottleneck"], flags].concat())
@@ -30,15 +30,9 @@ fn label(program: &Program, url: &str) {
 }
 
 fn classify(program: &Program, url: &str) {
-    program.ok(&[
-        "--database",
-        url,
-        "classify",
-        "--device",
-        "cpu",
-        "--batch-tokens",
-        "512",
-    ]);
+    program.ok(&words(&format!(
+        "--database {url} classify --device cpu --batch-tokens 512"
+    )));
 }
 
 #[test]
@@ -51,10 +45,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
         classify(&program, url);
 
         let told = found(&program, url, &[]);
-        let status = program
-            .ok(&["--database", url, "status", "--format", "json"])
-            .stdout;
-        let status: Value = serde_json::from_str(&status).unwrap();
+        let status = program.json(&["--database", url, "status"]);
         let recorded = &status["runs"][1];
         assert_eq!(told["run"], recorded["id"]);
         assert_eq!(told["posts"], 40);

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{
-    Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, Scorer, TextResult,
+    Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, TextResult,
 };
 
-use crate::support::engine::{labeler, labeler_of, library, repository, runtime_is_here};
+use crate::support::engine::{labeler, labeler_of, repository, runtime_is_here};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
@@ -119,28 +119,6 @@ fn scores_equal_the_text_classification_pipeline_on_any_batch() {
         }
     }
     assert_eq!(models, 5, "run tools/golden.py");
-}
-
-#[test]
-fn the_short_way_takes_a_classifier_without_labels() {
-    if !runtime_is_here("a scorer of a classifier") {
-        return;
-    }
-    let builder = || {
-        Scorer::builder(fixture("models/tiny-roberta-flags"))
-            .device(Device::Cpu)
-            .library(library())
-    };
-    let mut classifier = builder().load().unwrap();
-    assert_eq!(classifier.label_set().mode, Mode::Multi);
-    assert_eq!(classifier.label_set().labels.len(), 5);
-    let scored = classifier.score_all(&["politics"]).unwrap();
-    assert_eq!(scored[0].scores.len(), 5);
-    let mut classifier = builder().mode(Mode::Single).load().unwrap();
-    let scored = classifier.score_all(&["politics"]).unwrap();
-    assert!((scored[0].scores.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-    let error = builder().label("food", "").load().err().unwrap();
-    assert!(error.to_string().contains("`toxic`, `obscene`"), "{error}");
 }
 
 /// A model folder of a configuration and one of the odd graphs.
@@ -278,7 +256,6 @@ fn rows(path: &Path) -> BTreeMap<String, Value> {
     rows.map(|row| (row["id"].to_string(), row)).collect()
 }
 
-const QUALITY: &str = "tests/it/fixtures/classifiers/models/tiny-bert-quality";
 const MOODS: &str = "tests/it/fixtures/classifiers/models/tiny-bart-moods";
 
 fn model(path: &str) -> String {
@@ -416,10 +393,7 @@ impl Scene {
     /// Labels with a model, and shows the labels from then on; what the run counted.
     fn classify(&self, model: &str, more: &[&str]) -> Value {
         let args = ["classify", "--model", model, "--make-current"];
-        self.ok(&[&args[..], more, &["--run-json", "run.json"]].concat());
-        let record = self.program.folder.path().join("run.json");
-        let record: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
-        record["counts"].clone()
+        self.counted(&[&args[..], more].concat())
     }
 }
 
@@ -496,15 +470,7 @@ fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
         assert_eq!(slugs[0]["label_topic"], "angry");
         // From what is stored, too.
         let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
-        let ran = scene.ok(&[
-            "labels",
-            "diff",
-            "current",
-            &format!("{surer}@{moods}"),
-            "--format",
-            "json",
-        ]);
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
         assert!(found.to_string().contains("21"), "{found}");
 
         // Labels that are others give way to the model's.
@@ -516,43 +482,5 @@ fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
         scene
             .run(&["classify", "--model", &moods, "--pipeline", &beside])
             .ended(2, "leave the background out");
-    }
-}
-
-#[test]
-fn a_regression_is_stored_as_it_is() {
-    if !runtime_is_here("a regression in the store") {
-        return;
-    }
-    for database in databases() {
-        let scene = Scene::new(&database.url);
-        let quality = model(QUALITY);
-        assert_eq!(scene.classify(&quality, &[])["posts"], 21);
-        let raw = scene.sql(
-            "SELECT MIN(score) AS low, MAX(score) AS high, COUNT(*) AS posts FROM labeled_posts \
-             WHERE outcome = 'LABEL_0'",
-        );
-        assert_eq!(raw[0]["posts"], 21);
-        let (low, high) = (
-            raw[0]["low"].as_f64().unwrap(),
-            raw[0]["high"].as_f64().unwrap(),
-        );
-        assert!(low < high);
-        scene.ok(&["report", "report.html"]);
-        let page = fs::read_to_string(scene.program.folder.path().join("report.html")).unwrap();
-        assert!(
-            !page.contains("How sure the labels are"),
-            "logits are no shares"
-        );
-        let least = format!("--min-score={high}");
-        scene.ok(&["export", "best.csv", &least]);
-        let best = fs::read_to_string(scene.program.folder.path().join("best.csv")).unwrap();
-        assert!((2..22).contains(&best.lines().count()), "{best}");
-        let file = scene
-            .program
-            .write("t.toml", pipeline("threshold = 0.5", &[("q", "LABEL_0")]));
-        scene
-            .run(&["classify", "--model", &quality, "--pipeline", &file])
-            .ended(2, "in mode raw");
     }
 }

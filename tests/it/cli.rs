@@ -474,8 +474,7 @@ fn a_watcher_labels_what_is_imported_and_ends_at_a_signal_on_both_databases() {
             .unwrap();
         let labelled = || {
             let count = "SELECT COUNT(*) AS n FROM classifications";
-            let told = program.ok(&["--database", url, "sql", count, "--format", "json"]);
-            let rows: Value = serde_json::from_str(&told.stdout).unwrap();
+            let rows = program.json(&["--database", url, "sql", count]);
             rows[0]["n"].as_i64().unwrap()
         };
         // Well before a watcher looks of its own accord, which is once a minute.
@@ -530,27 +529,4 @@ fn signal(child: &Child, signal: &str) {
         .args([signal, &pid])
         .status();
     assert!(sent.unwrap().success());
-}
-
-#[test]
-fn an_interrupted_import_keeps_whole_chunks_and_is_given_again() {
-    let program = Program::new();
-    let file = program.write("posts.ndjson", posts(60_000));
-    let mut running = program
-        .command(&["import", &file])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The first chunk is stored when a post is there. If the import failed, the wait below tells.
-    let first = ["sql", "SELECT 1 FROM posts LIMIT 1", "--format", "ndjson"];
-    while running.try_wait().unwrap().is_none() && program.run(&first).stdout.is_empty() {
-        std::thread::yield_now();
-    }
-    signal(&running, "-TERM");
-    let ran = finished(running.wait_with_output().unwrap());
-    assert_eq!(ran.code, 143, "{}", ran.stderr);
-    let kept = number(&program, "SELECT COUNT(*) FROM posts");
-    assert!(kept > 0 && kept < 60_000 && kept % 2_000 == 0, "{kept}");
-    program.ok(&["import", &file]);
-    assert_eq!(number(&program, "SELECT COUNT(*) FROM posts"), 60_000);
 }

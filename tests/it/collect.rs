@@ -472,47 +472,6 @@ async fn a_second_401_ends_the_run() {
     }
 }
 
-#[tokio::test]
-async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        // Of two posts with one title the second cannot be stored.
-        database
-            .run("CREATE UNIQUE INDEX one_title ON posts (title)")
-            .await;
-        scene
-            .page("food", None, &[child("f", &json!({"title": "Food"}))], None)
-            .await;
-        scene
-            .page("climate", None, &children(&["a"]), Some("t3_a"))
-            .await;
-        scene
-            .page("climate", Some("t3_a"), &children(&["b"]), None)
-            .await;
-
-        let topics = [
-            topic("food", &["food"], 5),
-            climate(5),
-            topic("music", &["music"], 5),
-        ];
-        let collected = scene
-            .context
-            .collect(&scene.reddit, &topics, PACE, false, &|_| {});
-        let error = collected.await.unwrap_err().to_string();
-        assert_eq!(scene.stored().await, ["t3_a", "t3_f"]);
-        let record = scene.record();
-        assert_eq!(
-            (record.status, &record.error),
-            (RunStatus::Failed, &Some(error))
-        );
-        assert_eq!(record.counts["posts"], 2, "{}", record.outcomes);
-        let outcomes = record.outcomes.as_array().unwrap().iter();
-        let outcomes: Vec<&Value> = outcomes.map(|outcome| &outcome["outcome"]).collect();
-        assert_eq!(outcomes, ["ok", "stopped", "stopped"]);
-        assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
-    }
-}
-
 /// Labels everything that has no label yet, as part of the latest run; how many those were.
 async fn label_all(scene: &Scene) -> u64 {
     let (store, run) = (scene.store(), scene.record().id);
@@ -609,18 +568,6 @@ async fn author_names_are_hashed_with_the_databases_own_key() {
             ["someone", "Other", "someone", "someone"].map(hashed)
         );
         assert!(seen.insert(hashed("someone")), "each database has its own");
-    }
-}
-
-#[tokio::test]
-async fn author_names_are_stored_where_asked_for() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let posts = [by("a", "someone"), by("b", "[deleted]")];
-        scene.page("climate", None, &posts, None).await;
-        scene.collect_with(&[climate(5)], true).await;
-        let authors = "SELECT fullname, author FROM posts ORDER BY fullname";
-        assert_eq!(scene.rows(authors).await, ["t3_a someone", "t3_b null"]);
     }
 }
 

@@ -14,7 +14,7 @@ use topicmill_score::text::Encoder;
 use topicmill_score::{Engine, EngineOptions, ModelFolder, OnnxEngine};
 
 use crate::support::engine::{repository, runtime_is_here};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
 const TEXTS: [&str; 2] = [
@@ -68,32 +68,6 @@ fn proved() -> TempDir {
     }
     fs::write(dir.path().join("manifest.toml"), text).unwrap();
     dir
-}
-
-fn verify(program: &Program, dir: &Path) -> Ran {
-    let folder = dir.to_str().unwrap();
-    program.run(&["model", "verify", folder, "--format", "json"])
-}
-
-#[test]
-fn an_embedding_folder_with_a_manifest_is_verified_and_labels() {
-    if !runtime_is_here("the manifest of an embedding folder") {
-        return;
-    }
-    let (program, dir) = (Program::new(), proved());
-    let ran = verify(&program, dir.path());
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    let of = |graph: &str| rows.iter().find(|row| row["graph"] == graph).unwrap();
-    assert_eq!(of("cpu-fp32")["state"], "ok");
-    assert_eq!(of("cpu-fp32")["hash"], "ok");
-    // The same file for a GPU, of which there is none here or which gives the same.
-    assert_eq!(of("cuda-fp32")["file"], "model.onnx");
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    let model = ["--model", dir.path().to_str().unwrap()];
-    let ran = program.run(&[&["score", &texts, "-"][..], &model].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stdout.contains("food"), "{}", ran.stdout);
 }
 
 #[test]

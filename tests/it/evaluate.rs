@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::Program;
+use crate::support::program::{Program, words};
 
 const POSTS: usize = 30;
 /// What the posts are about, in turns.
@@ -356,16 +356,9 @@ async fn two_label_sets_are_compared() {
         let difference = &found["difference"];
         assert!(difference["differ"].as_u64().unwrap() >= 9, "{difference}");
         assert!(found["differing"].as_array().unwrap().len() <= 3);
-        let shown = scene.ok(&[
-            "labels",
-            "evaluate",
-            "--gold",
-            &gold,
-            "--label-set",
-            "first",
-            "--label-set",
-            "second",
-        ]);
+        let shown = scene.ok(&words(&format!(
+            "labels evaluate --gold {gold} --label-set first --label-set second"
+        )));
         for said in [
             "First: first",
             "McNemar",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, Ran, words};
 
 /// What the posts are about, in turns.
 pub const LABELS: [(&str, &str); 3] = [
@@ -211,16 +211,9 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
         assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
         // A calibration needs 30 posts: it takes all, and says so.
         scene
-            .ok(&[
-                "labels",
-                "calibrate",
-                "--gold",
-                "db",
-                "--pipeline",
-                "first.toml",
-                "--target-precision",
-                "0.1",
-            ])
+            .ok(&words(
+                "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
+            ))
             .says("do not stand for all posts");
         // Without close calls everything counts; with nothing else, it is said.
         database
@@ -328,16 +321,9 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
         let wider = scene.program.write("wider.toml", pipeline("wider", &more));
-        let ran = scene.ok(&[
-            "labels",
-            "evaluate",
-            "--gold",
-            "db",
-            "--label-set",
-            &wider,
-            "--format",
-            "json",
-        ]);
+        let ran = scene.ok(&words(&format!(
+            "labels evaluate --gold db --label-set {wider} --format json"
+        )));
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(found["posts"], 2);
         ran.says("labels that were not offered then");
@@ -345,15 +331,9 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         let narrow = scene
             .program
             .write("narrow.toml", pipeline("narrow", &LABELS[..2]));
-        let found = scene.json(&[
-            "labels",
-            "evaluate",
-            "--gold",
-            "db",
-            "--label-set",
-            &narrow,
-            "--others-out-of-scope",
-        ]);
+        let found = scene.json(&words(&format!(
+            "labels evaluate --gold db --label-set {narrow} --others-out-of-scope"
+        )));
         assert_eq!(found["posts"], 3);
         assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
     }
@@ -372,8 +352,7 @@ async fn tasks_go_to_label_studio_and_answers_come_back() {
         let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
         let told: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
-        let config =
-            std::fs::read_to_string(scene.program.folder.path().join("tasks.xml")).unwrap();
+        let config = scene.program.read("tasks.xml");
         assert!(
             config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),
             "{config}"

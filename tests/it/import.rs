@@ -540,25 +540,6 @@ fn a_file_in_utf16_is_imported() {
 }
 
 #[test]
-fn rows_beyond_the_first_five_are_counted_and_said_to_be_there() {
-    let program = Program::new();
-    let file = program.write("posts.ndjson", "[1]\n".repeat(12));
-    let ran = program.run(&["-q", "import", &file, "--run-json", "run.json"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let told = ran.stderr.matches("passed over: not a JSON object").count();
-    assert_eq!(told, 5, "{}", ran.stderr);
-    for word in ["passed over 7 more", "--run-json FILE"] {
-        ran.says(word);
-    }
-    let run = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
-    assert!(run.contains("not a JSON object"), "{run}");
-    // No more than are shown: nothing to add.
-    let file = program.write("five.ndjson", "[1]\n".repeat(5));
-    let ran = program.run(&["import", &file]);
-    assert!(!ran.stderr.contains("not shown"), "{}", ran.stderr);
-}
-
-#[test]
 fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
     let program = Program::new();
     let csv = "id,subreddit,created_utc,title,title\na1,food,1,One,Two\n";

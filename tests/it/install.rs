@@ -168,46 +168,6 @@ fn setup_fetches_what_is_missing_once() {
 }
 
 #[test]
-fn setup_for_all_users_writes_below_the_prefix_whatever_this_user_has() {
-    if !runtime_is_here("setup for all users") {
-        return;
-    }
-    let installed = Installed::new();
-    installed.python(&unpacks());
-    let model = repository(MODEL);
-    let model = model.to_str().unwrap();
-    for (words, done) in [
-        (&["setup", "--model", model][..], "fetched"),
-        (&["setup", "--system"], "fetched"),
-        (&["setup", "--system"], "there already"),
-    ] {
-        let ran = installed.run(words);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert!(ran.stdout.contains(done), "{}", ran.stdout);
-    }
-    std::fs::remove_dir_all(installed.at("home")).unwrap();
-    let places = [
-        "prefix/lib/topicmill/native".to_owned(),
-        format!("prefix/share/topicmill/{MODEL}"),
-    ];
-    for ((state, detail), place) in installed.doctor().iter().zip(places) {
-        assert_eq!(state, "ok", "{detail}");
-        assert!(
-            detail.starts_with(installed.at(&place).to_str().unwrap()),
-            "{detail}"
-        );
-    }
-    // A program that lies in no `bin` has no prefix.
-    let odd = installed.at("here/topicmill");
-    std::fs::rename(installed.at("prefix/bin/topicmill"), &odd).unwrap();
-    let refused = Command::new(odd)
-        .args(["setup", "--system"])
-        .env("HOME", installed.at("home"))
-        .output();
-    finished(refused.unwrap()).ended(2, "leave out --system");
-}
-
-#[test]
 fn what_setup_cannot_fetch_is_told_and_nothing_is_left() {
     if !runtime_is_here("setup") {
         return;

@@ -80,18 +80,7 @@ impl Scene {
 
     /// Labels by a pipeline file and shows these labels; what the run counted.
     fn classify(&self, file: &str) -> Value {
-        let record = self.program.folder.path().join("run.json");
-        self.ok(&[
-            "classify",
-            "--make-current",
-            "--pipeline",
-            file,
-            "--run-json",
-            record.to_str().unwrap(),
-        ]);
-        let record: Value =
-            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-        record["counts"].clone()
+        self.counted(&["classify", "--make-current", "--pipeline", file])
     }
 
     pub fn dump(&self) -> String {

@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 use topicmill_score::{Label, LabelSet, LabelVector};
 
 use crate::support::engine::{labeler, repository, runtime_is_here};
-use crate::support::hub::Hub;
 use crate::support::made;
 use crate::support::postgres::{databases, sqlite};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran};
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
 /// Slug, label and description of each topic. The model of these tests has learned vectors for the first three.
@@ -294,34 +293,6 @@ fn another_label_set_on_stored_vectors_says_what_a_fresh_database_says() {
 }
 
 #[test]
-fn a_model_with_other_learned_vectors_is_another_model() {
-    if !runtime_is_here("learned label vectors") {
-        return;
-    }
-    let program = Program::new();
-    let mut vectors = exchanged(&program, true);
-    let learned = model(&program, "learned", Some(&vectors));
-    let database = sqlite();
-    let scene = Labelled {
-        program: &program,
-        url: &database.url,
-    };
-    scene.import();
-    scene.classify(&learned, &LEARNED);
-    let (first, counts) = scene.classify(&learned, &LEARNED);
-    assert_eq!(counts["posts"], 0, "nothing changed: {counts}");
-    vectors["labels"].as_array_mut().unwrap().swap(0, 1);
-    let texts = vectors["labels"][0]["texts"].take();
-    vectors["labels"][0]["texts"] = vectors["labels"][1]["texts"].take();
-    vectors["labels"][1]["texts"] = texts;
-    fs::write(learned.join("label_vectors.json"), vectors.to_string()).unwrap();
-    let (second, counts) = scene.classify(&learned, &LEARNED);
-    assert_eq!(counts["posts"], TITLES.len(), "{counts}");
-    assert_ne!(first, second);
-    assert_eq!(scene.count("models"), "2");
-}
-
-#[test]
 fn a_file_that_cannot_be_used_is_refused() {
     if !runtime_is_here("learned label vectors") {
         return;
@@ -402,50 +373,6 @@ fn a_file_that_cannot_be_used_is_refused() {
             &["write the name of a file in this folder that ends in `.json`"],
         );
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_file_is_fetched_with_its_model() {
-    let (program, hub) = (Program::new(), Hub::start().await);
-    let config = json!({ "zero_shot": {
-        "mode": "embedding", "output": "v", "softmax_scale": 20.0, "sigmoid_scale": 20.0, "sigmoid_bias": 0.3,
-        "label_vectors": "learned here.json",
-    } });
-    let vectors = json!({ "labels": [{ "texts": ["a"], "vector": [1.0] }] });
-    let files = [
-        ("config.json", config.to_string()),
-        ("tokenizer.json", "{}".to_owned()),
-        ("onnx/model.onnx", "graph".to_owned()),
-        ("learned-here.json", vectors.to_string()),
-    ];
-    let pull = async |repo: &str, file: &str, without: &str| {
-        let files = files.iter().filter(|(name, _)| *name != without);
-        hub.put(
-            repo,
-            files.map(|(name, text)| {
-                let text = text.replace("learned here.json", file);
-                ((*name).to_owned(), text.into_bytes())
-            }),
-        );
-        let mut command = program.command(&["model", "pull", repo]);
-        command
-            .env("HF_ENDPOINT", &hub.url)
-            .env("HF_HOME", program.folder.path().join("hf"))
-            .env_remove("HF_TOKEN");
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
-        finished(output.await.unwrap())
-    };
-    pull("someone/lacking", "learned-here.json", "learned-here.json")
-        .await
-        .ended(5, "has no `learned-here.json`");
-    let outside = pull("someone/outside", "../x.json", "").await;
-    assert_eq!(outside.code, 5, "{}", outside.stderr);
-    assert!(hub.seen("model.onnx").is_empty(), "nothing large of either");
-    let whole = pull("someone/whole", "learned-here.json", "").await;
-    assert_eq!(whole.code, 0, "{}", whole.stderr);
-    let folder = program.folder.path().join("models/whole");
-    let fetched = fs::read_to_string(folder.join("learned-here.json")).unwrap();
-    assert_eq!(fetched, vectors.to_string());
 }
 
 #[test]

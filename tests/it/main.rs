@@ -51,7 +51,6 @@ mod spans;
 mod status;
 mod stopping;
 mod store;
-mod successors;
 mod suggest;
 mod support;
 mod tables;

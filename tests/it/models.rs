@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::hub::{Fault, Hub};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran, finished, words};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -65,7 +65,7 @@ fn score(program: &Program, model: &Path, more: &[&str]) -> Ran {
 }
 
 fn scores(program: &Program) -> Value {
-    let text = fs::read_to_string(program.folder.path().join("scores.ndjson")).unwrap();
+    let text = program.read("scores.ndjson");
     serde_json::from_str(text.lines().next().unwrap()).unwrap()
 }
 
@@ -302,17 +302,9 @@ fn int8_is_taken_unasked_only_after_it_agreed_on_enough_texts() {
     // Of one label every text gets it, in any precision.
     let verify = |n: usize| {
         let texts = texts(n);
-        program.ok(&[
-            "model",
-            "verify",
-            &folder,
-            "--texts",
-            &texts,
-            "--pipeline",
-            &one_label,
-            "--format",
-            "json",
-        ])
+        program.ok(&words(&format!(
+            "model verify {folder} --texts {texts} --pipeline {one_label} --format json"
+        )))
     };
     assert_eq!(taken(), "fp32");
     verify(20);

@@ -2,9 +2,7 @@
 //! of packaging/.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -392,51 +390,5 @@ fn the_debian_package_is_made_of_files_that_are_there() {
             unit["unit-name"].as_str().unwrap()
         );
         assert!(repository(&name).exists(), "{name}");
-    }
-}
-
-#[test]
-fn systemd_takes_the_units_and_finds_little_that_they_expose() {
-    if !Command::new("systemd-analyze")
-        .arg("--version")
-        .output()
-        .is_ok_and(|it| it.status.success())
-    {
-        let missing = "*** NOT RUN: the units are not verified: systemd-analyze is not installed";
-        writeln!(std::io::stderr(), "{missing}").expect("stderr is open");
-        return;
-    }
-    let program = Program::new();
-    let mut units = Vec::new();
-    for name in ["schedule", "classify", "serve"] {
-        let text = packaging(&format!("debian/topicmill-{name}.service"));
-        let text = text.replace("/usr/bin/topicmill", env!("CARGO_BIN_EXE_topicmill"));
-        units.push(program.write(&format!("topicmill-{name}.service"), text));
-    }
-    let analyze = |words: &[&str], unit: &str| {
-        let ran = Command::new("systemd-analyze")
-            .args(words)
-            .arg(unit)
-            .output()
-            .unwrap();
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&ran.stdout),
-            String::from_utf8_lossy(&ran.stderr)
-        );
-        assert!(
-            ran.status.success() && Path::new(unit).exists(),
-            "{unit}: {said}"
-        );
-        said
-    };
-    for unit in &units {
-        let said = analyze(&["verify", "--man=no"], unit);
-        assert!(said.trim().is_empty(), "{said}");
-        // 10 is everything, 0 is nothing.
-        analyze(
-            &["security", "--offline=true", "--threshold=20", "--no-pager"],
-            unit,
-        );
     }
 }

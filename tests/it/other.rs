@@ -63,16 +63,7 @@ impl Scene {
 
     /// Labels by a pipeline file, with further flags; what the run counted.
     fn classify(&self, file: &str, more: &[&str]) -> Value {
-        let record = self.program.folder.path().join("run.json");
-        let record = record.to_str().unwrap();
-        self.ok(&[
-            &["classify", "--pipeline", file, "--run-json", record][..],
-            more,
-        ]
-        .concat());
-        let record: Value =
-            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-        record["counts"].clone()
+        self.counted(&[&["classify", "--pipeline", file][..], more].concat())
     }
 
     fn outcomes(&self) -> Value {
@@ -302,35 +293,6 @@ fn a_file_of_texts_says_what_became_of_each() {
 }
 
 #[test]
-fn a_single_label_and_a_background_that_holds_it_work_and_say_so() {
-    let program = Program::new();
-    let one = program.write("one.toml", pipeline(BACKGROUND, &[FOOD]));
-    let (lines, _) = scored(&program, &one);
-    let other = lines.iter().filter(|line| line["outcome"] == "other");
-    assert_eq!(other.count(), 21, "games and music are not food");
-
-    let shipped = std::fs::read_to_string(repository("pipelines/background/reddit.toml")).unwrap();
-    let (head, _) = shipped.split_once("[[topic]]").unwrap();
-    program.write(
-        "own.toml",
-        format!("{head}[[topic]]\nlabel = \"cooking\"\n"),
-    );
-    let own = program.write("two.toml", pipeline("background = \"own.toml\"", &[FOOD]));
-    let (lines, _) = scored(&program, &own);
-    assert!(lines.iter().all(|line| line["outcome"] == "food"));
-    let said = program
-        .ok(&["labels", "validate", "--pipeline", &own])
-        .stderr;
-    assert!(
-        said.contains("cooking (for `food`)") && said.contains("nothing is left"),
-        "{said}"
-    );
-    program.write("own.toml", format!("{head}topic = []\n"));
-    let (lines, _) = scored(&program, &own);
-    assert!(lines.iter().all(|line| line["outcome"] == "food"));
-}
-
-#[test]
 fn a_background_that_cannot_be_used_is_refused() {
     let program = Program::new();
     program.write(
@@ -370,30 +332,8 @@ fn a_background_that_cannot_be_used_is_refused() {
     let none = program.write("none.toml", pipeline("background = \"none\"", &[FOOD]));
     let absent = program.write("absent.toml", pipeline("", &[FOOD]));
     let hash = |file: &str| {
-        let ran = program.ok(&["labels", "validate", "--pipeline", file, "--format", "json"]);
-        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let set = program.json(&["labels", "validate", "--pipeline", file]);
         set["hash"].clone()
     };
     assert_eq!(hash(&none), hash(&absent));
-}
-
-#[test]
-fn calibration_shows_what_the_background_is_good_for() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let file = scene
-            .program
-            .write("with.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
-        scene.classify(&file, &[]);
-        let rows = (0..POSTS).map(|i| {
-            let label = ["gaming", "food", "other"][i % (POSTS - 1) % 3];
-            format!("k{i:05},{label}\n")
-        });
-        let rows: String = rows.collect();
-        let gold = scene.program.write("gold.csv", format!("id,label\n{rows}"));
-        let ask = ["labels", "calibrate", "--gold", &gold, "--pipeline", &file];
-        let found = scene.json(&ask);
-        assert_eq!(found["after"]["found"]["share"], 1.0, "{found}");
-        assert_eq!(found["after"]["precision"]["share"], 1.0);
-    }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran, finished, words};
 
 const BAD: &str = "# mine\n\
 nmae = \"x\"\n\
@@ -252,14 +252,9 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
         wide(u16::to_be_bytes),
     ] {
         let path = program.write("read.toml", bytes);
-        let ran = program.ok(&[
-            "labels",
-            "validate",
-            "--pipeline",
-            &path,
-            "--format",
-            "json",
-        ]);
+        let ran = program.ok(&words(&format!(
+            "labels validate --pipeline {path} --format json"
+        )));
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(set["labels"][0]["slug"], "süße-sachen");
         // The name of a file that names no label set is that of the file.
@@ -334,7 +329,7 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
     let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     program.ok(&["score", &texts, "out.ndjson", "--pipeline", &short]);
-    let out = std::fs::read_to_string(program.folder.path().join("out.ndjson")).unwrap();
+    let out = program.read("out.ndjson");
     assert!(out.contains("\"cooking\""), "{out}");
 }
 
@@ -374,7 +369,7 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
     let run = ["--topic", "fun", "--limit", "2", "--run-json", "run.json"];
     let args = ["collect", "--source", "sample", "--pipeline", &file];
     program.ok(&[&args[..], &run].concat());
-    let record = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    let record = program.read("run.json");
     let record: Value = serde_json::from_str(&record).unwrap();
     let read: Vec<&Value> = record["outcomes"].as_array().unwrap().iter().collect();
     let read: Vec<_> = read
@@ -544,8 +539,7 @@ fn labels_new_takes_the_labels_of_a_stored_set() {
         let written = std::fs::read_to_string(new).unwrap();
         assert!(written.contains("\nbackground = \"reddit\"\n"), "{written}");
         let hash = |file: &str| {
-            let ran = program.ok(&["labels", "validate", "--pipeline", file, "--format", "json"]);
-            let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let set = program.json(&["labels", "validate", "--pipeline", file]);
             set["hash"].clone()
         };
         let copy = program.folder.path().join("copy.toml");
@@ -631,41 +625,6 @@ fn the_setting_names_the_file_for_every_command() {
     );
     let doctor = run(&["doctor", "--source", "sample"], None);
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
-
-    for database in databases() {
-        let with = |args: &[&str]| {
-            let ran = run(
-                &[&["--database", database.url.as_str()], args].concat(),
-                None,
-            );
-            assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
-            ran
-        };
-        with(&["import", "posts.ndjson"]);
-        let told = with(&["classify", "--dry-run", "--format", "json"]).stdout;
-        assert!(
-            told.contains('8'),
-            "two labels for each of four texts: {told}"
-        );
-        with(&["classify"]);
-        let shown = labels(&program, &database);
-        assert!(shown.contains("gambling,gambling"), "{shown}");
-        with(&["score", "posts.ndjson", "out.ndjson", "--overwrite"]);
-        let out = std::fs::read_to_string(program.folder.path().join("out.ndjson")).unwrap();
-        assert!(
-            out.contains("gambling") && !out.contains("history"),
-            "{out}"
-        );
-        // Labels of the command line are labels of the command line.
-        with(&[
-            "score",
-            "posts.ndjson",
-            "out.ndjson",
-            "--overwrite",
-            "--label",
-            "history",
-        ]);
-    }
 
     // Who wrote no file's name is told where it comes from.
     for (args, env, what) in [

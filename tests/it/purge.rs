@@ -24,7 +24,7 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, finished, words};
 use crate::support::reddit::{client, server};
 
 /// So many posts were stored, and each got a label.
@@ -728,9 +728,7 @@ async fn the_status_tells_when_the_database_was_reconciled() {
 #[test]
 fn the_command_purges_and_records_it() {
     let program = Program::new();
-    program.ok(&[
-        "collect", "--source", "sample", "--topic", "gaming", "--limit", "20",
-    ]);
+    program.ok(&words("collect --source sample --topic gaming --limit 20"));
     let count = |program: &Program| -> u64 {
         let counted = program.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
         counted.stdout.lines().nth(1).unwrap().parse().unwrap()
@@ -764,16 +762,10 @@ fn the_command_purges_and_records_it() {
     let kept = program.ok(&["sql", "--format", "csv", &kept]);
     assert_eq!(kept.stdout, "reason\nremoved\nrequested\n");
 
-    program.ok(&[
-        "purge",
-        "--check-deleted",
-        "--source",
-        "sample",
-        "--max-requests",
-        "5",
-    ]);
-    let status = program.ok(&["status", "--format", "json"]).stdout;
-    let status: Value = serde_json::from_str(&status).unwrap();
+    program.ok(&words(
+        "purge --check-deleted --source sample --max-requests 5",
+    ));
+    let status = program.json(&["status"]);
     assert!(status["backlog"]["reconciled_at"].is_string(), "{status:#}");
     assert_eq!(status["runs"][0]["stage"], "purge");
     program.ok(&["purge", "--retention", "48"]);

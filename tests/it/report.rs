@@ -31,7 +31,7 @@ fn lines(posts: &[Value]) -> String {
 
 fn report(program: &Program, more: &[&str]) -> (String, Ran) {
     let ran = program.ok(&[&["report", "out.html"], more].concat());
-    let page = std::fs::read_to_string(program.folder.path().join("out.html")).unwrap();
+    let page = program.read("out.html");
     (page, ran)
 }
 
@@ -133,50 +133,6 @@ async fn posts_that_break_pages_do_not_break_the_report() {
     }
 }
 
-#[tokio::test]
-async fn the_report_of_the_demo_reads_well_at_every_width_in_every_scheme() {
-    let program = Program::new();
-    program.ok(&["demo"]);
-    let path = program.folder.path().join("report.html");
-    assert!(path.is_file(), "the demo ends with a report");
-    let Some(browser) = Browser::start().await else {
-        return;
-    };
-    let url = format!("file://{}", path.display());
-    for width in WIDTHS {
-        for scheme in Scheme::BOTH {
-            browser.open(&url, width, scheme).await;
-            browser
-                .picture(&format!("report-{width}-{}", scheme.word()))
-                .await;
-            let headline = browser.text("h1").await;
-            assert!(headline.contains('%'), "{headline}");
-            let shown = "return [...document.querySelectorAll('.part svg.wide, .part svg.narrow')].filter(e => e.getBoundingClientRect().width > 0).length";
-            let charts = browser.count(".part svg.wide").await;
-            assert!(charts >= 6, "{charts} charts");
-            assert_eq!(browser.eval(shown).await, charts, "each is drawn once");
-            // Numbers lie behind each chart, and open on a click.
-            let tables = browser.count("details").await;
-            assert!(tables >= 6, "{tables} tables");
-            for table in 1..=tables {
-                let open = format!("document.querySelectorAll('details')[{}].open", table - 1);
-                assert_eq!(browser.eval(&format!("return {open}")).await, false);
-                let summary = format!(
-                    "return document.querySelectorAll('summary')[{}].id = 's{table}'",
-                    table - 1
-                );
-                browser.eval(&summary).await;
-                browser.click(&format!("#s{table}")).await;
-                browser.until(&open).await;
-            }
-            browser.check().await;
-            browser
-                .picture(&format!("report-{width}-{}-open", scheme.word()))
-                .await;
-        }
-    }
-}
-
 #[test]
 fn an_empty_database_one_topic_and_one_post_have_a_report() {
     for database in databases() {
@@ -266,7 +222,7 @@ fn the_mix_is_compared_with_the_period_before() {
         ] {
             program.run(args).ended(2, told);
         }
-        let kept = std::fs::read_to_string(program.folder.path().join("posts.ndjson")).unwrap();
+        let kept = program.read("posts.ndjson");
         assert_eq!(kept.lines().count(), 240, "what is no report stays");
     }
 }

@@ -553,32 +553,3 @@ async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
         );
     }
 }
-
-#[tokio::test]
-async fn another_cron_line_begins_when_it_is_followed_and_two_files_do_not_silence_each_other() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let quarter = entry("often", CatchUp::All);
-        let hourly = Entry {
-            timetable: Timetable::new("0 * * * *", Tz::UTC).unwrap(),
-            ..quarter.clone()
-        };
-        let mut one = scene.scheduler("one", std::slice::from_ref(&hourly));
-        scene.run_due(&mut one).await;
-        scene.minutes(59);
-        // The line changes shortly before the hour; the three quarters before were never due.
-        one.follow(vec![quarter.clone()]);
-        assert_eq!(scene.run_due(&mut one).await, 0, "{}", database.url);
-        scene.minutes(1);
-        assert_eq!(scene.run_due(&mut one).await, 1);
-        // Two schedulers with two files: the slots of both run, those of the hour once.
-        let mut two = scene.scheduler("two", &[hourly]);
-        for _ in 0..8 {
-            scene.run_due(&mut two).await;
-            scene.run_due(&mut one).await;
-            scene.minutes(15);
-        }
-        scene.run_due(&mut one).await;
-        scene.check_once("often", 9).await;
-    }
-}

@@ -10,7 +10,7 @@ use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::Program;
+use crate::support::program::{Program, words};
 use crate::support::terminal::on_a_terminal;
 
 /// A database, and the program on it.
@@ -293,14 +293,9 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
     for scene in Scene::each() {
-        let never = scene.run(&[
-            "status",
-            "--check",
-            "--max-age-post",
-            "1d",
-            "--max-age-collect",
-            "1d",
-        ]);
+        let never = scene.run(&words(
+            "status --check --max-age-post 1d --max-age-collect 1d",
+        ));
         assert_eq!(never.code, 1);
         assert_eq!(never.stdout.lines().count(), 2, "{}", never.stdout);
         assert!(
@@ -393,78 +388,4 @@ async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
     }
     let nowhere = Program::new().run(&["status", "--check"]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
-}
-
-#[test]
-fn a_title_ends_in_an_ellipsis_on_a_terminal_and_nowhere_else() {
-    let titles = [
-        "words of a title that is long enough to be cut somewhere ".repeat(1_000),
-        "日本語の長い題名がここにあります".repeat(20),
-        "👩‍👩‍👧‍👦".repeat(120),
-        format!("Z{}algo", "\u{336}".repeat(4_000)),
-        format!("{} \u{1b}[2J\u{202e}evil", "שלום עולם ".repeat(30)),
-        "plain".to_owned(),
-    ];
-    for scene in Scene::each() {
-        let rows = titles.iter().enumerate().map(|(i, title)| {
-            let row = json!({"id": format!("t{i}"), "title": title, "subreddit": "s", "selftext": "", "created_utc": 1_700_000_000 + i});
-            format!("{row}\n")
-        });
-        let file = scene
-            .program
-            .write("posts.ndjson", rows.collect::<String>());
-        assert_eq!(scene.run(&["import", &file]).code, 0);
-        let sql = [
-            "sql",
-            "SELECT fullname, title, reddit_score FROM posts ORDER BY created_at",
-        ];
-        for columns in [40, 80, 200] {
-            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &sql) else {
-                return; // There is no `script` here.
-            };
-            assert_eq!(code, 0);
-            let lines: Vec<&str> = shown.lines().collect();
-            assert_eq!(lines.len(), titles.len() + 3, "a row is a line: {shown}");
-            for line in &lines {
-                assert!(line.width() <= columns as usize, "{columns}: {line}");
-                assert!(line.matches('\u{336}').count() < 16, "a heap of marks");
-                assert!(!line.contains(['\u{1b}', '\u{202e}']), "{line}");
-            }
-            assert_eq!(
-                lines.iter().filter(|line| line.contains('…')).count(),
-                4,
-                "{shown}"
-            );
-        }
-        let piped = scene.run(&sql).stdout;
-        assert!(
-            piped.contains(titles[0].trim()) && !piped.contains('…'),
-            "whole in a pipe"
-        );
-        assert!(piped.contains(&titles[1]) && piped.contains(&titles[3]));
-    }
-}
-
-#[test]
-fn the_database_and_the_program_tell_their_versions() {
-    let version = concat!(env!("CARGO_PKG_VERSION"), " (");
-    for scene in Scene::each() {
-        let before = scene.json(&["db", "info"]);
-        let by = |info: &Value| {
-            let rows = info.as_array().unwrap().clone();
-            rows.into_iter()
-                .find(|row| row["what"] == "last run by")
-                .unwrap()["value"]
-                .clone()
-        };
-        assert_eq!(by(&before), Value::Null, "nothing ran yet");
-        scene.import(1);
-        let after = by(&scene.json(&["db", "info"]));
-        assert!(after.as_str().unwrap().starts_with(version), "{after}");
-        let told = scene.run(&["--version"]).stdout;
-        assert_eq!(
-            told.trim(),
-            format!("topicmill {}", after.as_str().unwrap())
-        );
-    }
 }

@@ -468,48 +468,6 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
     }
 }
 
-/// A look from the first post to the last overlooks a known one where the server sorts letters before digits.
-#[tokio::test]
-async fn a_known_post_is_known_in_whatever_order_the_server_sorts() {
-    let Some(database) = crate::support::postgres::postgres() else {
-        return;
-    };
-    let (server, name) = database.url.rsplit_once('/').unwrap();
-    let mut admin =
-        <sqlx::PgConnection as sqlx::Connection>::connect(&format!("{server}/postgres"))
-            .await
-            .unwrap();
-    let able = "SELECT current_setting('server_version_num')::int >= 150000 \
-                  AND EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i')";
-    if !sqlx::query_scalar::<_, bool>(able)
-        .fetch_one(&mut admin)
-        .await
-        .unwrap()
-    {
-        return; // Such a server sorts as its system does, and the systems of today sort digits first.
-    }
-    let create = format!(
-        "CREATE DATABASE \"{name}\" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'und-u-kr-latn-digit'"
-    );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(create))
-        .execute(&mut admin)
-        .await
-        .unwrap();
-    let store = database.open().await;
-    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
-    let known = post("a5", "Known", "");
-    let page = of_file(run, "gaming", &[known], 60);
-    assert_eq!(store.save_block(&[page], None).await.unwrap().new, 1);
-    let mut posts: Vec<Post> = (1..300)
-        .map(|i| post(&format!("{i}0"), "New", ""))
-        .collect();
-    posts.push(post("a5", "Known", ""));
-    posts.push(post("b5", "New", ""));
-    let page = of_file(run, "gaming", &posts, 60);
-    let stored = store.save_block(&[page], None).await.unwrap();
-    assert_eq!((stored.new, stored.unchanged), (300, 1));
-}
-
 /// Two that import the same file: each post is new for one of them, and both have seen it.
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_that_two_writers_bring_at_once_are_new_once() {
@@ -540,36 +498,6 @@ async fn posts_that_two_writers_bring_at_once_are_new_once() {
         let count = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM sightings";
         let count = store.query(count).await.unwrap();
         assert_eq!(count.rows, [[json!(3_600), json!(1_800)]]);
-    }
-}
-
-#[tokio::test]
-async fn sightings_go_with_their_post_and_with_their_run_whoever_deletes_these() {
-    for database in databases() {
-        let store = database.open().await;
-        let mut runs = Vec::new();
-        for now in [1, 2] {
-            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
-            let posts: Vec<Post> = (0..300).map(odd).collect();
-            let page = of_file(run, "gaming", &posts, now);
-            store.save_block(&[page], None).await.unwrap();
-            runs.push(run.0);
-        }
-        let left = "SELECT COUNT(*), COUNT(DISTINCT fullname), MIN(run_id) FROM sightings";
-        execute(
-            &database.url,
-            "DELETE FROM posts WHERE fullname < 't3_x00100'",
-        )
-        .await;
-        let rows = store.query(left).await.unwrap().rows;
-        assert_eq!(rows, [[json!(400), json!(200), json!(runs[0])]]);
-        execute(
-            &database.url,
-            &format!("DELETE FROM runs WHERE id = {}", runs[0]),
-        )
-        .await;
-        let rows = store.query(left).await.unwrap().rows;
-        assert_eq!(rows, [[json!(200), json!(200), json!(runs[1])]]);
     }
 }
 

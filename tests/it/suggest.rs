@@ -3,12 +3,9 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use topicmill::review::suggest::{Question, suggest};
-use topicmill::store::{Access, NoLabel, Store};
 
-use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::Program;
+use crate::support::program::{Program, words};
 
 /// Topics of the sample Reddit that have a label.
 const FIVE: [(&str, &str); 5] = [
@@ -219,36 +216,6 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     scene.refused(&ask, "name it with --pipeline");
 }
 
-#[tokio::test]
-async fn of_many_posts_a_sample_is_clustered_and_the_others_join() {
-    for database in databases() {
-        let scene = Scene::new(&database, BACKGROUND);
-        let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
-        let target = store.current_target().await.unwrap().unwrap();
-        let question = Question {
-            target,
-            model: target.model,
-            outcome: NoLabel::Other,
-            min_posts: None,
-            titles: 2,
-            sample: 120,
-            background: None,
-        };
-        let found = suggest(&store, &question, &|| false, &|_| {})
-            .await
-            .unwrap();
-        let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
-        assert_eq!((found.sampled, found.posts), (120, other));
-        assert!(found.clusters.len() >= 4, "{found:?}");
-        assert!((121..=other).contains(&found.clustered()), "{found:?}");
-        let again = suggest(&store, &question, &|| false, &|_| {})
-            .await
-            .unwrap();
-        assert_eq!(again, found);
-        store.close().await.unwrap();
-    }
-}
-
 #[test]
 fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
     let database = sqlite();
@@ -281,16 +248,9 @@ fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
         let text = five(&format!("threshold = {threshold}\n"));
         let file = scene.program.write("threshold.toml", text);
         scene.ok(&["classify", "--pipeline", &file]);
-        let ran = scene.ok(&[
-            "labels",
-            "suggest",
-            "--label-set",
-            &file,
-            "--outcome",
-            "unsure",
-            "--format",
-            "json",
-        ]);
+        let ran = scene.ok(&words(&format!(
+            "labels suggest --label-set {file} --outcome unsure --format json"
+        )));
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(clusters(&found).is_empty(), few, "{}", ran.stdout);
         assert_eq!(
@@ -300,28 +260,4 @@ fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
             ran.stderr
         );
     }
-}
-
-#[test]
-fn vectors_of_another_model_do_where_an_nli_model_labels() {
-    let database = sqlite();
-    let program = Program::on(&database.url);
-    let five = program.write("five.toml", five(BACKGROUND));
-    let scene = Scene { program, five };
-    scene.ok(&["collect", "--source", "sample", "--limit", "12"]);
-    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-    let label = ["classify", "--pipeline", &scene.five];
-    scene.ok(&[&label[..], &["--model", tiny.to_str().unwrap()]].concat());
-    let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
-    assert!(other >= 30, "{other}: the tiny model guesses");
-    scene.refused(
-        &["labels", "suggest"],
-        "have no stored vectors, which only embedding models make",
-    );
-    scene.ok(&label);
-    let found = scene.suggest(&[]);
-    assert_eq!(
-        (&found["model"], &found["posts"]),
-        (&json!("minilm-reddit-topics"), &json!(other))
-    );
 }

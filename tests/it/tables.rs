@@ -532,28 +532,6 @@ fn decimals_without_a_fraction_have_no_point() {
 }
 
 #[test]
-fn of_two_columns_with_one_name_the_first_counts_in_parquet_as_in_csv() {
-    let program = Program::new();
-    program.write("in.csv", "id,text,text\n1,chicken,goal\n2,striker,soup\n");
-    let columns = "required binary text (STRING); required binary text (STRING);";
-    let rows: [&[&[u8]]; 2] = [&[b"chicken", b"goal"], &[b"striker", b"soup"]];
-    fs::create_dir(path(&program, "in")).unwrap();
-    table_of_bytes(&program, "in/in.parquet", columns, &rows);
-    ok(&program, &["in.csv", "of-csv.ndjson"]);
-    ok(&program, &["in/in.parquet", "of-parquet.ndjson"]);
-    assert_eq!(
-        text(&program, "of-csv.ndjson")
-            .replace("\"id\":\"1\"", "\"id\":1")
-            .replace("\"id\":\"2\"", "\"id\":2"),
-        text(&program, "of-parquet.ndjson")
-    );
-    ok(&program, &["in/in.parquet", "out.parquet"]);
-    let row = parquet(&program, "out.parquet")[0].to_string();
-    let expected = "{id: 1, text: \"chicken\", text_2: \"goal\", label: \"cooking\"";
-    assert!(row.starts_with(expected), "{row}");
-}
-
-#[test]
 fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
     let program = Program::new();
     let columns = "required binary text (STRING);";

@@ -73,7 +73,7 @@ async fn a_run_ends_with_one_line_and_its_record_has_the_numbers() {
         "{last}"
     );
 
-    let record = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    let record = program.read("run.json");
     let record: Value = serde_json::from_str(&record).unwrap();
     let counts = &record["counts"];
     assert_eq!(counts["by_outcome"], json!({"ok": 1, "private": 1}));
@@ -101,8 +101,7 @@ async fn a_run_ends_with_one_line_and_its_record_has_the_numbers() {
     let outcomes: Vec<&Value> = outcomes.iter().map(|topic| &topic["outcome"]).collect();
     assert_eq!(outcomes, ["ok", "private"]);
     // The row of the database says the same.
-    let stored = program.ok(&["sql", "SELECT counts FROM runs", "--format", "json"]);
-    let stored: Value = serde_json::from_str(&stored.stdout).unwrap();
+    let stored = program.json(&["sql", "SELECT counts FROM runs"]);
     let stored = &stored[0]["counts"];
     let stored = match stored.as_str() {
         Some(text) => serde_json::from_str(text).unwrap(),

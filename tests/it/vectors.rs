@@ -5,7 +5,7 @@ use std::cell::Cell;
 use serde_json::{Value, json};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, finished, words};
 
 const POSTS: usize = 40;
 
@@ -88,19 +88,9 @@ impl<'a> Scene<'a> {
     }
 
     fn classify_some(&self, description: &str, more: &[&str]) -> Value {
-        let record = self.program.folder.path().join("run.json");
         let file = self.file(description);
-        let args = [
-            "classify",
-            "--pipeline",
-            &file,
-            "--make-current",
-            "--run-json",
-            record.to_str().unwrap(),
-        ];
-        self.ok(&[&args[..], more].concat());
-        let record = std::fs::read_to_string(record).unwrap();
-        serde_json::from_str::<Value>(&record).unwrap()["counts"].clone()
+        let args = ["classify", "--pipeline", &file, "--make-current"];
+        self.counted(&[&args[..], more].concat())
     }
 
     fn rows(&self, sql: &str) -> Vec<String> {
@@ -130,14 +120,9 @@ async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says(
         assert_eq!(scene.count("pair_logits"), "0");
 
         let file = scene.file("Bread and soups.");
-        let dry = scene.ok(&[
-            "classify",
-            "--dry-run",
-            "--pipeline",
-            &file,
-            "--format",
-            "csv",
-        ]);
+        let dry = scene.ok(&words(&format!(
+            "classify --dry-run --pipeline {file} --format csv"
+        )));
         assert!(
             dry.stdout.contains("posts that need no inference,40"),
             "{}",

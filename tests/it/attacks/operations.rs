@@ -13,12 +13,6 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, finished, on_reddit};
 use crate::support::reddit;
 
-/// A URL of this machine at which nobody listens.
-fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
-
 /// Runs `collect` over the sixteen topics; the exit code, the record, and what came on stderr.
 fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (Ran, Value) {
     let args = ["--database", database, "collect", "--run-json", "run.json"];
@@ -50,28 +44,6 @@ async fn without_a_token_a_run_ends_at_once_and_says_why_by_its_exit_code() {
             assert!(error.contains("token"), "{error}");
             ran.says(error);
         }
-    }
-}
-
-#[tokio::test]
-async fn an_unreachable_reddit_ends_a_run_at_once_with_try_again_later() {
-    for database in databases() {
-        let program = Program::new();
-        let nobody = nobody();
-        let (ran, record) = collect(&program, &database.url, &nobody, &nobody);
-        assert_eq!(ran.code, 75, "{}", ran.stderr);
-        assert_eq!(record["status"], "failed");
-        assert_eq!(record["counts"]["reddit"]["requests"], 2);
-
-        // A good token, and then nobody to show it to.
-        let server = reddit::server().await;
-        let (ran, record) = collect(&program, &database.url, &server.uri(), &nobody);
-        assert_eq!(ran.code, 75, "{}", ran.stderr);
-        assert_eq!(record["status"], "failed");
-        assert_eq!(reddit::requests(&server, "POST").await, 1);
-        // Four topics at a time: those beside the first one may have sent theirs.
-        let sent = record["counts"]["reddit"]["requests"].as_u64().unwrap();
-        assert!((3..=9).contains(&sent), "{record}");
     }
 }
 

@@ -292,36 +292,3 @@ async fn no_spelling_of_an_id_passes_its_tombstone() {
         assert_eq!(left.stdout, "n\n0\n");
     }
 }
-
-/// Found by the fuzzer: PostgreSQL refused the NUL, and with it the whole file.
-#[tokio::test]
-async fn a_nul_in_the_topic_of_a_table_costs_nothing() {
-    for database in databases() {
-        let program = Program::new();
-        let long = "x".repeat(1_000);
-        let table = format!(
-            "id,title,subreddit,created_utc,topic\na1,One,food,1,fo\0od\na2,Two,food,1,{long}\na3,Three,food,1,\0\n"
-        );
-        let table = program.write("posts.csv", table);
-        program.ok(&[
-            "--database",
-            &database.url,
-            "import",
-            "--format",
-            "csv",
-            &table,
-        ]);
-        let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
-        let topics = program.ok(&[
-            "--database",
-            &database.url,
-            "sql",
-            "--format",
-            "csv",
-            topics,
-        ]);
-        // Without a name of its own it is the topic that reads the subreddit.
-        let expected = "fullname,topic\nt3_a1,food\nt3_a2,food\nt3_a3,food\n";
-        assert_eq!(topics.stdout, expected);
-    }
-}

@@ -6,8 +6,6 @@ use std::time::Duration;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 use topicmill::clock::SystemClock;
-use topicmill::domain::{Stage, Timestamp};
-use topicmill::store::{Access, Store};
 
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished};
@@ -162,40 +160,6 @@ async fn a_file_with_tables_of_another_program_is_left_alone() {
         assert_eq!(std::fs::read(&file).unwrap(), before);
         assert!(!program.folder.path().join("other.db-wal").exists());
     }
-}
-
-/// A process that opens a file twice keeps its locks: what it wrote is seen, and stays when others come and go.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_opened_once_more_is_not_taken_from_who_has_it_open() {
-    let program = Program::new();
-    let file = program.folder.path().join("topicmill.db");
-    let url = format!("sqlite:{}", file.display());
-    let first = Store::open(&url, Access::Create).await.unwrap();
-    let second = Store::open(&url, Access::Create).await.unwrap();
-    // Another process comes and goes: were it the last one by the locks, it would delete the log.
-    program.ok(&[
-        "--database",
-        &url,
-        "collect",
-        "--source",
-        "sample",
-        "--limit",
-        "1",
-    ]);
-    let log = file.with_extension("db-wal");
-    assert!(log.exists());
-    let now = Timestamp::from_epoch_secs(1_700_000_000).unwrap();
-    first.begin_run(Stage::Purge, "w", now).await.unwrap();
-    let count = [
-        "sql",
-        "SELECT COUNT(*) AS n FROM runs WHERE stage = 'purge'",
-        "--format",
-        "json",
-    ];
-    let seen = program.ok(&[&["--database", url.as_str()][..], &count].concat());
-    assert!(seen.stdout.contains('1'), "{}", seen.stdout);
-    second.close().await.unwrap();
-    first.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

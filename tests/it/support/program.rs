@@ -113,11 +113,30 @@ impl Program {
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    pub fn read_json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    /// What a run that ends well has counted.
+    pub fn counted(&self, args: &[&str]) -> Value {
+        self.ok(&[args, &["--run-json", "run.json"]].concat());
+        self.read_json("run.json")["counts"].take()
+    }
+
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     }
+}
+
+/// The words of a command line, none of which holds a space.
+pub fn words(text: &str) -> Vec<&str> {
+    text.split(' ').collect()
 }
 
 pub fn finished(output: Output) -> Ran {

@@ -4,13 +4,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::SystemClock;
 use topicmill::store::{Access, Answered, Inquiry, Part, Store, parts};
 
-use super::{ROW, asked, csv, sql, with_a_row};
+use super::{asked, csv, sql, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::{Program, finished};
 
@@ -223,41 +222,6 @@ async fn an_endless_answer_takes_little_memory_and_ends_quietly_with_its_reader(
             .unwrap();
         let kib: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert!(kib < 200 * 1024, "{}: {peak}", database.url);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_limit_ends_an_endless_answer_in_every_format() {
-    for database in databases() {
-        with_a_row(&database).await;
-        let program = Program::new();
-        let limited = |query: &str, rows: &str, format: &str| {
-            let ran = sql(
-                &program,
-                &database.url,
-                &[query, "--limit", rows, "--format", format],
-            );
-            assert_eq!(ran.code, 0, "{}", ran.stderr);
-            ran.stdout
-        };
-        let table = limited(ENDLESS, "2500", "table");
-        // A head for each thousand.
-        assert_eq!(table.matches(" i ").count(), 3, "{table:.300}");
-        assert!(
-            table.ends_with("(2500 rows; there are more)\n"),
-            "{table:.300}"
-        );
-        assert_eq!(limited(ENDLESS, "2500", "csv").lines().count(), 2501);
-        assert_eq!(limited(ENDLESS, "2500", "ndjson").lines().count(), 2500);
-        let all: Value = serde_json::from_str(&limited(ENDLESS, "2500", "json")).unwrap();
-        assert_eq!(all.as_array().unwrap().len(), 2500);
-        assert_eq!(limited(ROW, "0", "csv"), "n,w\n");
-        assert_eq!(limited(ROW, "1", "csv"), "n,w\n1,w\n");
-        assert!(limited(ROW, "1", "table").ends_with("(1 row)\n"));
-        assert_eq!(limited("SELECT 1 AS a WHERE 1 = 0", "5", "json"), "[]\n");
-        assert_eq!(limited("SELECT 1 AS a WHERE 1 = 0", "5", "csv"), "a\n");
-        let one = limited("SELECT 1 AS a, 'b' AS c", "5", "json");
-        assert_eq!(one, "[\n  {\n    \"a\": 1,\n    \"c\": \"b\"\n  }\n]\n");
     }
 }
 
