@@ -14,7 +14,7 @@ use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
 
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::Program;
+use crate::support::program::{Program, limited};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -491,19 +491,8 @@ fn who_is_killed_or_has_no_room_leaves_what_was_there() {
         "old"
     );
     // A file that may not grow.
-    let script = format!(
-        "trap '' XFSZ; ulimit -f 100; exec {} --database {} export old.csv --unlabelled",
-        env!("CARGO_BIN_EXE_topicmill"),
-        database.url
-    );
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-c", &script])
-        .current_dir(scene.program.folder.path());
-    let full = shell.output().unwrap();
-    let stderr = String::from_utf8_lossy(&full.stderr);
-    assert_eq!(full.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("old.csv"), "{stderr}");
+    let export = ["export", "old.csv", "--unlabelled"];
+    limited(&scene.command(&export), "ulimit -f 50").ended(1, "old.csv");
     assert!(!scene.path("old.csv").exists());
     scene.ok(&["export", "old.parquet", "--overwrite", "--unlabelled"]);
     let file = File::open(scene.path("old.parquet")).unwrap();

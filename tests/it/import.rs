@@ -9,7 +9,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, Ran, limited};
 
 /// A post of a dump; every third one is of r/food.
 fn row(i: usize) -> Value {
@@ -125,42 +125,19 @@ fn a_window_of_2_gib_is_unpacked() {
     expect(&program, &[&file], 0, &["posts=300", "rejected=0"]);
 }
 
-/// Runs a script in which `{}` is the program, below a command such as `env`.
-#[cfg(target_os = "linux")]
-fn from_a_shell(program: &Program, below: &[&str], script: &str) -> std::process::Output {
-    let plain = program.command(&[]);
-    let environment = plain
-        .get_envs()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
-    let script = script.replace("{}", env!("CARGO_BIN_EXE_topicmill"));
-    std::process::Command::new(below[0])
-        .args(&below[1..])
-        .args(["sh", "-c", &script])
-        .envs(environment)
-        .current_dir(program.folder.path())
-        .output()
-        .unwrap()
-}
-
 #[test]
 #[cfg(target_os = "linux")]
 fn a_database_that_may_not_grow_says_so_and_loses_nothing() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..60_000)));
-    // The schema fits into 4,000 blocks of 512 bytes or 1,024, and the whole import does not.
-    let script = format!("trap '' XFSZ; ulimit -f 4000; exec {{}} import --format dump {file}");
-    let output = from_a_shell(&program, &["env"], &script);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(
-        stderr.contains("its disk refused") && stderr.contains("ulimit -f"),
-        "{stderr}"
-    );
+    // The schema fits, and the whole import does not.
+    let import = program.command(&["import", "--format", "dump", &file]);
+    let ran = limited(&import, "ulimit -f 4000");
+    ran.ended(4, "its disk refused");
+    ran.says("ulimit -f");
     // What failed is not told as done.
-    assert!(
-        stderr.contains("stopped before the end of the file") && !stderr.contains("imported file="),
-        "{stderr}"
-    );
+    ran.says("stopped before the end of the file");
+    assert!(!ran.stderr.contains("imported file="), "{}", ran.stderr);
     goes_on(&program, &file);
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, Ran, limited};
 
 /// A pipeline file with these labels.
 fn pipeline(mode: &str, labels: &[(&str, &str)]) -> String {
@@ -287,13 +287,8 @@ fn nobody_sees_half_a_report() {
         "{whole}"
     );
     // A disk without room: no file grows beyond 48 kB, which SQLite's own notes do not need.
-    let shell = format!(
-        "trap '' XFSZ; ulimit -f 48; exec {} --database sqlite:posts.db report out.html",
-        env!("CARGO_BIN_EXE_topicmill")
-    );
-    let mut full = std::process::Command::new("bash");
-    full.args(["-c", &shell]).current_dir(program.folder.path());
-    crate::support::program::finished(full.output().unwrap()).ended(1, "nothing was put there");
+    let report = program.command(&["report", "out.html"]);
+    limited(&report, "ulimit -f 48").ended(1, "nothing was put there");
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,

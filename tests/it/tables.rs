@@ -17,7 +17,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran, finished, limited};
 
 /// Flags of all runs: two labels.
 const LABELS: [&str; 4] = ["--label", "cooking", "--label", "football"];
@@ -863,18 +863,7 @@ fn a_full_disk_loses_nothing() {
         .collect();
     program.write("in.csv", format!("id,text,note\n{rows}"));
     let args = ["in.csv", "out.csv"];
-    let whole = command(&program, &args);
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh"]);
-    limited.arg(whole.get_program()).args(whole.get_args());
-    limited.current_dir(whole.get_current_dir().unwrap());
-    for (name, value) in whole.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let ran = finished(limited.output().unwrap());
+    let ran = limited(&command(&program, &args), "ulimit -f 200");
     assert!(
         ran.code != 0 && !ran.stderr.contains("panicked"),
         "{}",

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::engine::{library, repository, runtime_is_here};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran, below, finished, limited};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
@@ -53,17 +53,7 @@ fn score(program: &Program, model: &Path) -> Ran {
 
 /// Runs a command in at most so much memory.
 fn within(kib: u64, command: &Command) -> Ran {
-    let mut limited = Command::new("sh");
-    limited.args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"]);
-    limited.arg(command.get_program()).args(command.get_args());
-    limited.current_dir(command.get_current_dir().unwrap());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    finished(limited.output().unwrap())
+    limited(command, &format!("ulimit -v {kib}"))
 }
 
 /// The tokenizer of a model, changed.
@@ -479,19 +469,17 @@ fn nothing_is_written_home_and_nobody_is_called() {
     quiet(&mut scoring(&program, &model));
     // The same under a tracer, which sees each call.
     let plain = scoring(&program, &model);
-    let mut traced = Command::new("strace");
-    traced.args(["-f", "-qq", "-e", "trace=network,openat", "-o"]);
-    traced
-        .arg(&trace)
-        .arg(plain.get_program())
-        .args(plain.get_args());
-    traced.current_dir(program.folder.path());
-    for (name, value) in plain.get_envs() {
-        match value {
-            Some(value) => traced.env(name, value),
-            None => traced.env_remove(name),
-        };
-    }
+    let trace_of = trace.to_str().unwrap();
+    let strace = [
+        "strace",
+        "-f",
+        "-qq",
+        "-e",
+        "trace=network,openat",
+        "-o",
+        trace_of,
+    ];
+    let mut traced = below(&strace, &plain);
     if Command::new("strace")
         .args(["-o", "/dev/null", "true"])
         .output()

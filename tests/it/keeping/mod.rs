@@ -13,7 +13,7 @@ use std::time::Duration;
 use topicmill::store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran, finished, limited};
 use crate::support::rows::{everything, execute, fill as filled};
 
 /// Posts enough that a copy takes a while.
@@ -56,22 +56,7 @@ fn path(program: &Program, name: &str) -> String {
 
 /// Runs the program where no file may get larger than so many KiB, which is how a full disk looks to it.
 pub fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
-    let command = program.command(args);
-    let mut limited = Command::new("bash");
-    limited
-        .arg("-c")
-        .arg(format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\""))
-        .arg("bash")
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(program.folder.path());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    finished(limited.output().unwrap())
+    limited(&program.command(args), &format!("ulimit -f {kib}"))
 }
 
 /// Files of a folder, by name.

@@ -80,20 +80,7 @@ impl Program {
 
     /// Runs where no file takes a byte, which is how a full disk looks to it.
     pub fn run_without_room(&self, args: &[&str]) -> Ran {
-        let command = self.command(args);
-        let mut limited = Command::new("sh");
-        limited
-            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .current_dir(self.folder.path());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => limited.env(name, value),
-                None => limited.env_remove(name),
-            };
-        }
-        finished(limited.output().unwrap())
+        limited(&self.command(args), "ulimit -f 0")
     }
 
     /// Runs, and expects success.
@@ -137,6 +124,31 @@ impl Program {
 /// The words of a command line, none of which holds a space.
 pub fn words(text: &str) -> Vec<&str> {
     text.split(' ').collect()
+}
+
+/// The same command as the last words of another one.
+pub fn below(words: &[&str], command: &Command) -> Command {
+    let mut all = Command::new(words[0]);
+    all.args(&words[1..])
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        all.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.env(name, value),
+            None => all.env_remove(name),
+        };
+    }
+    all
+}
+
+/// Runs a command under a limit such as `ulimit -f 100`, in KiB; a file that may not grow looks like a full disk.
+pub fn limited(command: &Command, limit: &str) -> Ran {
+    let shell = format!("trap '' XFSZ; {limit} && exec \"$@\"");
+    let mut shell = below(&["bash", "-c", &shell, "bash"], command);
+    finished(shell.output().unwrap())
 }
 
 pub fn finished(output: Output) -> Ran {
