@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::made;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, words};
 
@@ -17,14 +18,7 @@ fn found(program: &Program, url: &str, flags: &[&str]) -> Value {
 
 /// Stores posts, each in a run of its own kind: an import, then a run of `classify`.
 fn label(program: &Program, url: &str) {
-    let posts: String = (0..40)
-        .map(|i| {
-            let post = json!({"id": format!("p{i}"), "title": format!("Post {i} on bread"), "selftext": "",
-                "subreddit": "food", "created_utc": 1_700_000_000 + i});
-            format!("{post}\n")
-        })
-        .collect();
-    let posts = program.write("posts.ndjson", posts);
+    let posts = program.write("posts.ndjson", made::lines(40, 40));
     program.ok(&["--database", url, "import", &posts]);
     classify(program, url);
 }

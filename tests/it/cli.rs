@@ -4,25 +4,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use topicmill::clock::SystemClock;
 
+use crate::support::made;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, finished};
 
-/// NDJSON of short posts.
 fn posts(n: usize) -> String {
-    (0..n)
-        .map(|i| {
-            let title = ["a new boss fight in this game", "how long to roast a chicken", "my band recorded a song"][i % 3];
-            let post = json!({
-                "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
-                "created_utc": 1_700_000_000 + i, "score": i,
-            });
-            format!("{post}\n")
-        })
-        .collect()
+    made::lines(n, n)
 }
 
 fn number(program: &Program, sql: &str) -> i64 {

@@ -3,36 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
+use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, words};
 
 const POSTS: usize = 30;
-/// What the posts are about, in turns.
-const LABELS: [(&str, &str); 3] = [
-    ("gaming", "video games"),
-    ("food", "food and cooking"),
-    ("music", "music"),
-];
-
-/// A pipeline file with these labels.
-fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
-    let topics = labels.iter().map(|(slug, label)| {
-        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
-    });
-    format!(
-        "name = \"{name}\"\nmode = \"single\"\n{settings}\n{}",
-        topics.collect::<String>()
-    )
-}
-
-fn post(i: usize, title: &str) -> String {
-    let post = json!({
-        "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
-        "created_utc": 1_700_000_000 + i, "score": i,
-    });
-    format!("{post}\n")
-}
-
 /// A program with a database of posts that are labelled.
 pub struct Scene<'a> {
     program: Program,
@@ -58,13 +33,7 @@ impl<'a> Scene<'a> {
     /// The same before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
         let program = Program::on(&database.url);
-        let titles = [
-            "a new boss fight in this game",
-            "how long to roast a chicken",
-            "my band recorded a song",
-        ];
-        let posts: String = (0..POSTS).map(|i| post(i, titles[i % 3])).collect();
-        let file = program.write("posts.ndjson", posts);
+        let file = program.write("posts.ndjson", made::lines(POSTS, POSTS));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self {
             program,
@@ -288,7 +257,7 @@ async fn posts_that_were_purged_edited_or_never_labelled_are_left_out() {
         scene.ok(&["purge", "--ids", &ids]);
         let edited = scene
             .program
-            .write("edited.ndjson", post(2, "another title"));
+            .write("edited.ndjson", made::line(2, "another title"));
         scene.ok(&["import", &edited]);
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'")

@@ -2,30 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran, words};
-
-/// What the posts are about, in turns.
-pub const LABELS: [(&str, &str); 3] = [
-    ("gaming", "video games"),
-    ("food", "food and cooking"),
-    ("music", "music"),
-];
-
-pub fn pipeline(name: &str, labels: &[(&str, &str)]) -> String {
-    let topics = labels
-        .iter()
-        .map(|(slug, label)| format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n"));
-    format!("name = \"{name}\"\n{}", topics.collect::<String>())
-}
-
-pub fn post(i: usize, title: &str) -> String {
-    let post = json!({
-        "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
-        "created_utc": 1_700_000_000 + i, "score": i,
-    });
-    format!("{post}\n")
-}
 
 /// A program with a database of labelled posts: post `i` is labelled as `LABELS[i % 3]`, and its best two labels are the
 /// closer the smaller `i` is.
@@ -44,14 +23,8 @@ impl std::ops::Deref for Scene {
 impl Scene {
     pub async fn new(database: &TestDatabase, posts: usize) -> Self {
         let program = Program::on(&database.url);
-        let titles = [
-            "a new boss fight in this game",
-            "how long to roast a chicken",
-            "my band recorded a song",
-        ];
-        let lines: String = (0..posts).map(|i| post(i, titles[i % 3])).collect();
-        let file = program.write("posts.ndjson", lines);
-        let first = program.write("first.toml", pipeline("first", &LABELS));
+        let file = program.write("posts.ndjson", made::lines(posts, posts));
+        let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self { program };
         scene.ok(&["import", &file]);
         scene.ok(&["classify", "--pipeline", &first]);
@@ -296,7 +269,7 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
         assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
         let edited = scene
             .program
-            .write("edited.ndjson", post(1, "another title"));
+            .write("edited.ndjson", made::line(1, "another title"));
         scene.ok(&["import", &edited]);
         // What retention does to a text.
         database
@@ -320,7 +293,9 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
         assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-        let wider = scene.program.write("wider.toml", pipeline("wider", &more));
+        let wider = scene
+            .program
+            .write("wider.toml", pipeline("wider", "", &more));
         let ran = scene.ok(&words(&format!(
             "labels evaluate --gold db --label-set {wider} --format json"
         )));
@@ -330,7 +305,7 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         // A set with fewer labels has nothing that was not offered.
         let narrow = scene
             .program
-            .write("narrow.toml", pipeline("narrow", &LABELS[..2]));
+            .write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
         let found = scene.json(&words(&format!(
             "labels evaluate --gold db --label-set {narrow} --others-out-of-scope"
         )));
@@ -400,7 +375,7 @@ async fn tasks_go_to_label_studio_and_answers_come_back() {
 
 /// Edits a post and labels it anew.
 fn edit(scene: &Scene, i: usize, title: &str) {
-    let file = scene.program.write("edited.ndjson", post(i, title));
+    let file = scene.program.write("edited.ndjson", made::line(i, title));
     scene.ok(&["import", &file]);
     scene.ok(&["classify", "--pipeline", "first.toml"]);
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use topicmill::store::Target;
 
 use crate::support::engine::repository;
+use crate::support::made::{self, pipeline};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
@@ -19,36 +20,6 @@ pub const GAMING: (&str, &str) = ("gaming", "video games");
 pub const FOOD: (&str, &str) = ("food", "food and cooking");
 pub const MUSIC: (&str, &str) = ("music", "music");
 const TRAVEL: (&str, &str) = ("travel", "travel");
-
-/// A pipeline file with these labels.
-pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
-    let topics = labels.iter().map(|(slug, label)| {
-        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
-    });
-    format!(
-        "name = \"{name}\"\nmode = \"single\"\n{settings}\n{}",
-        topics.collect::<String>()
-    )
-}
-
-/// NDJSON of short posts, a third of them about games, food and music each; the last is a copy of the first.
-fn posts(n: usize) -> String {
-    let titles = [
-        "a new boss fight in this game",
-        "how long to roast a chicken",
-        "my band recorded a song",
-    ];
-    (0..n)
-        .map(|i| {
-            let of = i % (n - 1);
-            let post = json!({
-                "id": format!("k{i:05}"), "title": format!("{} {of}", titles[of % 3]), "selftext": "",
-                "subreddit": "gaming", "created_utc": 1_700_000_000 + i, "score": i,
-            });
-            format!("{post}\n")
-        })
-        .collect()
-}
 
 /// A program with a database of posts that are labelled as games, food or music.
 pub struct Scene {
@@ -67,7 +38,7 @@ impl std::ops::Deref for Scene {
 impl Scene {
     pub fn new(database: &TestDatabase, n: usize) -> Self {
         let program = Program::on(&database.url);
-        let file = program.write("posts.ndjson", posts(n));
+        let file = program.write("posts.ndjson", made::lines(n, n - 1));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
         let scene = Self {
             program,

@@ -4,8 +4,9 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::labels::{FOOD, GAMING, MUSIC, Scene, pipeline};
+use crate::labels::{FOOD, GAMING, MUSIC, Scene};
 use crate::support::engine::repository;
+use crate::support::made::pipeline;
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 

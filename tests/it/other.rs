@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
@@ -12,13 +13,8 @@ const FOOD: (&str, &str) = ("food", "food and cooking");
 /// Posts, of which the last has the text of the first.
 const POSTS: usize = 31;
 
-/// A pipeline file with these settings and labels.
 fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
-    let topics = labels.iter().map(|(slug, label)| {
-        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
-    });
-    let topics: String = topics.collect();
-    format!("name = \"t\"\nmode = \"single\"\n{settings}\n{topics}")
+    made::pipeline("t", settings, labels)
 }
 
 const BACKGROUND: &str = "background = \"reddit\"";

@@ -5,8 +5,9 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gold::{LABELS, Scene, pipeline, post};
+use crate::gold::Scene;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{databases, sqlite};
 
 /// A server that asks people.
@@ -446,7 +447,9 @@ async fn an_answer_is_about_the_text_and_the_labels_that_the_page_showed() {
         };
         let page = served.get("/review").await;
         assert_eq!(field(&page, "post"), "t3_k00000");
-        let edited = scene.program.write("edited.ndjson", post(0, "a new text"));
+        let edited = scene
+            .program
+            .write("edited.ndjson", made::line(0, "a new text"));
         scene.ok(&["import", &edited]);
         scene.ok(&["classify", "--pipeline", "first.toml"]);
         let (status, page) = send(form(&page)).await;
@@ -464,7 +467,9 @@ async fn an_answer_is_about_the_text_and_the_labels_that_the_page_showed() {
         );
         // Another set has a label that nobody was offered: what was said says nothing about it.
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-        let wider = scene.program.write("wider.toml", pipeline("wider", &more));
+        let wider = scene
+            .program
+            .write("wider.toml", pipeline("wider", "", &more));
         scene.ok(&["classify", "--pipeline", &wider]);
         scene.ok(&["labels", "use", "wider"]);
         let (_, page) = send(form(&page)).await;

@@ -9,6 +9,7 @@ use topicmill::domain::{RunStatus, Stage, Timestamp};
 use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, words};
 use crate::support::terminal::on_a_terminal;
@@ -52,15 +53,7 @@ impl Scene {
     }
 
     fn import(&self, n: usize) {
-        let rows = (0..n).map(|i| {
-            let title = ["a new boss fight in this game", "how long to roast a chicken"][i % 2];
-            let row = json!({
-                "id": format!("k{i:05}"), "title": format!("{title} {i}"), "subreddit": "gaming", "selftext": "",
-                "created_utc": 1_700_000_000 + i,
-            });
-            format!("{row}\n")
-        });
-        let file = self.program.write("posts.ndjson", rows.collect::<String>());
+        let file = self.program.write("posts.ndjson", made::lines(n, n));
         let ran = self.run(&["import", &file]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
     }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, words};
 
@@ -17,25 +18,6 @@ fn pipeline(description: &str) -> String {
          [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\ndescriptions = [\"{description}\"]\nsubreddits = [\"food\"]\n\
          [[topic]]\nslug = \"music\"\nlabel = \"music\"\nsubreddits = [\"music\"]\n"
     )
-}
-
-/// NDJSON of short posts; the last has the text of the first.
-fn posts(from: usize, to: usize) -> String {
-    let titles = [
-        "a new boss fight in this game",
-        "how long to roast a chicken",
-        "my band recorded a song",
-    ];
-    (from..to)
-        .map(|i| {
-            let of = i % (POSTS - 1);
-            let post = json!({
-                "id": format!("v{i:05}"), "title": format!("{} {of}", titles[of % 3]), "selftext": "",
-                "subreddit": "gaming", "created_utc": 1_700_000_000 + i, "score": i,
-            });
-            format!("{post}\n")
-        })
-        .collect()
 }
 
 /// A program and a database with posts that are labelled under the first version of a label set.
@@ -63,7 +45,9 @@ impl<'a> Scene<'a> {
             database,
             background,
         };
-        let file = scene.program.write("posts.ndjson", posts(0, POSTS));
+        let file = scene
+            .program
+            .write("posts.ndjson", made::lines(POSTS, POSTS - 1));
         scene.ok(&["import", &file]);
         let counts = scene.classify("Recipes and kitchens.");
         assert_eq!(
@@ -203,15 +187,15 @@ async fn vectors_go_with_their_texts() {
     for database in databases() {
         let scene = Scene::new(&database);
         // The first post and the last have one text.
-        let ids = scene.program.write("ids", "v00000\n");
+        let ids = scene.program.write("ids", "k00000\n");
         scene.ok(&["purge", "--ids", &ids]);
         assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
-        let last = format!("v{:05}\n", POSTS - 1);
+        let last = format!("k{:05}\n", POSTS - 1);
         let ids = scene.program.write("ids", last);
         scene.ok(&["purge", "--ids", &ids]);
         assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
         let edited = json!({
-            "id": "v00001", "title": "edited", "selftext": "", "subreddit": "gaming",
+            "id": "k00001", "title": "edited", "selftext": "", "subreddit": "gaming",
             "created_utc": 1_700_000_001, "score": 1,
         });
         let file = scene.program.write("edited.ndjson", format!("{edited}\n"));

@@ -1,5 +1,6 @@
 //! Posts, label sets, models and labels for tests to which it does not matter much which.
 
+use serde_json::json;
 use topicmill::domain::{Authors, Post, SourceKind, TextHash, Timestamp};
 use topicmill::store::{Classified, ModelRow, Page, RunId, Store, Target};
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
@@ -108,4 +109,42 @@ pub fn classified(fullname: &str, text_hash: TextHash, scores: &[f64]) -> Classi
         vector: None,
         by_small: false,
     }
+}
+
+/// Labels of short posts, in turns.
+pub const LABELS: [(&str, &str); 3] = [
+    ("gaming", "video games"),
+    ("food", "food and cooking"),
+    ("music", "music"),
+];
+
+/// A pipeline file of these labels, each with its slug.
+pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels.iter().map(|(slug, label)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
+    });
+    format!(
+        "name = \"{name}\"\nmode = \"single\"\n{settings}\n{}",
+        topics.collect::<String>()
+    )
+}
+
+/// A post as NDJSON.
+pub fn line(i: usize, title: &str) -> String {
+    let post = json!({
+        "id": format!("k{i:05}"), "title": title, "selftext": "", "subreddit": "gaming",
+        "created_utc": 1_700_000_000 + i, "score": i,
+    });
+    format!("{post}\n")
+}
+
+/// Short posts, about the labels of [`LABELS`] in turns; after so many texts the first one comes again.
+pub fn lines(posts: usize, texts: usize) -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song",
+    ];
+    let text = |i: usize| format!("{} {}", titles[i % texts % 3], i % texts);
+    (0..posts).map(|i| line(i, &text(i))).collect()
 }
