@@ -11,8 +11,7 @@ use topicmill_score::{Label, LabelSet, LabelVector};
 
 use crate::support::engine::{labeler, repository, runtime_is_here};
 use crate::support::made;
-use crate::support::postgres::{databases, sqlite};
-use crate::support::program::{Program, Ran};
+use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
 /// Slug, label and description of each topic. The model of these tests has learned vectors for the first three.
@@ -189,107 +188,6 @@ fn learned_vectors_count_for_all_labels_or_for_none() {
     are_close(&found, &words, &exchanged);
     let sum = |row: &Row| row.values().sum::<f64>();
     assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
-}
-
-/// The program on a database.
-struct Labelled<'a> {
-    program: &'a Program,
-    url: &'a str,
-}
-
-impl Labelled<'_> {
-    fn ok(&self, words: &[&str]) -> Ran {
-        self.program
-            .ok(&[&["--database", self.url], words].concat())
-    }
-
-    fn import(&self) {
-        let posts = TITLES.iter().enumerate().map(|(at, title)| {
-            let post = json!({
-                "id": format!("l{at}"), "title": title, "selftext": "", "subreddit": "gaming",
-                "created_utc": 1_700_000_000 + at,
-            });
-            format!("{post}\n")
-        });
-        let posts = posts.collect::<String>();
-        let file = self.program.write("posts.ndjson", posts);
-        self.ok(&["import", &file]);
-    }
-
-    fn classify(&self, model: &Path, places: &[usize]) -> (Vec<f64>, Value) {
-        let file = pipeline(self.program, places, "");
-        let (model, record) = (model.display().to_string(), "run.json");
-        let words = ["classify", "--pipeline", &file, "--model", &model];
-        self.ok(&[&words[..], &["--make-current", "--run-json", record]].concat());
-        let record = fs::read(self.program.folder.path().join(record)).unwrap();
-        let record: Value = serde_json::from_slice(&record).unwrap();
-        let sql = "SELECT score FROM post_scores ORDER BY fullname, label_topic";
-        let scores = self.ok(&["sql", sql, "--format", "csv"]).stdout;
-        let scores = scores.lines().skip(1).map(|score| score.parse().unwrap());
-        (scores.collect(), record["counts"].clone())
-    }
-
-    fn count(&self, table: &str) -> String {
-        let sql = format!("SELECT COUNT(*) FROM {table}");
-        let counted = self.ok(&["sql", &sql, "--format", "csv"]).stdout;
-        counted.lines().nth(1).unwrap().to_owned()
-    }
-}
-
-#[test]
-fn another_label_set_on_stored_vectors_says_what_a_fresh_database_says() {
-    if !runtime_is_here("learned label vectors") {
-        return;
-    }
-    let program = Program::new();
-    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
-    // The labels, whether they have learned vectors, and what is stored of labels then.
-    let steps = [
-        (&LEARNED[..], "3"),
-        // Four more: these by their words.
-        (&[0, 1, 2, 3][..], "7"),
-        (&[0, 1][..], "7"),
-        (&[0, 3][..], "7"),
-    ];
-    let fresh = steps.map(|(places, _)| {
-        let database = sqlite();
-        let fresh = Labelled {
-            program: &program,
-            url: &database.url,
-        };
-        fresh.import();
-        fresh.classify(&learned, places).0
-    });
-    for database in databases() {
-        let scene = Labelled {
-            program: &program,
-            url: &database.url,
-        };
-        scene.import();
-        for (at, ((places, stored), fresh)) in steps.iter().zip(&fresh).enumerate() {
-            let (scores, counts) = scene.classify(&learned, places);
-            assert_eq!(
-                counts["tokens"] == 0,
-                at > 0,
-                "no text is read again: {counts}"
-            );
-            assert_eq!(scores.len(), fresh.len());
-            for (found, wanted) in scores.iter().zip(fresh) {
-                assert!((found - wanted).abs() < 1e-5, "{found} is not {wanted}");
-            }
-            assert_eq!(scene.count("label_vectors"), *stored, "{places:?}");
-        }
-        // What only one label set needs goes with it, learned vectors too.
-        scene.ok(&["labels", "drop", "gaming-food-music-travel", "--yes"]);
-        assert_eq!(scene.count("label_vectors"), "7");
-        scene.ok(&["labels", "drop", "gaming-food-music", "--yes"]);
-        assert_eq!(
-            scene.count("label_vectors"),
-            "5",
-            "without the two of music"
-        );
-        assert_eq!(scene.count("hypotheses"), "5");
-    }
 }
 
 #[test]

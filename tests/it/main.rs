@@ -9,7 +9,6 @@ mod classifiers;
 mod cli;
 mod collect;
 mod counted;
-mod embedding_manifest;
 mod engines;
 mod evaluate;
 mod export;

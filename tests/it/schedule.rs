@@ -10,15 +10,13 @@ use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{Clock, ManualClock, SystemClock};
+use topicmill::clock::{Clock, ManualClock};
 use topicmill::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
 use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, What};
-use topicmill::store::{Access, SlotRow, SlotTaker, Store};
+use topicmill::store::{SlotRow, SlotTaker, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::proxy::Proxy;
 
-mod processes;
 mod program;
 
 const LEASE: Duration = Duration::from_mins(1);
@@ -316,45 +314,6 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
         assert_eq!(slots[0].outcomes.as_array().unwrap().len(), 2);
         assert_eq!(slots[0].worker.as_deref(), Some("one"));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_the_network_loses_costs_no_slot() {
-    let Some(database) = crate::support::postgres::postgres() else {
-        return;
-    };
-    let direct = database.open_on_server_time().await;
-    let proxy = Proxy::before(&database.url).await;
-    let url = proxy.url(&database.url);
-    let store = Store::open(&url, Access::Existing).await.unwrap();
-    let clock = SystemClock::shared();
-    let lease = Duration::from_secs(6);
-    let mut scheduler = Scheduler::new(store, clock.clone(), "one".to_owned(), lease);
-    scheduler.follow(vec![entry("quarters", CatchUp::One)]);
-    let stop = CancellationToken::new();
-    let work = async |order: Order<'_>| {
-        if order.words[0] == "collect" {
-            proxy.gate.lose("UPDATE scheduled_runs SET lease_until");
-            let ends = clock.elapsed() + 2 * lease;
-            while clock.elapsed() < ends {
-                let live =
-                    "SELECT COUNT(*) FROM scheduled_runs WHERE lease_until > clock_timestamp()";
-                assert_eq!(direct.query(live).await.unwrap().rows[0][0], json!(1));
-                clock.sleep(Duration::from_millis(100)).await;
-            }
-        }
-        DONE
-    };
-    scheduler.run_due(&stop, &work, &|_| {}).await.unwrap();
-    // As if it had been followed for a while.
-    let earlier = "UPDATE schedules SET planned_until = planned_until - INTERVAL '15 minutes'";
-    database.run(earlier).await;
-    let ended = scheduler.run_due(&stop, &work, &|_| {}).await.unwrap();
-    assert_eq!(ended.len(), 1);
-    assert!(proxy.gate.has_lost());
-    let ever = utc(EVER).into();
-    let slots = direct.latest_slots("quarters", ever, 9).await.unwrap();
-    assert_eq!(slots[0].status, SlotStatus::Done);
 }
 
 #[tokio::test]

@@ -252,33 +252,6 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
         assert_eq!(checked("2d"), 0);
         // The import, too, brought posts.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
-        let words = "it fell\u{1b}[2J\u{7} over".to_owned() + " and over".repeat(100).as_str();
-        let run = store.begin_run(Stage::Purge, "w", now()).await.unwrap();
-        store
-            .finish_run(
-                run,
-                RunStatus::Failed,
-                &json!({}),
-                &json!([]),
-                Some(&words),
-                now(),
-            )
-            .await
-            .unwrap();
-        if let Some((shown, _)) = on_a_terminal(&scene.program, 80, &["status"]) {
-            assert!(
-                !shown.contains('\u{1b}') && shown.contains("it fell␛[2J␇ over"),
-                "{shown}"
-            );
-            assert!(shown.lines().all(|line| line.width() <= 80), "{shown}");
-            assert!(shown.lines().count() < 24, "{shown}");
-        }
-        let piped = scene.status();
-        let piped: Vec<&str> = piped.split_whitespace().collect();
-        assert!(
-            piped.join(" ").contains(&words[20..]),
-            "a pipe gets all of it"
-        );
         store.close().await.unwrap();
     }
 }
@@ -316,23 +289,6 @@ async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
             "{}",
             fine.stderr
         );
-
-        scene
-            .database
-            .run("UPDATE runs SET finished_at = '2056-01-01T00:00:00+00:00'")
-            .await;
-        let future = scene.run(&check);
-        assert_eq!(future.code, 1);
-        assert!(
-            future.stdout.contains("a time that lies in the future")
-                && future.stdout.lines().count() == 1,
-            "{}",
-            future.stdout
-        );
-        scene
-            .database
-            .run("UPDATE runs SET finished_at = started_at")
-            .await;
 
         scene
             .database

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::{Program, words};
+use crate::support::program::Program;
 
 /// Topics of the sample Reddit that have a label.
 const FIVE: [(&str, &str); 5] = [
@@ -240,24 +240,4 @@ fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
     );
     let bad = scene.run(&[&ask[..], &["--min-posts", "1"]].concat());
     assert_eq!(bad.code, 2, "{}", bad.stderr);
-
-    // Few posts are unsure, and many.
-    let lowest = "SELECT score FROM labeled_posts ORDER BY score LIMIT 1 OFFSET 10";
-    let lowest = scene.json(&["sql", lowest])[0]["score"].as_f64().unwrap();
-    for (threshold, few) in [(lowest, true), (0.999, false)] {
-        let text = five(&format!("threshold = {threshold}\n"));
-        let file = scene.program.write("threshold.toml", text);
-        scene.ok(&["classify", "--pipeline", &file]);
-        let ran = scene.ok(&words(&format!(
-            "labels suggest --label-set {file} --outcome unsure --format json"
-        )));
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(clusters(&found).is_empty(), few, "{}", ran.stdout);
-        assert_eq!(
-            ran.stderr.contains("too few posts are unsure"),
-            few,
-            "{}",
-            ran.stderr
-        );
-    }
 }

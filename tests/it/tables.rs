@@ -519,19 +519,6 @@ fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
 }
 
 #[test]
-fn decimals_without_a_fraction_have_no_point() {
-    let program = Program::new();
-    let columns = "required binary text (STRING); required binary whole (DECIMAL(38, 0)); \
-        required binary cents (DECIMAL(10, 2));";
-    let rows: [&[&[u8]]; 2] = [&[b"chicken", &[5], &[150]], &[b"goal", &[0xf9], &[0, 150]]];
-    table_of_bytes(&program, "in.parquet", columns, &rows);
-    ok(&program, &["in.parquet", "out.csv"]);
-    let table = csv(text(&program, "out.csv").as_bytes(), b',');
-    assert_eq!(table[1][2..4], ["5", "-1.06"]);
-    assert_eq!(table[2][2..4], ["-7", "1.50"]);
-}
-
-#[test]
 fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
     let program = Program::new();
     let columns = "required binary text (STRING);";

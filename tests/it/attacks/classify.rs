@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, BacklogError, LabelWorker, Options};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
@@ -414,44 +414,5 @@ async fn the_exit_code_is_75_wherever_others_hold_the_rest() {
         assert_eq!(code, 75, "with posts of its own: {said}");
         assert!(said.contains("posts=12"), "{said}");
         assert_eq!(classify(&[]).0, 75, "and without any");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_best_batch_is_remembered_by_the_database_where_no_cache_can_be_written() {
-    if !runtime_is_here("the_best_batch") {
-        return;
-    }
-    let program = Program::new();
-    // A file where the folder should be.
-    let nowhere = program.write("nowhere", "");
-    for database in databases() {
-        let store = with_posts(&database, 5).await;
-        let record = program.folder.path().join("run.json");
-        let classify = || {
-            let mut command = program.command(&["--database", &database.url, "classify"]);
-            command
-                .args(["-vv", "--log-format", "json", "--run-json"])
-                .arg(&record)
-                .env("XDG_CACHE_HOME", &nowhere);
-            let ran = command.output().unwrap();
-            assert!(ran.status.success());
-            String::from_utf8(ran.stderr).unwrap()
-        };
-        let said = classify();
-        let lines = said
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        let mut keys = lines.filter_map(|line: Value| Some(line["key"].as_str()?.to_owned()));
-        let key = keys.next().expect("what is looked up is told");
-        assert_eq!(store.kept(&key).await.unwrap(), None);
-        for tokens in ["555", "777"] {
-            store.keep(&key, tokens).await.unwrap();
-        }
-        classify();
-        let record: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
-        let settings = &record["counts"]["settings"];
-        assert_eq!(settings["batch_tokens"], 777, "{settings}");
-        assert_eq!(settings["batch_tokens_from"], "searched");
     }
 }

@@ -78,31 +78,6 @@ async fn nothing_that_is_written_takes_the_place_of_the_database() {
     assert!(!Path::new(&new).exists());
 }
 
-#[tokio::test]
-async fn two_copies_to_one_file_do_not_mix() {
-    let database = sqlite();
-    let url = database.url.as_str();
-    filled(url).await;
-    let program = Program::new();
-    let copy = path(&program, "copy");
-    // What a copy that is under way holds.
-    let part = std::fs::File::create_new(path(&program, "copy.part.lock")).unwrap();
-    part.lock().unwrap();
-    program.write("copy.part", "half");
-    program.write("copy.part-journal", "texts");
-    on(&program, url, &["db", "backup", &copy]).ended(75, "wait for it");
-    assert_eq!(
-        names(program.folder.path()),
-        ["copy.part", "copy.part-journal", "copy.part.lock"]
-    );
-    // And what it leaves when it is killed.
-    drop(part);
-    on_ok(&program, url, &["db", "backup", &copy]);
-    assert_eq!(names(program.folder.path()), ["copy"]);
-    let copied = format!("sqlite:{copy}");
-    assert_eq!(everything(&copied).await, everything(url).await);
-}
-
 /// Starts a backup and sends it a signal once a file is there; how it ended.
 fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
     let mut running: Child = command
