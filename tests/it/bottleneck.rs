@@ -6,40 +6,37 @@ use crate::support::made;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, words};
 
-fn doctor(program: &Program, url: &str, flags: &[&str]) -> Ran {
-    program.run(&[&["--database", url, "doctor", "--bottleneck"], flags].concat())
+fn doctor(program: &Program, flags: &[&str]) -> Ran {
+    program.run(&[&["doctor", "--bottleneck"], flags].concat())
 }
 
-fn found(program: &Program, url: &str, flags: &[&str]) -> Value {
-    let ran = doctor(program, url, &[&["--format", "json"], flags].concat());
+fn found(program: &Program, flags: &[&str]) -> Value {
+    let ran = doctor(program, &[&["--format", "json"], flags].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
 /// Stores posts, each in a run of its own kind: an import, then a run of `classify`.
-fn label(program: &Program, url: &str) {
+fn label(program: &Program) {
     let posts = program.write("posts.ndjson", made::lines(40, 40));
-    program.ok(&["--database", url, "import", &posts]);
-    classify(program, url);
+    program.ok(&["import", &posts]);
+    classify(program);
 }
 
-fn classify(program: &Program, url: &str) {
-    program.ok(&words(&format!(
-        "--database {url} classify --device cpu --batch-tokens 512"
-    )));
+fn classify(program: &Program) {
+    program.ok(&words(&format!("classify --device cpu --batch-tokens 512")));
 }
 
 #[test]
 fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
     for database in databases() {
-        let program = Program::new();
-        let url = database.url.as_str();
-        label(&program, url);
+        let program = Program::on(&database.url);
+        label(&program);
         // Finds nothing to do.
-        classify(&program, url);
+        classify(&program);
 
-        let told = found(&program, url, &[]);
-        let status = program.json(&["--database", url, "status"]);
+        let told = found(&program, &[]);
+        let status = program.json(&["status"]);
         let recorded = &status["runs"][1];
         assert_eq!(told["run"], recorded["id"]);
         assert_eq!(told["posts"], 40);
@@ -57,8 +54,8 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
         assert_eq!(settings["devices"], json!(["cpu"]));
         assert_eq!(settings["batch_tokens"], 512);
         assert_eq!(settings["batch_tokens_from"], "set");
-        let kind = url.split(':').next().unwrap();
-        assert_eq!(settings["database"], kind, "{url}");
+        let kind = database.url.split(':').next().unwrap();
+        assert_eq!(settings["database"], kind, "{}", database.url);
         assert!(told["verdict"]["limit"].is_string(), "{told}");
         assert_eq!(told["verdict"]["on_target"], Value::Null);
         assert_eq!(
@@ -66,7 +63,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
             (&json!([]), &Value::Null)
         );
 
-        let text = doctor(&program, url, &[]).stdout;
+        let text = doctor(&program, &[]).stdout;
         for part in [
             "40 posts in",
             "minilm-reddit-topics on cpu",
@@ -79,7 +76,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        let csv = doctor(&program, url, &["--format", "csv"]).stdout;
+        let csv = doctor(&program, &["--format", "csv"]).stdout;
         assert!(
             csv.starts_with("stage,seconds,") && csv.lines().count() == 8,
             "{csv}"
@@ -90,17 +87,16 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
 #[test]
 fn a_run_is_told_by_its_number() {
     let database = crate::support::postgres::sqlite();
-    let program = Program::new();
-    let url = database.url.as_str();
-    label(&program, url);
-    classify(&program, url);
-    assert_eq!(found(&program, url, &["--run", "2"])["posts"], 40);
-    let nothing = found(&program, url, &["--run", "3"]);
+    let program = Program::on(&database.url);
+    label(&program);
+    classify(&program);
+    assert_eq!(found(&program, &["--run", "2"])["posts"], 40);
+    let nothing = found(&program, &["--run", "3"]);
     assert_eq!(
         (&nothing["posts"], &nothing["verdict"]["limit"]),
         (&json!(0), &Value::Null)
     );
     for (run, said) in [("1", "one of `import`"), ("99", "no run 99")] {
-        doctor(&program, url, &["--run", run]).ended(2, said);
+        doctor(&program, &["--run", run]).ended(2, said);
     }
 }

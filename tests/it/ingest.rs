@@ -23,13 +23,13 @@ subreddits = ["food"]
 "#;
 
 /// Rows of a query as CSV, without the names.
-fn sql(program: &Program, url: &str, query: &str) -> Vec<String> {
-    let ran = program.ok(&["--database", url, "sql", query, "--format", "csv"]);
+fn sql(program: &Program, query: &str) -> Vec<String> {
+    let ran = program.ok(&["sql", query, "--format", "csv"]);
     ran.stdout.lines().skip(1).map(str::to_owned).collect()
 }
 
-fn imported(program: &Program, url: &str, args: &[&str]) -> Ran {
-    program.ok(&[&["--database", url, "import"], args].concat())
+fn imported(program: &Program, args: &[&str]) -> Ran {
+    program.ok(&[&["import"], args].concat())
 }
 
 /// Whether a log line has each of these words.
@@ -42,7 +42,7 @@ fn says(ran: &Ran, words: &[&str]) {
 #[test]
 fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
     for database in databases() {
-        let (program, url) = (Program::new(), database.url.as_str());
+        let program = Program::on(&database.url);
         let pipeline = program.write("mine.toml", PIPELINE);
         let table = program.write(
             "posts.csv",
@@ -54,7 +54,7 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
              a5,Soup,food,1700000004,,1\n",
         );
         let args = ["--format", "csv", &table, "--pipeline", &pipeline];
-        says(&imported(&program, url, &args), &["new=5", "changed=0"]);
+        says(&imported(&program, &args), &["new=5", "changed=0"]);
         let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
         let as_written = [
             "t3_a1,gaming",
@@ -63,29 +63,27 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
             "t3_a4,finance",
             "t3_a5,food",
         ];
-        assert_eq!(sql(&program, url, topics), as_written, "{url}");
+        assert_eq!(sql(&program, topics), as_written, "{}", database.url);
         let seen = "SELECT fullname, topic FROM sightings ORDER BY fullname";
-        assert_eq!(sql(&program, url, seen), as_written);
+        assert_eq!(sql(&program, seen), as_written);
         // The same again is no change.
-        let ran = imported(&program, url, &args);
+        let ran = imported(&program, &args);
         says(&ran, &["new=0", "changed=0"]);
         assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
 
-        program.ok(&["--database", url, "classify", "--pipeline", &pipeline]);
+        program.ok(&["classify", "--pipeline", &pipeline]);
         let counted = "SELECT topic, posts, labelled FROM topic_agreement ORDER BY topic";
         assert_eq!(
-            sql(&program, url, counted),
+            sql(&program, counted),
             ["food,1,1", "games,2,2"],
-            "{url}"
+            "{}",
+            database.url
         );
 
-        let ran = imported(&program, url, &[&args[..], &["--map-topics"]].concat());
+        let ran = imported(&program, &[&args[..], &["--map-topics"]].concat());
         says(&ran, &["new=0", "changed=1", "topics_mapped=1"]);
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
-        assert_eq!(
-            sql(&program, url, topics)[..2],
-            ["t3_a1,games", "t3_a2,games"]
-        );
+        assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
     }
 }
 
@@ -119,7 +117,7 @@ fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
         field("link_flair_text"),
     );
     for database in databases() {
-        let (program, url) = (Program::new(), database.url.as_str());
+        let program = Program::on(&database.url);
         let files = [
             ("ndjson", program.write("c.ndjson", format!("{ndjson}\n"))),
             ("listing", program.write("c.json", listing.to_string())),
@@ -128,7 +126,7 @@ fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
         ];
         for round in 0..2 {
             for (format, file) in &files {
-                let ran = imported(&program, url, &["--format", format, file]);
+                let ran = imported(&program, &["--format", format, file]);
                 let again = ran.stderr.contains("imported on");
                 assert!(
                     again || ran.stderr.contains(&format!("new={}", 1 - round)),
@@ -143,7 +141,7 @@ fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
             }
         }
         let texts = "SELECT title || '|' || selftext || '|' || url || '|' || flair FROM posts";
-        assert_eq!(sql(&program, url, texts), [DECODED; 4], "{url}");
+        assert_eq!(sql(&program, texts), [DECODED; 4], "{}", database.url);
     }
 }
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
-use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished, words};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, finished, words};
 
 const BAD: &str = "# mine\n\
 nmae = \"x\"\n\
@@ -94,18 +94,10 @@ fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     ran.stderr
 }
 
-fn on(program: &Program, database: &TestDatabase, args: &[&str]) -> Ran {
-    program.run(&[&["--database", database.url.as_str()][..], args].concat())
-}
-
-fn ok(program: &Program, database: &TestDatabase, args: &[&str]) -> Ran {
-    program.ok(&[&["--database", database.url.as_str()][..], args].concat())
-}
-
 /// Label and short name of each post, in their order.
-fn labels(program: &Program, database: &TestDatabase) -> String {
+fn labels(program: &Program) -> String {
     let query = "SELECT label, label_topic FROM labeled_posts ORDER BY fullname";
-    ok(program, database, &["sql", query, "--format", "csv"]).stdout
+    program.ok(&["sql", query, "--format", "csv"]).stdout
 }
 
 #[test]
@@ -287,20 +279,16 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
 #[test]
 fn a_list_of_labels_is_all_that_labelling_needs() {
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts());
         let short = program.write(
             "short.toml",
             "labels = [\"Gambling & casinos\", \"video games\", \"cooking\"]",
         );
-        ok(
-            &program,
-            &database,
-            &["import", &file, "--pipeline", &short],
-        );
-        ok(&program, &database, &["classify", "--pipeline", &short]);
+        program.ok(&["import", &file, "--pipeline", &short]);
+        program.ok(&["classify", "--pipeline", &short]);
         assert_eq!(
-            labels(&program, &database),
+            labels(&program),
             "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
              cooking,cooking\ncooking,cooking\n"
         );
@@ -309,21 +297,20 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
              [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
              [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
         let long = program.write("long.toml", long);
-        let record = program.folder.path().join("run.json");
-        let record = record.to_str().unwrap();
-        let again = ["classify", "--pipeline", &long, "--run-json", record];
-        ok(&program, &database, &again);
-        let record: Value =
-            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-        assert_eq!(record["counts"]["posts"], 0, "{record}");
-        ok(&program, &database, &["labels", "diff", "current", &short]);
-        ok(&program, &database, &["purge", "--retention", "1"]);
+        assert_eq!(
+            program.counted(&["classify", "--pipeline", &long])["posts"],
+            0
+        );
+        program.ok(&["labels", "diff", "current", &short]);
+        program.ok(&["purge", "--retention", "1"]);
 
         // Nothing says where such labels are collected from.
         let collect = ["collect", "--source", "sample", "--pipeline", &short];
-        on(&program, &database, &collect).ended(2, "no subreddits are named in pipeline `short`");
+        program
+            .run(&collect)
+            .ended(2, "no subreddits are named in pipeline `short`");
         let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
-        on(&program, &database, &dump).ended(2, "--all-subreddits");
+        program.run(&dump).ended(2, "--all-subreddits");
     }
     let program = Program::new();
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
@@ -340,16 +327,16 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
          [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
          [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let file = program.write("all.toml", TOPICS);
         let collect = |more: &[&str]| {
             let args = ["collect", "--source", "sample", "--pipeline", &file];
-            on(&program, &database, &[&args[..], more].concat())
+            program.run(&[&args[..], more].concat())
         };
         let counted = || {
             let query = "SELECT topic, subreddit, COUNT(*) AS posts FROM posts \
                          GROUP BY topic, subreddit ORDER BY topic, subreddit";
-            ok(&program, &database, &["sql", query, "--format", "csv"]).stdout
+            program.ok(&["sql", query, "--format", "csv"]).stdout
         };
         let ran = collect(&[]);
         ran.ended(0, "collected 2 topics");
@@ -369,8 +356,7 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
     let run = ["--topic", "fun", "--limit", "2", "--run-json", "run.json"];
     let args = ["collect", "--source", "sample", "--pipeline", &file];
     program.ok(&[&args[..], &run].concat());
-    let record = program.read("run.json");
-    let record: Value = serde_json::from_str(&record).unwrap();
+    let record = program.read_json("run.json");
     let read: Vec<&Value> = record["outcomes"].as_array().unwrap().iter().collect();
     let read: Vec<_> = read
         .iter()
@@ -408,35 +394,27 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.to_str().unwrap();
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts());
         let shared = program.write("shared.toml", SHARED);
-        ok(&program, &database, &["import", &file]);
-        let ran = ok(&program, &database, &["classify", "--pipeline", &shared]);
+        program.ok(&["import", &file]);
+        let ran = program.ok(&["classify", "--pipeline", &shared]);
         assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
         assert_eq!(
-            labels(&program, &database),
+            labels(&program),
             "label,label_topic\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
         );
         let query = "SELECT COUNT(*) AS n FROM post_scores";
-        let scores = ok(&program, &database, &["sql", query, "--format", "csv"]);
+        let scores = program.ok(&["sql", query, "--format", "csv"]);
         assert_eq!(scores.stdout, "n\n12\n", "one score a post and label");
         let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
-        let diff = ok(
-            &program,
-            &database,
-            &["labels", "diff", "current", &one, "--format", "json"],
-        );
-        let diff: Value = serde_json::from_str(&diff.stdout).unwrap();
+        let diff = program.json(&["labels", "diff", "current", &one]);
         let changes = diff["labels"].as_array().unwrap();
         assert_eq!(changes.len(), 2, "{diff}");
         // An NLI model reads the same words for both, and computes them once.
-        ok(
-            &program,
-            &database,
-            &["classify", "--pipeline", &shared, "--model", nli],
-        )
-        .says("`play` and `bets`: their scores are always equal");
+        program
+            .ok(&["classify", "--pipeline", &shared, "--model", nli])
+            .says("`play` and `bets`: their scores are always equal");
     }
     let program = Program::new();
     let shared = program.write("shared.toml", SHARED);
@@ -527,14 +505,14 @@ fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
 #[test]
 fn labels_new_takes_the_labels_of_a_stored_set() {
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let file = program.write("posts.ndjson", posts());
         let path = program.folder.path().join("new.toml");
         let new = path.to_str().unwrap();
-        ok(&program, &database, &["import", &file]);
+        program.ok(&["import", &file]);
         program.ok(&["labels", "new", new, "cooking", "gambling", "video games"]);
-        ok(&program, &database, &["classify", "--pipeline", new]);
-        let shown = labels(&program, &database);
+        program.ok(&["classify", "--pipeline", new]);
+        let shown = labels(&program);
         assert!(shown.contains("\ncooking,cooking\n"), "{shown}");
         let written = std::fs::read_to_string(new).unwrap();
         assert!(written.contains("\nbackground = \"reddit\"\n"), "{written}");
@@ -545,20 +523,13 @@ fn labels_new_takes_the_labels_of_a_stored_set() {
         let copy = program.folder.path().join("copy.toml");
         let copy = copy.to_str().unwrap();
         for from in ["current", "new"] {
-            ok(
-                &program,
-                &database,
-                &["labels", "new", copy, "--from", from],
-            );
+            program.ok(&["labels", "new", copy, "--from", from]);
             assert_eq!(hash(copy), hash(new));
             std::fs::remove_file(copy).unwrap();
         }
-        on(
-            &program,
-            &database,
-            &["labels", "new", copy, "--from", "nowhere"],
-        )
-        .ended(2, "`nowhere`");
+        program
+            .run(&["labels", "new", copy, "--from", "nowhere"])
+            .ended(2, "`nowhere`");
         assert!(!std::path::Path::new(copy).exists());
     }
 }

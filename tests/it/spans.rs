@@ -280,17 +280,9 @@ async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known()
 fn the_command_line_takes_days_times_and_how_long_ago() {
     const POSTS: &str = "SELECT COUNT(*) FROM posts";
     for database in databases() {
-        let program = Program::new();
+        let program = Program::on(&database.url);
         let collect = |args: &[&str]| {
-            let first = [
-                "--database",
-                &database.url,
-                "collect",
-                "--source",
-                "sample",
-                "--topic",
-                "climate",
-            ];
+            let first = ["collect", "--source", "sample", "--topic", "climate"];
             program.run(&[&first[..], args].concat())
         };
         for (args, words) in [
@@ -306,7 +298,7 @@ fn the_command_line_takes_days_times_and_how_long_ago() {
             assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
         }
         let count = |query: &str| {
-            let ran = program.ok(&["--database", &database.url, "sql", query, "--format", "csv"]);
+            let ran = program.ok(&["sql", query, "--format", "csv"]);
             ran.stdout.lines().nth(1).unwrap().parse::<u64>().unwrap()
         };
         assert_eq!(collect(&["--since", "2h"]).code, 0);
@@ -315,7 +307,7 @@ fn the_command_line_takes_days_times_and_how_long_ago() {
         let all = count(POSTS);
         assert!(few < all, "{few} of {all}");
         assert_eq!(count("SELECT COUNT(*) FROM gaps"), 0);
-        let status = program.ok(&["--database", &database.url, "status", "--format", "json"]);
+        let status = program.ok(&["status", "--format", "json"]);
         assert!(status.stdout.contains("\"gaps\""), "{}", status.stdout);
     }
 }
