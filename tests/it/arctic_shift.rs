@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::ManualClock;
 use topicmill::collect::Pace;
-use topicmill::domain::{Listing, Outcome, SourceKind, Topic, TopicReport};
+use topicmill::domain::{Outcome, SourceKind, Topic, TopicReport};
 use topicmill::pipeline::Context;
 use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use topicmill::store::Store;
 use wiremock::ResponseTemplate;
 
+use crate::collect::{PACE, climate, topic};
 use crate::support::arctic_shift::{
     Archive, Borders, NOW, START, client, minutes, row, row_with, settings,
 };
@@ -24,12 +25,6 @@ use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 use crate::support::reddit;
 
-const PACE: Pace = Pace {
-    concurrency: 1,
-    overlap: Duration::from_mins(10),
-    page_cap: 50,
-    span: None,
-};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An archive, its client, and a database to collect into.
@@ -112,23 +107,6 @@ async fn rows(store: &Store, sql: &str) -> Vec<String> {
     };
     let rows = store.query(sql).await.unwrap().rows;
     rows.into_iter().map(|row| words(row).join(" ")).collect()
-}
-
-fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
-    Topic {
-        slug: slug.into(),
-        label: format!("{slug} things"),
-        descriptions: vec![],
-        subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
-        // An archive has no such order; it must not matter.
-        listing: Listing::Hot,
-        follows: false,
-        limit,
-    }
-}
-
-fn climate(limit: u32) -> Topic {
-    topic("climate", &["climate"], limit)
 }
 
 fn names(ids: impl IntoIterator<Item = String>) -> BTreeSet<String> {

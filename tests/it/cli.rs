@@ -10,7 +10,7 @@ use topicmill::clock::SystemClock;
 
 use crate::support::made;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, finished, signal};
 
 fn posts(n: usize) -> String {
     made::lines(n, n)
@@ -511,13 +511,4 @@ fn an_interrupted_run_finishes_its_batch_and_the_next_one_the_rest() {
             labelled + 50
         );
     }
-}
-
-/// Sends a signal to a running program.
-fn signal(child: &Child, signal: &str) {
-    let pid = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args([signal, &pid])
-        .status();
-    assert!(sent.unwrap().success());
 }

@@ -14,7 +14,7 @@ use crate::serve::{labelled, posts};
 use crate::support::engine::repository;
 use crate::support::exposition::{Family, read};
 use crate::support::postgres::{databases, sqlite};
-use crate::support::program::Program;
+use crate::support::program::{Program, signal};
 
 /// A program that serves metrics, killed with the test.
 struct Watched {
@@ -187,11 +187,7 @@ fn the_listener_answers_two_addresses_and_keeps_to_itself() {
         .collect();
     assert_eq!(status("GET /metrics"), "200");
     let mut worker = worker;
-    let pid = worker.child.id().to_string();
-    std::process::Command::new("kill")
-        .args(["-TERM", &pid])
-        .status()
-        .unwrap();
+    signal(&worker.child, "-TERM");
     assert_eq!(worker.child.wait().unwrap().code(), Some(143));
     let file = database.url.strip_prefix("sqlite:").unwrap();
     assert!(

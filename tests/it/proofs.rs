@@ -176,9 +176,7 @@ impl Process {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
-        assert!(sent.success(), "{signal}");
+        crate::support::program::signal(&self.child, signal);
     }
 
     fn log(&self) -> String {

@@ -24,7 +24,7 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, finished, words};
+use crate::support::program::{Program, finished, signal, words};
 use crate::support::reddit::{client, server};
 
 /// So many posts were stored, and each got a label.
@@ -35,10 +35,15 @@ pub fn stored_labels(posts: u64) -> StoredLabels {
     }
 }
 
-const CHECK: Check = Check {
-    max_requests: None,
-    older_than_hours: 0,
-};
+fn checking_all() -> PurgePlan {
+    PurgePlan {
+        check: Some(Check {
+            max_requests: None,
+            older_than_hours: 0,
+        }),
+        ..PurgePlan::default()
+    }
+}
 
 /// A Reddit that tells what became of posts, its client, and a database that holds some.
 pub struct Scene {
@@ -161,11 +166,20 @@ impl Scene {
     }
 
     pub async fn check(&self) -> Report {
+        self.purge(&checking_all()).await
+    }
+
+    /// Takes the texts of 48 hours ago.
+    pub async fn retain(&self) -> Report {
         self.purge(&PurgePlan {
-            check: Some(CHECK),
+            retention_hours: Some(48),
             ..PurgePlan::default()
         })
         .await
+    }
+
+    pub async fn save_one(&self, source: SourceKind, post: &Post) -> Upserted {
+        self.save(source, std::slice::from_ref(post)).await
     }
 
     pub async fn request(&self, id: &str) -> Report {
@@ -525,10 +539,7 @@ async fn a_stopped_run_keeps_what_it_did_and_the_next_goes_on() {
             .gone(&[("n001", deleted()), ("n201", deleted())])
             .await;
 
-        let plan = PurgePlan {
-            check: Some(CHECK),
-            ..PurgePlan::default()
-        };
+        let plan = checking_all();
         let stop = scene.context.stop.clone();
         let stopping = |_| stop.cancel();
         let purged = scene
@@ -619,12 +630,8 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));
 
-        let plan = PurgePlan {
-            retention_hours: Some(48),
-            ..PurgePlan::default()
-        };
-        assert_eq!(scene.purge(&plan).await.texts, 3, "{}", database.url);
-        assert_eq!(scene.purge(&plan).await.texts, 0);
+        assert_eq!(scene.retain().await.texts, 3, "{}", database.url);
+        assert_eq!(scene.retain().await.texts, 0);
         let expected = [
             "t3_a   null null null null climate",
             "t3_b   null null null null climate",
@@ -868,11 +875,7 @@ async fn an_interrupted_purge_ends_at_once_and_says_so() {
         assert!(running.try_wait().unwrap().is_none(), "it never asked");
         tokio::task::yield_now().await;
     }
-    let pid = running.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(sent.unwrap().success());
+    signal(&running, "-INT");
     assert_eq!(running.wait().unwrap().code(), Some(130));
     assert!(program.ok(STATUS).stdout.contains("purge,stopped"));
 }

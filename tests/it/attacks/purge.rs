@@ -136,11 +136,7 @@ async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_no
         let target = scene.target().await;
         scene.store().enqueue_missing(target).await.unwrap();
         let (run, claim) = scene.claim(target).await;
-        let retention = PurgePlan {
-            retention_hours: Some(48),
-            ..PurgePlan::default()
-        };
-        scene.purge(&retention).await;
+        scene.retain().await;
         let edited = Post {
             title: "Edited".into(),
             ..post("edited", "Title-edited")
@@ -178,9 +174,7 @@ async fn logits_of_an_earlier_text_go_with_the_edit() {
             ..post("twin", "Title-a")
         };
         scene.save(SourceKind::Import, &some(&["a"])).await;
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&twin))
-            .await;
+        scene.save_one(SourceKind::Import, &twin).await;
         scene.label().await;
         assert_eq!(count(&scene, "pair_logits").await, "1");
         let edit = |id: &str, title: &str| Post {
@@ -245,9 +239,7 @@ async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() 
             post("other", "Other"),
         ];
         scene.save(SourceKind::Import, &shown).await;
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&parent))
-            .await;
+        scene.save_one(SourceKind::Import, &parent).await;
         scene.label().await;
         let report = scene.request("p").await;
         assert_eq!((report.purged, report.crossposts), (1, 2));
@@ -258,7 +250,7 @@ async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() 
 
         // Neither from a file nor from Reddit, while the post that it shows stays away.
         for source in [SourceKind::Import, SourceKind::Reddit] {
-            let again = scene.save(source, &[crosspost("x", &parent)]).await;
+            let again = scene.save_one(source, &crosspost("x", &parent)).await;
             assert_eq!((again.new, again.tombstoned), (0, 1));
         }
         assert_eq!(scene.stored().await, ["t3_other"]);
@@ -288,18 +280,12 @@ async fn retention_takes_a_text_out_of_crossposts_too() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&parent))
-            .await;
+        scene.save_one(SourceKind::Import, &parent).await;
         scene.clock.advance(Duration::from_hours(49));
         scene
-            .save(SourceKind::Import, &[crosspost("x", &parent)])
+            .save_one(SourceKind::Import, &crosspost("x", &parent))
             .await;
-        let retention = PurgePlan {
-            retention_hours: Some(48),
-            ..PurgePlan::default()
-        };
-        assert_eq!(scene.purge(&retention).await.texts, 2);
+        assert_eq!(scene.retain().await.texts, 2);
         // A crosspost that comes later has its own title, and nothing of the text that was taken.
         let late = Post {
             title: "Look at this".into(),
@@ -346,7 +332,7 @@ async fn a_crosspost_that_is_found_out_late_goes_with_the_post_it_shows() {
         );
         // Reddit lists it again, now with what it shows.
         let again = scene
-            .save(SourceKind::Reddit, &[crosspost("x", &parent)])
+            .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;
         assert_eq!(again.tombstoned, 1);
         assert!(scene.stored().await.is_empty(), "{}", database.url);
@@ -362,9 +348,7 @@ async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() 
         let scene = Scene::of(&database).await;
         let (gone, named) = (post("p", "A secret"), post("q", "Another"));
         let (taken, there) = (post("r", "Too old"), post("s", "There"));
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&taken))
-            .await;
+        scene.save_one(SourceKind::Import, &taken).await;
         scene.clock.advance(Duration::from_hours(49));
         let stored = [
             nameless("x", &gone),
@@ -409,18 +393,12 @@ async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&parent))
-            .await;
+        scene.save_one(SourceKind::Import, &parent).await;
         scene.clock.advance(Duration::from_hours(49));
         scene
-            .save(SourceKind::Reddit, &[nameless("x", &parent)])
+            .save_one(SourceKind::Reddit, &nameless("x", &parent))
             .await;
-        let retention = PurgePlan {
-            retention_hours: Some(48),
-            ..PurgePlan::default()
-        };
-        assert_eq!(scene.purge(&retention).await.texts, 1);
+        assert_eq!(scene.retain().await.texts, 1);
         scene.store().rewrite(&|_, _| {}).await.unwrap();
         assert!(!scene.store().is_rewrite_due().await.unwrap());
         let named = Post {
@@ -429,9 +407,7 @@ async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
             ..crosspost("x", &parent)
         };
         for due in [true, false] {
-            scene
-                .save(SourceKind::Reddit, std::slice::from_ref(&named))
-                .await;
+            scene.save_one(SourceKind::Reddit, &named).await;
             let left = "SELECT title, selftext, url FROM posts WHERE fullname = 't3_x'";
             assert_eq!(scene.rows(left).await, ["Look  null"], "{}", database.url);
             assert_eq!(scene.store().is_rewrite_due().await.unwrap(), due);
@@ -462,12 +438,12 @@ async fn a_crosspost_does_not_come_back_from_a_table_that_does_not_say_what_it_s
             ..crosspost("x", &parent)
         };
         for source in [SourceKind::Import, SourceKind::ArcticShift] {
-            let again = scene.save(source, std::slice::from_ref(&table)).await;
+            let again = scene.save_one(source, &table).await;
             assert_eq!((again.new, again.tombstoned), (0, 1), "{}", database.url);
         }
         // Reddit shows it still, with a post that it does not show: that lifts nothing.
         scene
-            .save(SourceKind::Reddit, &[crosspost("x", &parent)])
+            .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;
         assert_eq!(scene.tombstones().await, ["t3_p removed", "t3_x shown"]);
         assert!(scene.stored().await.is_empty());
@@ -483,18 +459,14 @@ async fn reddit_corrects_what_a_post_was_taken_to_show() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let wrong = crosspost("x", &post("p", "Another post"));
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&wrong))
-            .await;
+        scene.save_one(SourceKind::Import, &wrong).await;
         let own = Post {
             crosspost_parent: None,
             ..wrong
         };
         let shown = "SELECT COALESCE(crosspost_parent, '') FROM posts";
         // A file may leave out what another one had.
-        scene
-            .save(SourceKind::Import, std::slice::from_ref(&own))
-            .await;
+        scene.save_one(SourceKind::Import, &own).await;
         assert_eq!(scene.rows(shown).await, ["t3_p"]);
         scene.save(SourceKind::Reddit, &[own]).await;
         assert_eq!(scene.rows(shown).await, [""], "{}", database.url);

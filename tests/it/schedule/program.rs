@@ -1,7 +1,7 @@
 //! The program: what it says of wrong files, what it lists, what packaging/ starts, and how it ends.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Parser;
@@ -11,7 +11,7 @@ use topicmill::store::{Access, Store};
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
-use crate::support::program::Program;
+use crate::support::program::{Program, signal};
 use crate::support::terminal::on_a_terminal;
 
 const LABELS: &str = "labels = [\"climate change\", \"gaming\"]\n";
@@ -193,9 +193,7 @@ async fn the_file_is_read_again_and_a_signal_drains() {
         clock.sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(names().await, [["another"], ["yearly"]]);
-    let pid = running.id().to_string();
-    let sent = Command::new("kill").args(["-TERM", &pid]).status();
-    assert!(sent.unwrap().success());
+    signal(&running, "-TERM");
     wait_for("stopping");
     assert_eq!(running.wait().unwrap().code(), Some(143));
 }

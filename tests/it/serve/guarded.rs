@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
 use super::{Served, labelled, posts};
@@ -232,14 +231,7 @@ fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
         served.page("/");
         let mut idle = TcpStream::connect(served.address).unwrap();
         idle.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-        let id = served.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([signal, &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        crate::support::program::signal(&served.child, signal);
         let ended = served.child.wait().unwrap();
         assert_eq!(ended.code(), Some(code), "{signal}");
         idle.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

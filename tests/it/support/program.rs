@@ -1,7 +1,7 @@
 //! The program itself, run in a folder of its own and with an environment of its own.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -119,6 +119,13 @@ impl Program {
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     }
+}
+
+/// Sends a signal to a running program.
+pub fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([name, &pid]).status();
+    assert!(sent.unwrap().success(), "{name}");
 }
 
 /// The words of a command line, none of which holds a space.

@@ -1,7 +1,7 @@
 //! Queries that run on, fill the memory, or are cut short: long texts, signals, times, limits.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
@@ -11,7 +11,7 @@ use topicmill::store::{Access, Answered, Inquiry, Part, Store, parts};
 
 use super::{asked, csv, sql, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, finished, signal};
 
 /// Rows without end, on both databases.
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
@@ -64,17 +64,6 @@ fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
-}
-
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args([name, &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
 }
 
 /// How many queries of this database the server is at.
