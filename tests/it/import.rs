@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArrayType;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -431,8 +432,8 @@ fn parquet_columns_are_read_with_times_of_every_kind() {
         .ended(2, "not a whole one");
 }
 
-/// A Parquet file of texts: a column for each of the schema, with a value for each row.
-fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
+/// A Parquet file of bytes: a column for each of the schema, with a value for each row.
+pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let written = Arc::new(WriterProperties::builder().build());
     let mut bytes = Vec::new();
@@ -440,12 +441,15 @@ fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
     let mut group = file.next_row_group().unwrap();
     for column_values in columns {
         let mut column = group.next_column().unwrap().unwrap();
-        let values: Vec<_> = column_values
-            .iter()
-            .map(|value| value.to_vec().into())
-            .collect();
-        let typed = column.typed::<ByteArrayType>();
-        typed.write_batch(&values, None, None).unwrap();
+        let values = column_values.iter().map(|value| value.to_vec());
+        if let ColumnWriter::FixedLenByteArrayColumnWriter(typed) = column.untyped() {
+            let values: Vec<_> = values.map(Into::into).collect();
+            typed.write_batch(&values, None, None).unwrap();
+        } else {
+            let values: Vec<_> = values.map(Into::into).collect();
+            let typed = column.typed::<ByteArrayType>();
+            typed.write_batch(&values, None, None).unwrap();
+        }
         column.close().unwrap();
     }
     group.close().unwrap();

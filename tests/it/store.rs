@@ -209,36 +209,6 @@ fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
 }
 
 #[tokio::test]
-async fn the_topic_of_a_post_is_what_it_was_collected_for_last() {
-    for database in databases() {
-        let store = database.open().await;
-        let posts = [post("a1", "Title", ""), post("a2", "Other", "")];
-        let topics = async |expected: [&str; 2]| {
-            let sql = "SELECT topic FROM labeled_posts ORDER BY fullname";
-            let rows = store.query(sql).await.unwrap().rows;
-            assert_eq!(rows, expected.map(|topic| vec![json!(topic)]));
-        };
-        let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
-        save(&store, run, &posts, 0).await;
-        topics(["gaming", "gaming"]).await;
-        // A file changes nothing else of what Reddit told.
-        let run = store.begin_run(Stage::Import, "w", at(1)).await.unwrap();
-        let page = of_file(run, "food", &posts[1..], 1);
-        store.save_page(&page).await.unwrap();
-        topics(["gaming", "food"]).await;
-        let page = Page {
-            topic: None,
-            ..of_file(run, "food", &posts, 2)
-        };
-        store.save_page(&page).await.unwrap();
-        topics(["gaming", "food"]).await;
-        let run = store.begin_run(Stage::Collect, "w", at(3)).await.unwrap();
-        save(&store, run, &posts, 3).await;
-        topics(["gaming", "gaming"]).await;
-    }
-}
-
-#[tokio::test]
 async fn a_block_is_stored_with_its_place_or_not_at_all() {
     for database in databases() {
         let store = database.open().await;

@@ -6,14 +6,9 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use parquet::column::writer::ColumnWriter;
-use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArray, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::SerializedFileWriter;
 use parquet::record::Row;
-use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
@@ -457,47 +452,16 @@ fn numbers_beyond_64_bits_keep_their_digits() {
     assert!(row.contains("mixed: \"0.5\", vast: \"1e400\""), "{row}");
 }
 
-/// Writes rows of an id and some columns of bytes, whatever type the schema gives to these.
-fn table_of_bytes(program: &Program, name: &str, columns: &str, rows: &[&[&[u8]]]) {
-    let schema = format!("message schema {{ required int64 id; {columns} }}");
-    let schema = Arc::new(parse_message_type(&schema).unwrap());
-    let file = File::create(path(program, name)).unwrap();
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
-    let mut group = writer.next_row_group().unwrap();
-    let mut column = group.next_column().unwrap().unwrap();
-    let ids: Vec<i64> = (1..).take(rows.len()).collect();
-    let typed = column.typed::<Int64Type>();
-    typed.write_batch(&ids, None, None).unwrap();
-    column.close().unwrap();
-    for at in 0..rows[0].len() {
-        let values: Vec<Vec<u8>> = rows.iter().map(|row| row[at].to_vec()).collect();
-        let mut column = group.next_column().unwrap().unwrap();
-        if let ColumnWriter::FixedLenByteArrayColumnWriter(typed) = column.untyped() {
-            let values: Vec<FixedLenByteArray> = values.into_iter().map(Into::into).collect();
-            typed.write_batch(&values, None, None).unwrap();
-        } else {
-            let values: Vec<ByteArray> = values.into_iter().map(ByteArray::from).collect();
-            let typed = column.typed::<ByteArrayType>();
-            typed.write_batch(&values, None, None).unwrap();
-        }
-        column.close().unwrap();
-    }
-    group.close().unwrap();
-    writer.close().unwrap();
-}
-
 /// Arrow's `binary`, `large_binary` and `binary_view` are all one type of Parquet.
 #[test]
 fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
     let program = Program::new();
-    let rows: [&[&[u8]]; 3] = [
-        &[b"chicken", b"\xff\x00"],
-        &[b"caf\xe9 ok", b"ab"],
-        &[b"striker", b"cd"],
-    ];
+    let texts: [&[u8]; 3] = [b"chicken", b"caf\xe9 ok", b"striker"];
+    let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
     for kind in ["binary", "fixed_len_byte_array(7)"] {
-        let columns = format!("required {kind} text; required binary hash;");
-        table_of_bytes(&program, "in.parquet", &columns, &rows);
+        let schema = format!("message s {{ required {kind} text; required binary hash; }}");
+        let bytes = crate::import::parquet(&schema, &[&texts, &hashes]);
+        program.write("in.parquet", bytes);
         for output in ["out.csv", "out.parquet"] {
             let ran = score(&program, &["in.parquet", output, "--overwrite"]);
             assert_eq!(ran.code, 1, "{kind} {}", ran.stderr);
@@ -521,7 +485,7 @@ fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
 #[test]
 fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
     let program = Program::new();
-    let columns = "required binary text (STRING);";
+    let schema = "message s { required binary text (STRING); }";
     fs::create_dir_all(path(&program, "in/b/_old")).unwrap();
     for (name, text) in [
         ("in/b/c.parquet", "chicken"),
@@ -530,7 +494,7 @@ fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
         ("in/b/_old/x.parquet", "old"),
         ("in/notes.csv", "notes"),
     ] {
-        table_of_bytes(&program, name, columns, &[&[text.as_bytes()]]);
+        program.write(name, crate::import::parquet(schema, &[&[text.as_bytes()]]));
     }
     let texts = |input: &str| {
         let args = [input, "out.ndjson", "--overwrite"];
