@@ -32,13 +32,6 @@ fn imported(program: &Program, args: &[&str]) -> Ran {
     program.ok(&[&["import"], args].concat())
 }
 
-/// Whether a log line has each of these words.
-fn says(ran: &Ran, words: &[&str]) {
-    for word in words {
-        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
-    }
-}
-
 #[test]
 fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
     for database in databases() {
@@ -54,7 +47,7 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
              a5,Soup,food,1700000004,,1\n",
         );
         let args = ["--format", "csv", &table, "--pipeline", &pipeline];
-        says(&imported(&program, &args), &["new=5", "changed=0"]);
+        imported(&program, &args).says_each(&["new=5", "changed=0"]);
         let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
         let as_written = [
             "t3_a1,gaming",
@@ -68,7 +61,7 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
         assert_eq!(sql(&program, seen), as_written);
         // The same again is no change.
         let ran = imported(&program, &args);
-        says(&ran, &["new=0", "changed=0"]);
+        ran.says_each(&["new=0", "changed=0"]);
         assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
 
         program.ok(&["classify", "--pipeline", &pipeline]);
@@ -81,7 +74,7 @@ fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
         );
 
         let ran = imported(&program, &[&args[..], &["--map-topics"]].concat());
-        says(&ran, &["new=0", "changed=1", "topics_mapped=1"]);
+        ran.says_each(&["new=0", "changed=1", "topics_mapped=1"]);
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
     }

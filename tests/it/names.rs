@@ -141,8 +141,7 @@ fn a_name_that_several_versions_share_is_refused_with_the_choices() {
             ("", "no pipeline file"),
         ] {
             let ran = scene.run(&["labels", "use", word]);
-            assert_eq!(ran.code, 2, "{word}: {}", ran.stderr);
-            assert!(ran.stderr.contains(said), "{word}: {}", ran.stderr);
+            ran.ended(2, said);
         }
         assert_eq!(scene.dump(), before);
     }

@@ -474,8 +474,7 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
             program.ok(&["labels", "validate", "--pipeline", my]);
         }
         let ran = program.run(args);
-        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+        ran.ended(2, what);
     }
     std::fs::remove_file(&path).unwrap();
 

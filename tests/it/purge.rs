@@ -396,28 +396,6 @@ async fn logits_stay_where_another_post_has_the_same_text() {
 }
 
 #[tokio::test]
-async fn logits_go_where_the_other_post_with_the_text_has_no_label() {
-    for database in databases() {
-        let scene = Scene::of(&database).await;
-        let same = |id| Post {
-            selftext: "Same".into(),
-            ..post(id, "Same")
-        };
-        scene.save(SourceKind::Reddit, &[same("a")]).await;
-        scene.label().await;
-        scene.save(SourceKind::Reddit, &[same("b")]).await;
-        scene.request("a").await;
-        let logits = "SELECT COUNT(*) FROM pair_logits";
-        assert_eq!(scene.rows(logits).await, ["0"], "{}", database.url);
-        // They are computed anew for the other one.
-        scene.label().await;
-        assert_eq!(scene.rows(logits).await, ["1"]);
-        let labelled = "SELECT fullname FROM labeled_posts WHERE outcome IS NOT NULL";
-        assert_eq!(scene.rows(labelled).await, ["t3_b"]);
-    }
-}
-
-#[tokio::test]
 async fn a_tombstone_keeps_files_out_and_lifts_only_what_moderators_removed() {
     for database in databases() {
         let scene = Scene::of(&database).await;

@@ -294,8 +294,7 @@ fn the_command_line_takes_days_times_and_how_long_ago() {
             (&["--since", "1d", "--listing", "hot"][..], "--listing hot"),
         ] {
             let ran = collect(args);
-            assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-            assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
+            ran.ended(2, words);
         }
         let count = |query: &str| {
             let ran = program.ok(&["sql", query, "--format", "csv"]);

@@ -10,7 +10,6 @@ use topicmill::store::{
 };
 use topicmill_score::{LabelSet, Mode};
 
-use crate::purge::stored_labels;
 use crate::support::made::{self, at};
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
@@ -612,60 +611,6 @@ async fn sockets_to_postgresql_send_at_once_and_notice_a_server_that_is_gone() {
     }
     assert!(sockets > 0, "none of the store's sockets was found");
     store.close().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
-    for database in databases() {
-        let f = fixture(database.open().await, 5).await;
-        let first = f.claim(3, 1).await;
-        let second = f.claim(10, 1).await;
-        assert_eq!(
-            (first.posts.len(), second.posts.len()),
-            (3, 2),
-            "nobody claims twice"
-        );
-        assert!(f.claim(10, 1).await.posts.is_empty());
-        assert_eq!(
-            f.complete(&first, 2).await,
-            Written::Stored(stored_labels(3))
-        );
-        assert_eq!(
-            f.complete(&second, 2).await,
-            Written::Stored(stored_labels(2))
-        );
-        f.store.release(first.lease).await.unwrap();
-        f.store.release(second.lease).await.unwrap();
-
-        assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 5);
-        assert_eq!(f.count("SELECT COUNT(*) FROM label_scores").await, 10);
-        assert_eq!(f.count("SELECT COUNT(*) FROM pair_logits").await, 10);
-        assert_eq!(f.count("SELECT COUNT(*) FROM backlog").await, 0);
-        assert_eq!(f.count("SELECT COUNT(*) FROM leases").await, 0);
-        assert_eq!(
-            f.count(
-                "SELECT COUNT(*) FROM labeled_posts WHERE label = 'gaming' AND topic = 'gaming'"
-            )
-            .await,
-            5
-        );
-        let agreement = f
-            .store
-            .query("SELECT posts, labelled, agreed, agreement FROM topic_agreement")
-            .await
-            .unwrap();
-        assert_eq!(agreement.rows, [[json!(5), json!(5), json!(5), json!(1.0)]]);
-        assert_eq!(
-            f.store.enqueue_missing(f.target).await.unwrap(),
-            0,
-            "nothing is left to do"
-        );
-        let standing = f.store.standing(3, at(3)).await.unwrap();
-        assert_eq!(
-            (standing.posts, standing.labelled, standing.unlabelled),
-            (5, 5, 0)
-        );
-    }
 }
 
 #[tokio::test]

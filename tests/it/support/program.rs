@@ -28,6 +28,11 @@ impl Ran {
     }
 
     #[track_caller]
+    pub fn says_each(&self, words: &[&str]) {
+        words.iter().for_each(|words| self.says(words));
+    }
+
+    #[track_caller]
     pub fn ended(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.stderr);
         self.says(words);
