@@ -24,7 +24,7 @@ fn label(program: &Program) {
 }
 
 fn classify(program: &Program) {
-    program.ok(&words(&format!("classify --device cpu --batch-tokens 512")));
+    program.ok(&words("classify --device cpu --batch-tokens 512"));
 }
 
 #[test]

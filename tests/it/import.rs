@@ -59,7 +59,7 @@ fn posts(program: &Program) -> String {
 fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> Ran {
     let ran = program.run(&[&["import", "--format", "dump"], args].concat());
     assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-    ran.says_each(&words);
+    ran.says_each(words);
     ran
 }
 

@@ -201,7 +201,7 @@ fn a_file_that_cannot_be_used_is_refused() {
     let refused = |words: &[&str], said: &[&str]| {
         let ran = program.run(words);
         assert_eq!(ran.code, 5, "{}", ran.stderr);
-        ran.says_each(&said);
+        ran.says_each(said);
     };
     let folder = dir.display().to_string();
     let label = TOPICS[0].1;

@@ -534,7 +534,6 @@ fn labels_new_takes_the_labels_of_a_stored_set() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one command after the other")]
 fn the_setting_names_the_file_for_every_command() {
     let program = Program::new();
     let folder = program.folder.path().join("conf");

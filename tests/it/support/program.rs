@@ -29,7 +29,9 @@ impl Ran {
 
     #[track_caller]
     pub fn says_each(&self, words: &[&str]) {
-        words.iter().for_each(|words| self.says(words));
+        for words in words {
+            self.says(words);
+        }
     }
 
     #[track_caller]
