@@ -5,6 +5,12 @@
 //! `__fuzz__/TARGET/corpus` and `__fuzz__/TARGET/crashes`, in seconds. `scripts/fuzz TARGET SECONDS` lets libFuzzer search,
 //! guided by the code that an input reaches, and `make fuzz` does so with all targets.
 
+#![expect(unexpected_cfgs, reason = "`scripts/fuzz` sets `fuzzing`")]
+#![expect(
+    clippy::print_stdout,
+    reason = "the harness shows it where a test fails"
+)]
+
 mod models;
 mod pictures;
 mod tables;
@@ -13,10 +19,6 @@ mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Long enough for every corpus; bolero stops after a second unless told otherwise.
-const LONGEST_REPLAY: Duration = Duration::from_mins(5);
 
 /// Declares a test for each target. Its name is also the name of its folder.
 macro_rules! targets {
@@ -26,10 +28,10 @@ macro_rules! targets {
         $(
             #[test]
             fn $name() {
-                bolero::check!(name = stringify!($name))
-                    .with_test_time(LONGEST_REPLAY)
-                    .with_iterations(64)
-                    .for_each(|bytes: &[u8]| $check(bytes));
+                #[cfg(fuzzing)]
+                bolero::check!(name = stringify!($name)).for_each(|bytes: &[u8]| $check(bytes));
+                #[cfg(not(fuzzing))]
+                replay(stringify!($name), $check);
             }
         )+
     };
@@ -58,12 +60,25 @@ fn folder(target: &str) -> PathBuf {
     here.join(target)
 }
 
-/// The sizes of the inputs in a folder.
-fn sizes(folder: &Path) -> Vec<u64> {
+/// The inputs of a folder, each with its path.
+fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
-    entries
-        .map(|entry| entry.unwrap().metadata().unwrap().len())
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
         .collect()
+}
+
+/// Checks each input of a target, and what is left of it when it breaks off. The name of an input is shown if it fails.
+#[cfg(not(fuzzing))]
+fn replay(target: &str, check: fn(&[u8])) {
+    for part in ["corpus", "crashes"] {
+        for (path, bytes) in inputs(&folder(target).join(part)) {
+            println!("{}", path.display());
+            check(&bytes);
+            check(&bytes[..bytes.len() / 2]);
+        }
+    }
 }
 
 #[test]
@@ -75,10 +90,10 @@ fn every_corpus_belongs_to_a_target_and_is_small() {
     let expected: BTreeSet<String> = TARGETS.iter().map(ToString::to_string).collect();
     assert_eq!(found, expected);
     for target in TARGETS {
-        let corpus = sizes(&folder(target).join("corpus"));
-        assert!((1..=12).contains(&corpus.len()), "{target}");
-        let crashes = sizes(&folder(target).join("crashes"));
-        let bytes: u64 = corpus.iter().chain(&crashes).sum();
+        let mut all = inputs(&folder(target).join("corpus"));
+        assert!((1..=12).contains(&all.len()), "{target}");
+        all.extend(inputs(&folder(target).join("crashes")));
+        let bytes: usize = all.iter().map(|(_, input)| input.len()).sum();
         assert!(bytes < 200 << 10, "{target}: {bytes} bytes");
     }
 }
