@@ -16,10 +16,17 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 	$(TARGET)/release/topicmill demo
 
 .PHONY: test
-test: lint onnxruntime openvino ## Lint, then run all tests, with a real PostgreSQL and Chromium
+test: lint onnxruntime openvino ## Lint, then the everyday tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
+
+.PHONY: test-all
+test-all: rust onnxruntime openvino ## The deep tests: crashes, interleavings, histories, pages of docs/, fuzz, soak
+	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked --lib --test it -- --ignored
+	$(MAKE) fuzz SECONDS=10
+	env -u TEST_DATABASE_URL scripts/with-postgres python3 benches/soak.py \
+		$(TARGET)/debug/topicmill $(TARGET)/soak --minutes 3 --restarts 1
 
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette

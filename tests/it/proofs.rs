@@ -105,11 +105,14 @@ async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration
     done
 }
 
-/// A worker process: labels until nobody holds anything any more, and writes down what it did.
+/// A worker process: labels until nobody holds anything any more, and writes down what it did. Without a task it ends
+/// at once, since `make test-all` runs all that is ignored.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a process that the proofs start"]
 async fn worker() {
-    let task = std::env::var(TASK).expect("the proofs say what to do");
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
     let task: Value = serde_json::from_str(&task).unwrap();
     let text = |key: &str| task[key].as_str().map(str::to_owned);
     let store = Store::open(&text("url").unwrap(), Access::Create)

@@ -88,11 +88,12 @@ fn commands(page: &str) -> Vec<&str> {
 
 /// Makes a test of each page, and the list of them.
 macro_rules! pages {
-    ($($test:ident: $page:literal),+ $(,)?) => {
+    ($($(#[$deep:meta])? $test:ident: $page:literal),+ $(,)?) => {
         /// Pages whose commands run.
         const PAGES: &[&str] = &[$($page),+];
         $(
             #[tokio::test(flavor = "multi_thread")]
+            $(#[$deep])?
             async fn $test() {
                 every_command_runs($page).await;
             }
@@ -102,25 +103,45 @@ macro_rules! pages {
 
 pages! {
     every_command_of_the_readme_runs: "README.md",
+    #[ignore = "deep: a page"]
     every_command_about_collecting_runs: "docs/collecting.md",
+    #[ignore = "deep: a page"]
     every_command_about_importing_runs: "docs/importing.md",
+    #[ignore = "deep: a page"]
     every_command_about_scoring_files_runs: "docs/scoring.md",
+    #[ignore = "deep: a page"]
     every_command_about_labels_runs: "docs/labels.md",
+    #[ignore = "deep: a page"]
     every_command_about_reviewing_runs: "docs/reviewing.md",
+    #[ignore = "deep: a page"]
     every_command_about_exporting_runs: "docs/exporting.md",
+    #[ignore = "deep: a page"]
     every_command_about_reports_runs: "docs/report.md",
+    #[ignore = "deep: a page"]
     every_command_about_serving_runs: "docs/serving.md",
+    #[ignore = "deep: a page"]
     every_command_about_models_runs: "docs/models.md",
+    #[ignore = "deep: a page"]
     every_command_about_gpus_runs: "docs/gpu.md",
+    #[ignore = "deep: a page"]
     every_command_about_training_runs: "docs/training.md",
+    #[ignore = "deep: a page"]
     every_command_about_postgresql_runs: "docs/postgres.md",
+    #[ignore = "deep: a page"]
     every_command_about_deleting_runs: "docs/deleting.md",
+    #[ignore = "deep: a page"]
     every_command_about_operating_runs: "docs/operating.md",
+    #[ignore = "deep: a page"]
     every_command_about_scheduling_runs: "docs/scheduling.md",
+    #[ignore = "deep: a page"]
     every_command_about_monitoring_runs: "docs/monitoring.md",
+    #[ignore = "deep: a page"]
     every_command_about_keeping_the_database_runs: "docs/keeping.md",
+    #[ignore = "deep: a page"]
     every_command_about_the_schema_runs: "docs/schema.md",
+    #[ignore = "deep: a page"]
     every_command_about_secrets_runs: "docs/operating/secrets.md",
+    #[ignore = "deep: a page"]
     every_command_for_the_morning_runs: "docs/operating/morning.md",
 }
 

@@ -348,9 +348,8 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
 }
 
 fn runner(cases: u32) -> TestRunner {
-    let asked = std::env::var("PROPTEST_CASES").ok();
     let config = Config {
-        cases: asked.map_or(cases, |cases| cases.parse().unwrap()),
+        cases,
         failure_persistence: None,
         max_shrink_iters: 200,
         ..Config::default()
@@ -359,10 +358,20 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 #[test]
+fn a_few_histories_leave_no_byte_of_a_purged_text_in_a_sqlite_database() {
+    histories_in_sqlite(6);
+}
+
+#[test]
+#[ignore = "deep: long histories"]
 fn no_history_leaves_a_byte_of_a_purged_text_in_a_sqlite_database() {
+    histories_in_sqlite(40);
+}
+
+fn histories_in_sqlite(cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let histories = proptest::collection::vec(event(), 1..40);
-    let ended = runner(40).run(&histories, |events| {
+    let ended = runner(cases).run(&histories, |events| {
         let place = Place::Sqlite(RefCell::new(sqlite()));
         runtime.block_on(history(&events, &place))
     });
@@ -372,6 +381,7 @@ fn no_history_leaves_a_byte_of_a_purged_text_in_a_sqlite_database() {
 }
 
 #[test]
+#[ignore = "deep: long histories"]
 fn no_history_leaves_a_byte_of_a_purged_text_in_a_postgresql_database() {
     let Some(server) = OwnServer::start() else {
         return;

@@ -481,11 +481,11 @@ async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Resul
     call().await
 }
 
-/// A stage, held before each of its steps in turn, meets all stages.
-async fn is_held_anywhere(first: Stage) {
+/// A stage, held before each of its steps in turn, meets others.
+async fn is_held_anywhere(first: Stage, others: &[Stage]) {
     let scenes = [Some(Scene::on_sqlite().await), Scene::on_postgres().await];
     for scene in scenes.into_iter().flatten() {
-        for second in STAGES {
+        for &second in others {
             let (mut steps, mut waits) = (0, 0);
             while let Some((_, waited)) = scene.meet(first, second, steps).await {
                 steps += 1;
@@ -505,28 +505,16 @@ async fn is_held_anywhere(first: Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collecting_is_held_anywhere() {
-    is_held_anywhere(Stage::Collect).await;
+async fn classifying_is_held_anywhere_while_posts_are_purged() {
+    is_held_anywhere(Stage::Classify, &[Stage::Purge]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_is_held_anywhere() {
-    is_held_anywhere(Stage::Import).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn classifying_is_held_anywhere() {
-    is_held_anywhere(Stage::Classify).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_purge_is_held_anywhere() {
-    is_held_anywhere(Stage::Purge).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn retention_is_held_anywhere() {
-    is_held_anywhere(Stage::Retention).await;
+#[ignore = "deep: all interleavings"]
+async fn each_stage_is_held_anywhere_while_each_runs() {
+    for first in STAGES {
+        is_held_anywhere(first, &STAGES).await;
+    }
 }
 
 /// A migration as one may come: it changes a table that others write to.
@@ -547,6 +535,7 @@ const EARLIER: [&str; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: all interleavings"]
 async fn a_migration_is_held_anywhere_while_an_earlier_version_writes_or_another_one_migrates() {
     if postgres().is_none() {
         return;
