@@ -151,7 +151,8 @@ fn missed(what: &str, stand: Option<Stand>, (least, most): (u8, u8)) -> Option<S
 }
 
 /// What looks for a better size of a batch.
-const SEARCH: &str = "`--batch-tokens auto` looks for the fastest size of a batch";
+const SEARCH: &str =
+    "the setting `classify.batch_tokens` = \"auto\" looks for the fastest size of a batch";
 
 fn model(run: &Labelled) -> String {
     const ENOUGH: &str = "Posts come and labels go faster than it computes";
@@ -201,7 +202,7 @@ fn batches(run: &Labelled) -> String {
         ..
     } = &run.settings;
     let second = format!(
-        "`--workers {}` gives each GPU one engine more, which computes while another makes its batch ready",
+        "`classify.workers` = {} gives each GPU one engine more, which computes while another makes its batch ready",
         devices.len() + distinct(devices)
     );
     let change = match batch_tokens_from {
@@ -236,7 +237,7 @@ fn reading(run: &Labelled) -> String {
             .to_owned()
     } else {
         format!(
-            "Run `classify` nearer to the server; `--workers {}` claims posts for one engine while another computes.",
+            "Run `classify` nearer to the server; `classify.workers` = {} claims posts for one engine while another computes.",
             run.settings.devices.len() + 1
         )
     };
@@ -249,7 +250,7 @@ fn reading(run: &Labelled) -> String {
 fn shortlist(run: &Labelled) -> String {
     format!(
         "{}, because the small model takes longest of what comes before it. A smaller one is quicker \
-         (`--small-model`); `topicmill bench cascade` tells how many labels stay the same.",
+         (`--small-model`).",
         waited(run)
     )
 }
@@ -309,7 +310,7 @@ fn writing(run: &Labelled) -> String {
             .to_owned()
     } else {
         format!(
-            "Run `classify` nearer to the server, and give the server's log a fast disk; `--workers {}` computes on \
+            "Run `classify` nearer to the server, and give the server's log a fast disk; `classify.workers` = {} computes on \
              one engine while the labels of another are written.",
             run.settings.devices.len() + 1
         )
@@ -332,7 +333,7 @@ fn memory(run: &Labelled) -> Option<String> {
     if most > high.into() {
         return Some(format!(
             "Memory is tight, {most} % at the most: a batch that finds no room is computed again in halves. A \
-             smaller `--batch-tokens` or fewer `--workers` leave more."
+             smaller `classify.batch_tokens` or fewer `classify.workers` leave more."
         ));
     }
     if least >= low.into() {
@@ -350,7 +351,7 @@ fn memory(run: &Labelled) -> Option<String> {
     } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
         format!("{tokens} padded tokens were the fastest size of a batch that was found here")
     } else {
-        "a larger `--batch-tokens` fills it, and pays only if it is faster: `topicmill bench autotune` tells".to_owned()
+        "a larger `classify.batch_tokens` fills it, and pays only if it is faster: `topicmill bench autotune` tells".to_owned()
     };
     Some(format!(
         "Memory is used to {least} %, less than the {low} % aimed at. It is no aim by itself: {why}."

@@ -28,7 +28,7 @@ use self::partial::Partial;
 use self::run::{Run, Sink, hopeless};
 use crate::tables::Format;
 use topicmill_score::labeler::Prepared;
-use topicmill_score::{Cascade, LabelSet, Labeler, SmallModel};
+use topicmill_score::{LabelSet, Models};
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.
@@ -105,20 +105,20 @@ pub fn check(job: &FileJob) -> Result<(), FilesError> {
 /// See [`FilesError`]. What was written until then stays in `OUTPUT.partial`; without a row there is no such file.
 pub fn score_files(
     job: &FileJob,
-    cascade: &mut Cascade,
+    models: &mut Models,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let shape = shape_of(job, set, cascade)?;
-    let fingerprint = partial::fingerprint(job, &shape, &cascade.identity().1, set);
+    let shape = shape_of(job, set)?;
+    let fingerprint = partial::fingerprint(job, &shape, &models.identity().1, set);
     // A set that the model cannot use is told before a file is made.
-    let prepared = prepare(cascade, set)?;
+    let prepared = prepare(models, set)?;
     let mut partial = Partial::open(&job.output, fingerprint)?;
     let mut sink = Sink::File(&mut partial);
     let report = match scored(
         job,
-        cascade,
+        models,
         set,
         prepared,
         &shape,
@@ -152,21 +152,21 @@ pub fn score_files(
 pub fn score_to(
     to: &mut (dyn Write + '_),
     job: &FileJob,
-    cascade: &mut Cascade,
+    models: &mut Models,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let shape = shape_of(job, set, cascade)?;
+    let shape = shape_of(job, set)?;
     if shape.is_lines() {
-        let prepared = prepare(cascade, set)?;
+        let prepared = prepare(models, set)?;
         let mut sink = Sink::Pipe {
             to,
             held: Some(Vec::new()),
         };
         return scored(
             job,
-            cascade,
+            models,
             set,
             prepared,
             &shape,
@@ -179,7 +179,7 @@ pub fn score_to(
     let mut inside = job.clone();
     inside.output = folder.path().join("output");
     inside.writing.format = Some(shape.format);
-    let report = score_files(&inside, cascade, set, stop, progress)?;
+    let report = score_files(&inside, models, set, stop, progress)?;
     if !report.stopped {
         let made = std::fs::File::open(&inside.output);
         let copied = made.and_then(|mut made| io::copy(&mut made, to));
@@ -189,7 +189,7 @@ pub fn score_to(
 }
 
 /// Checks the job, and says how its output is written.
-fn shape_of(job: &FileJob, set: &LabelSet, cascade: &Cascade) -> Result<Shape, FilesError> {
+fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
         let (named, _) = Format::of_name(path);
@@ -197,42 +197,34 @@ fn shape_of(job: &FileJob, set: &LabelSet, cascade: &Cascade) -> Result<Shape, F
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
     let delimiter = input::delimiter(job);
-    Ok(Shape::of(job, set, deciders(cascade), delimiter, copied))
-}
-
-/// Names of the large and the small model, where either may decide.
-fn deciders(cascade: &Cascade) -> Option<(String, String)> {
-    let keeps = |small: &&SmallModel| small.task().keep.is_some();
-    let small = cascade.small.as_ref().filter(keeps)?;
-    let name = |labeler: &Labeler| labeler.folder().name.clone();
-    Some((name(&cascade.large), name(small.labeler())))
+    Ok(Shape::of(job, set, delimiter, copied))
 }
 
 /// The labels, ready for the large model and the small one.
 type BothPrepared = (Prepared, Option<Prepared>);
 
-fn prepare(cascade: &mut Cascade, set: &LabelSet) -> Result<BothPrepared, FilesError> {
-    let large = cascade.large.prepare(set)?;
-    let small = cascade.small.as_mut().map(|small| small.prepare(set));
+fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
+    let large = models.large.prepare(set)?;
+    let small = models.small.as_mut().map(|small| small.prepare(set));
     Ok((large, small.transpose()?))
 }
 
 fn scored(
     job: &FileJob,
-    cascade: &mut Cascade,
+    models: &mut Models,
     set: &LabelSet,
     (prepared, small): BothPrepared,
     shape: &Shape,
     sink: &mut Sink<'_>,
     (stop, progress): (&dyn Fn() -> bool, &mut dyn FnMut(u64, u64)),
 ) -> Result<FileReport, FilesError> {
-    let picking = small.zip(cascade.small.as_mut());
+    let picking = small.zip(models.small.as_mut());
     let report = sink.earlier();
     let rows = prepared.rows_per_text();
     let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
-        small.picked_of(rows).max(of_small.rows_per_text())
+        small.labels().min(rows).max(of_small.rows_per_text())
     });
-    let encoder = cascade.large.encoder();
+    let encoder = models.large.encoder();
     let order = Order {
         job,
         encoder: &encoder,
@@ -243,7 +235,7 @@ fn scored(
     };
     let mut run = Run {
         job,
-        labeler: &mut cascade.large,
+        labeler: &mut models.large,
         set,
         shape,
         prepared: &prepared,

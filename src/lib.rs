@@ -84,7 +84,6 @@
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
 //! - **classifier**: a model with labels of its own; it reads a text alone and gives a logit for each of them.
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
-//! - **cascade**: a small model and a large one in a row; by certainty, the small one *keeps* what it is sure of.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
 //! - **scheduled run**: a due time of a schedule, a row of `scheduled_runs`; its stages run once, by the process that takes it first.

@@ -200,7 +200,6 @@ impl Counted {
             sheet.count("topicmill_posts_labelled_total", &[outcome], posts);
         }
         for (name, count) in [
-            ("topicmill_posts_by_small_total", done.by_small),
             ("topicmill_posts_failed_total", done.failed),
             ("topicmill_posts_refused_total", done.refused),
             ("topicmill_leases_lost_total", done.leases_lost),

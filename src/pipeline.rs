@@ -34,7 +34,7 @@ use crate::source::file::dump::{self, DumpError, Reading};
 use crate::source::page::Source;
 use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError, is_stop};
-use topicmill_score::{Cascade, LabelSet, hex};
+use topicmill_score::{LabelSet, Models, hex};
 
 pub use self::life::dead;
 
@@ -451,7 +451,7 @@ impl Context {
     /// Those of the store and of the model.
     pub async fn classify(
         &self,
-        cascades: Vec<Cascade>,
+        models: Vec<Models>,
         set: &LabelSet,
         options: &classify::Options,
         progress: classify::OnLabelStep<'_>,
@@ -469,7 +469,7 @@ impl Context {
                 LabelStep::Gpus(now) => self.metrics.gpus(now),
                 step => progress(step),
             };
-            classify::label(&worker, cascades, set, options, &heard, done).await
+            classify::label(&worker, models, set, options, &heard, done).await
         };
         self.recorded(Stage::Classify, work, |done: &Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;

@@ -20,9 +20,6 @@ pub struct Labelled {
     /// Those of them that have no label because the best score lies under the threshold.
     #[serde(default)]
     pub unsure: u64,
-    /// Those of them that the small model of a cascade labelled.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub by_small: u64,
     /// Pairs of a text and a label that the model computed; the background counts as one label.
     pub pairs: u64,
     /// Pairs that were known: from an earlier label set, or of a post with the same text.
@@ -68,11 +65,6 @@ pub struct Labelled {
     pub without_shortlist: Option<Alike>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// Posts that have a label by two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alike {
@@ -88,7 +80,6 @@ impl Labelled {
         self.posts += other.posts;
         self.other += other.other;
         self.unsure += other.unsure;
-        self.by_small += other.by_small;
         self.pairs += other.pairs;
         self.pairs_reused += other.pairs_reused;
         self.failed += other.failed;

@@ -74,7 +74,7 @@ model=$work/model
 step weights "$python" tools/random_model.py "$shape" "$work/hf" --seed 1 || exit 1
 step graphs "$python" tools/model.py "$work/hf" "$model" --graphs "$graphs" || exit 1
 step verify "$topicmill" model verify "$model"
-"$topicmill" bench sample --posts "$posts" >"$work/posts.ndjson" || exit 1
+"$python" benches/sample.py --posts "$posts" >"$work/posts.ndjson" || exit 1
 
 # The same posts on the CPU and on the device.
 head -n 32 "$work/posts.ndjson" >"$work/few.ndjson"
@@ -88,13 +88,13 @@ step parity parity && sed -n '$s/^/    /p' "$out/parity.log" >>"$summary"
 step autotune "$topicmill" bench autotune --model "$model" --device "$device"
 step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts "$((posts / 4))" \
     --tokens 1024:131072 --out "$out"
-step ladder "$python" benches/ladder/run.py --topicmill "$topicmill" --hf "$work/hf" --out "$out" \
+step ladder "$python" benches/ladder/run.py --hf "$work/hf" --out "$out" --texts "$work/posts.ndjson" \
     --model "$model" --device "$device" --posts "$((posts / 8))"
 
 # A budget that no memory holds is halved until it does, and every post is scored.
 score_all() { "$topicmill" score "$work/posts.ndjson" "$work/$1.ndjson" --model "$model" --device "$device" "${@:2}"; }
 out_of_memory() {
-    score_all halved --batch-tokens 50000000 && [ "$(wc -l <"$work/halved.ndjson")" = "$posts" ]
+    TOPICMILL__CLASSIFY__BATCH_TOKENS=50000000 score_all halved && [ "$(wc -l <"$work/halved.ndjson")" = "$posts" ]
 }
 step out-of-memory out_of_memory
 watched busy score_all all

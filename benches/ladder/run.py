@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The ladder: the same posts, labels and weights, from the usual way in Python up to topicmill's.
 
-    .venv-tools/bin/python benches/ladder/run.py --hf HF [--plain FILE] [--out FOLDER] [FLAGS OF `bench ladder`]
+    .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--plain FILE] [--out FOLDER]
 
-The highest rung is `topicmill bench ladder`, which also says what the posts, the labels and the settings are; the
-other rungs are those of rungs.py. All rungs take turns, so that whatever else the machine does hits them alike, and
-the shortest time of each counts. Needs what tools/requirements.txt lists.
+The highest rung is topicmill's `Labeler`; the other rungs are those of rungs.py. All rungs take turns, so that whatever
+else the machine does hits them alike, and the shortest time of each counts. Needs what tools/requirements.txt lists, and
+the package topicmill.
 """
 
 import argparse
@@ -13,12 +13,13 @@ import csv
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
+import tomllib
 from pathlib import Path
 
 import rungs
+
+from topicmill import Labeler
 
 NAMES = {
     "pipeline": "pipeline, row by row",
@@ -34,13 +35,20 @@ NAMES = {
 
 def main() -> int:
     """Climb every rung as often as asked for, print a table and write files."""
-    arguments, flags = parse()
-    ours = [arguments.topicmill, "bench", "ladder", "--repeats", "1", *flags]
-    found = climb(ours)
-    if not found["job"]["nli"]:
+    arguments = parse()
+    job = job_of(arguments)
+    labeler = Labeler(
+        arguments.model,
+        job["labels"],
+        arguments.device,
+        precision=arguments.precision,
+        threads=arguments.threads,
+        template=job["template"],
+        engine=arguments.engine,
+    ).load()
+    if labeler.kind != "nli":
         print("the pipeline takes NLI models only: name another with --model", file=sys.stderr)
         return 2
-    job = found["job"] | {"hf": arguments.hf, "plain": arguments.plain, "asked": arguments.rungs or []}
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = rungs.make(job)
     missing = set(arguments.rungs or []) - set(runs)
@@ -48,35 +56,45 @@ def main() -> int:
         print(f"cannot run {', '.join(missing)}: `onnxruntime` needs --plain", file=sys.stderr)
         return 2
     runs = {name: run for name, run in runs.items() if not arguments.rungs or name in arguments.rungs}
+    runs["topicmill"] = lambda texts: labeler.scores(texts).tolist()
     for run in runs.values():
         run(job["texts"][:1])  # warms up
-    seconds, scores = {name: [] for name in [*runs, "topicmill"]}, {}
+    seconds, scores = {name: [] for name in runs}, {}
     for turn in range(arguments.repeats):
         for name, run in runs.items():
             took, scores[name] = rungs.timed(run, job["texts"])
             seconds[name].append(took)
             print(f"turn {turn + 1}: {took:.1f} s, {NAMES[name]}", file=sys.stderr)
-        found = found if turn == 0 else climb(ours)
-        seconds["topicmill"] += found["seconds"]
-    scores["topicmill"] = found["scores"]
     rows = table(seconds, scores)
     print("| rung | s/post | times | largest difference of a score |\n|---|---|---|---|")
     for row in rows:
         print(f"| {row['rung']} | {row['s/post']:.3f} | {row['times']:.2f} | {row['largest difference']} |")
     if arguments.out:
-        result = {"facts": found["facts"], "versions": versions, "repeats": arguments.repeats, "rungs": rows}
+        facts = {"model": labeler.model, "precision": labeler.precision, "device": labeler.device}
+        result = {"facts": facts | {"threads": labeler.threads}, "versions": versions, "repeats": arguments.repeats, "rungs": rows}
         result |= {"posts": len(job["texts"]), "tflop": rungs.tflop(job)}
         write(arguments.out, result | {"seconds": seconds})
     return 0
 
 
-def climb(command: list[str]) -> dict:
-    """Run topicmill's rung once; what it measured, and on what."""
-    with tempfile.TemporaryDirectory() as folder:
-        ran = subprocess.run([*command, "--out", folder], check=False, stdout=subprocess.DEVNULL)
-        if ran.returncode:
-            sys.exit(ran.returncode)  # it has said why
-        return json.loads(Path(folder, "ladder.json").read_text())
+def job_of(arguments: argparse.Namespace) -> dict:
+    """What the rungs share: texts, labels and settings."""
+    pipeline = tomllib.loads(arguments.pipeline.read_text(encoding="utf-8"))
+    lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.posts]
+    rows = [json.loads(line) for line in lines]
+    parts = [[row.get(name) for name in ("text", "title", "selftext")] for row in rows]
+    return {
+        "hf": arguments.hf,
+        "plain": arguments.plain,
+        "asked": arguments.rungs or [],
+        "labels": [topic["label"] for topic in pipeline["topic"]],
+        "template": pipeline["hypothesis_template"],
+        "multi": False,
+        "max_tokens": arguments.max_tokens,
+        "threads": arguments.threads,
+        "device": arguments.device,
+        "texts": ["\n\n".join(part for part in row if part) for row in parts],
+    }
 
 
 def table(seconds: dict, scores: dict) -> list[dict]:
@@ -111,19 +129,27 @@ def write(folder: Path, result: dict) -> None:
         writer.writerows(result["rungs"])
 
 
-def parse() -> tuple[argparse.Namespace, list[str]]:
-    """The command line, and what of it is topicmill's."""
+def parse() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--topicmill", default="target/release/topicmill", metavar="PROGRAM")
     parser.add_argument("--hf", required=True, metavar="FOLDER", help="the same weights as a Hugging Face folder")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="topicmill's model folder")
+    parser.add_argument("--texts", required=True, type=Path, metavar="FILE", help="NDJSON; benches/sample.py makes some")
+    parser.add_argument("--posts", type=int, default=16, metavar="N", help="texts that are scored [16]")
+    parser.add_argument("--pipeline", type=Path, default="pipelines/sixteen-topics.toml", metavar="FILE")
+    parser.add_argument("--max-tokens", type=int, default=1_024, metavar="N", help="tokens that the model reads [1024]")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0 [cpu]")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
     parser.add_argument("--plain", metavar="FILE", help="a plain export of them, for ONNX Runtime in Python")
     lower = [name for name in NAMES if name != "topicmill"]
     parser.add_argument("--rungs", nargs="+", choices=lower, metavar="RUNG", help=f"only these of {', '.join(lower)}")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each rung is climbed [3]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for ladder.json and ladder.csv")
-    return parser.parse_known_args()
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -378,7 +378,6 @@ impl Bench {
                     .map(|id| (self.target.model, *id, logits))
                     .collect(),
                 vector: None,
-                by_small: false,
             }
         };
         claim.posts.iter().map(one).collect()

@@ -28,7 +28,7 @@ sed 's/Global warming/Global warming, heat/' pipelines/sixteen-topics.toml > "$f
 
 "$topicmill" -q db create --database "$url"
 "$topicmill" -q import "$folder/posts.ndjson" --database "$url"
-"$topicmill" -q classify --limit 3 --batch-tokens 1024 --database "$url"
+TOPICMILL__CLASSIFY__BATCH_TOKENS=1024 "$topicmill" -q classify --limit 3 --database "$url"
 # Four bytes of scale, so that 384 random 16-bit numbers have about length 1.
 case $url in
 sqlite:*)
@@ -48,5 +48,5 @@ PYTHON
 esac
 for pipeline in pipelines/sixteen-topics.toml "$folder/changed.toml"; do
     echo "$pipeline"
-    time "$topicmill" classify --pipeline "$pipeline" --batch-tokens 1024 --database "$url" 2>&1 | tail -1
+    time TOPICMILL__CLASSIFY__BATCH_TOKENS=1024 "$topicmill" classify --pipeline "$pipeline" --database "$url" 2>&1 | tail -1
 done

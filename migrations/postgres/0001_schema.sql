@@ -201,18 +201,15 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model as it was used. A large model with a small one before it, a shortlist or a cascade, is a row of its
--- own.
+-- A row is a model as it was used. A model with a shortlist of another one is a row of its own.
 CREATE TABLE models (
     id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
-    name           TEXT NOT NULL, -- the name of its folder; with a shortlist or a cascade, also their numbers and the small model
+    name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also its numbers and the small model
     kind           TEXT NOT NULL, -- `nli`, `embedding` or `classifier`
     manifest_hash  TEXT NOT NULL, -- a hash of the files that decide its scores
     number_format  TEXT NOT NULL, -- the numbers that it computes with: `fp32`, `fp16` or `int8`, or another name
     tokenizer_hash TEXT NOT NULL, -- a hash of its tokenizer
     max_tokens     BIGINT NOT NULL, -- the longest input, in tokens
-    large          TEXT, -- the name of the large model of a shortlist or a cascade; NULL for one model alone
-    small          TEXT, -- the name of the small model of a shortlist or a cascade; NULL for one model alone
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
@@ -310,7 +307,6 @@ CREATE TABLE classifications (
     margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
     abstained     BOOLEAN NOT NULL, -- true if the post has none of the labels
     other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than every label; `abstained` is then true, too
-    by_small      BOOLEAN NOT NULL DEFAULT FALSE, -- true if the small model of a cascade decided, and the large one did not read the text
     mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was summed up in `run_days`
     classified_at TIMESTAMPTZ NOT NULL, -- when it was written
@@ -646,20 +642,3 @@ SELECT p.fullname, -- text: the post
   JOIN models m ON m.id = p.model_id
  CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS e (score, n)
   JOIN labels l ON l.label_set_id = s.id AND l.position = e.n - 1;
-
--- A row is a label of a post under any model and any version of a label set, for its present text, and the model that
--- decided it: in a cascade (docs/models.md) the small model or the large one, else the model itself.
-CREATE VIEW deciding_models AS
-SELECT c.fullname, -- text: the post
-       s.name AS label_set, -- text: the name of the label set
-       substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
-       m.name AS model, -- text: the name of the model, which for a cascade names both
-       m.number_format, -- text: the number format of the model; for a cascade, that of the large model
-       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
-       c.by_small, -- boolean: true if the small model of a cascade decided
-       CASE WHEN c.by_small THEN m.small ELSE COALESCE(m.large, m.name) END AS decided_by, -- text: the name of the model that decided
-       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
-  FROM classifications c
-  JOIN label_sets s ON s.id = c.label_set_id
-  JOIN models m ON m.id = c.model_id
-  JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END;

@@ -182,8 +182,7 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model as it was used. A large model with a small one before it, a shortlist or a cascade, is a row of its
--- own.
+-- A row is a model as it was used. A model with a shortlist of another one is a row of its own.
 CREATE TABLE models (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     name           TEXT NOT NULL,
@@ -192,8 +191,6 @@ CREATE TABLE models (
     number_format  TEXT NOT NULL,
     tokenizer_hash TEXT NOT NULL,
     max_tokens     BIGINT NOT NULL,
-    large          TEXT,
-    small          TEXT,
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
@@ -281,7 +278,6 @@ CREATE TABLE classifications (
     margin        DOUBLE PRECISION NOT NULL,
     abstained     BOOLEAN NOT NULL,
     other         BOOLEAN NOT NULL DEFAULT FALSE,
-    by_small      BOOLEAN NOT NULL DEFAULT FALSE,
     mode          TEXT NOT NULL,
     run_id        INTEGER REFERENCES runs (id) ON DELETE SET NULL,
     classified_at TEXT NOT NULL,
@@ -563,20 +559,3 @@ SELECT p.fullname,
  CROSS JOIN packed_scores p ON p.model_id = m.id AND p.label_set_id = s.id
  CROSS JOIN json_each(p.scores) e
  CROSS JOIN labels l ON l.label_set_id = s.id AND l.position = e.key;
-
--- A row is a label of a post under any model and any version of a label set, for its present text, and the model that
--- decided it: in a cascade (docs/models.md) the small model or the large one, else the model itself.
-CREATE VIEW deciding_models AS
-SELECT c.fullname,
-       s.name AS label_set,
-       substr(s.hash, 1, 12) AS version,
-       m.name AS model,
-       m.number_format,
-       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
-       c.by_small,
-       CASE WHEN c.by_small THEN m.small ELSE COALESCE(m.large, m.name) END AS decided_by,
-       substr(m.manifest_hash, 1, 12) AS model_hash
-  FROM label_sets s
- CROSS JOIN models m
- CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
- CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash;

@@ -79,7 +79,7 @@ def test_a_worker_of_dask_keeps_openvino_on_its_cpu(monkeypatch):
     for engine, precision, device in [
         ("openvino", "auto", "auto"),
         ("auto", "bf16", "auto"),
-        ("auto", "int8-g32", "auto"),
+        ("auto", "int8", "auto"),
         ("auto", "auto", "cuda:1"),
         ("onnxruntime", "fp32", "cuda:1"),
     ]:

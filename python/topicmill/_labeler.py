@@ -28,8 +28,8 @@ Labels = Sequence[str] | Mapping[str, str | Sequence[str]]
 #: Models that a process holds for labelers that came to it pickled; the one that was not used longest makes room.
 _HELD = 4
 
-#: Precisions in which only OpenVINO computes, on CPUs.
-_ROUNDED = ("bf16", "int8-g32", "int8-g128")
+#: Precisions that are for CPUs.
+_ROUNDED = ("bf16", "int8")
 
 
 class Scored(TypedDict):
@@ -141,8 +141,8 @@ class Labeler:
     :param device: "auto" for a GPU where there is one, "cpu", "cuda" or "cuda:N".
     :param mode: "single" for one label a text, whose scores add up to 1; "multi" for each label by itself; "raw", of a
         classifier only, for its logits as they are. None for what a classifier was made for, and else for "single".
-    :param precision: Which graph of the folder, such as "fp32" or "int8"; "auto" for the folder's choice. OpenVINO computes the
-        graph of "fp32" faster in "bf16", "int8-g32" and "int8-g128".
+    :param precision: "fp32", "bf16", "fp16" or "int8"; "auto" for the folder's choice. OpenVINO computes the graph of "fp32"
+        faster in "bf16", and in "int8" where the folder has no graph in it.
     :param threads: Threads that compute a batch; None for one a core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
     :param threshold: A text whose best score is lower gets no label.

@@ -107,7 +107,11 @@ fn the_slow_stage_is_named_with_what_to_change() {
             "waits for a server",
             on_gpu(waits, 50.0, 85),
             Some(Slow::Reading),
-            vec!["waits for posts 40 %", "claiming 20.0 s", "`--workers 2`"],
+            vec![
+                "waits for posts 40 %",
+                "claiming 20.0 s",
+                "`classify.workers` = 2",
+            ],
             vec!["local disk", "--threads"],
         ),
         (
@@ -115,7 +119,7 @@ fn the_slow_stage_is_named_with_what_to_change() {
             sqlite(on_gpu(waits, 50.0, 85)),
             Some(Slow::Reading),
             vec!["waits for posts 40 %", "local disk"],
-            vec!["--workers"],
+            vec!["classify.workers"],
         ),
         (
             "waits for the small model",
@@ -124,14 +128,14 @@ fn the_slow_stage_is_named_with_what_to_change() {
             }),
             Some(Slow::Shortlist),
             vec!["the small model 31.0 s", "--small-model"],
-            vec!["--threads", "--workers"],
+            vec!["--threads", "classify.workers"],
         ),
         (
             "waits for the tokenizer",
             tokenizing(on_gpu(waits, 50.0, 85)),
             Some(Slow::Tokenizer),
             vec!["tokenising 30.0 s", "more cores than the 8"],
-            vec!["--threads", "--workers"],
+            vec!["--threads", "classify.workers"],
         ),
         (
             "waits for the tokenizer on a CPU",
@@ -147,7 +151,7 @@ fn the_slow_stage_is_named_with_what_to_change() {
             vec![
                 "waits 40 % of the time until labels",
                 "5.0 s of writing",
-                "`--workers 2`",
+                "`classify.workers` = 2",
             ],
             vec!["local disk"],
         ),
@@ -156,7 +160,7 @@ fn the_slow_stage_is_named_with_what_to_change() {
             sqlite(on_gpu(blocked, 50.0, 85)),
             Some(Slow::Writing),
             vec!["5.0 s of writing", "local disk"],
-            vec!["--workers"],
+            vec!["classify.workers"],
         ),
     ]);
 }
@@ -170,8 +174,8 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
             "makes batches",
             on_gpu(NEVER_WAITS, 60.0, 85),
             Some(Slow::Batches),
-            vec!["for 60 % of the time only", "`--workers 2`"],
-            vec!["--batch-tokens"],
+            vec!["for 60 % of the time only", "`classify.workers` = 2"],
+            vec!["classify.batch_tokens"],
         ),
         (
             "makes batches of a size that nobody searched",
@@ -179,8 +183,8 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
             Some(Slow::Batches),
             vec![
                 "for 60 % of the time only",
-                "`--batch-tokens auto`",
-                "`--workers 2`",
+                "`classify.batch_tokens`",
+                "`classify.workers` = 2",
             ],
             vec![],
         ),
@@ -196,7 +200,7 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
             on_gpu(NEVER_WAITS, 99.0, 85),
             slow,
             vec!["the GPU is full", "`--device cuda:0,1`"],
-            vec!["--workers", "--batch-tokens"],
+            vec!["classify.workers", "classify.batch_tokens"],
         ),
         (
             "is on a GPU that tells nothing",
@@ -214,7 +218,7 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
                 "`--precision int8`",
                 "`--device cuda`",
             ],
-            vec!["--batch-tokens", "--threads", "GPU is"],
+            vec!["classify.batch_tokens", "--threads", "GPU is"],
         ),
         (
             "is on a CPU with a budget and threads of its own",
@@ -222,7 +226,7 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
                 run.settings.threads = 2;
             }),
             slow,
-            vec!["`--batch-tokens auto`", "`--threads 0` takes all 8"],
+            vec!["`classify.batch_tokens`", "`--threads 0` takes all 8"],
             vec![],
         ),
         (
@@ -276,7 +280,7 @@ fn every_gpu_counts_and_the_idlest_is_spoken_of() {
     assert_eq!(found.on_target, Some(false));
     // One more for each.
     assert!(
-        found.advice[0].contains("for 40 %") && found.advice[0].contains("`--workers 4`"),
+        found.advice[0].contains("for 40 %") && found.advice[0].contains("`classify.workers` = 4"),
         "{found:?}"
     );
     run.gpu[1].gpu_percent = None;
@@ -291,7 +295,7 @@ fn memory_is_no_aim_by_itself() {
     assert!(
         searched.contains("used to 40 %")
             && searched.contains("16384 padded tokens were the fastest")
-            && !searched.contains("--batch-tokens"),
+            && !searched.contains("classify.batch_tokens"),
         "{searched}"
     );
     run.settings.batch_tokens_from = BudgetOrigin::Default;

@@ -10,23 +10,23 @@ use crate::engines::autotune::{self, Allowance, Found};
 use crate::engines::estimate::{self, EstimatedCost};
 use crate::store::{Missing, Sought, Store, StoreError};
 use topicmill_score::labeler::{Pair, Prepared};
-use topicmill_score::{Cascade, LabelSet, LabelerError};
+use topicmill_score::{LabelSet, LabelerError, Models};
 
 /// Texts of the sample on which the cost is measured.
 const SAMPLE: u32 = 2_000;
 
-/// Tells what labelling would take, without writing anything; of a cascade without a shortlist.
+/// Tells what labelling would take, without writing anything; without a shortlist.
 ///
 /// # Errors
 /// See [`BacklogError`].
 pub async fn dry_run(
     store: &Store,
     clock: &SharedClock,
-    mut cascade: Cascade,
+    mut models: Models,
     set: &LabelSet,
 ) -> Result<(Missing, EstimatedCost), BacklogError> {
-    let prepared = prepare(store, &mut cascade, set).await?;
-    let sought = sought(store, &cascade, set, &prepared).await?;
+    let prepared = prepare(store, &mut models, set).await?;
+    let sought = sought(store, &models, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
     // What is stored is taken into account, so that the estimate holds for a label set that only grew.
@@ -60,7 +60,7 @@ pub async fn dry_run(
         .collect();
     let (clock, count) = (clock.clone(), missing.texts);
     let cost = tokio::task::spawn_blocking(move || {
-        estimate::cost(&mut cascade.large, &prepared, &clock, &texts, &pairs, count)
+        estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
     });
     let cost = cost
         .await
@@ -70,11 +70,11 @@ pub async fn dry_run(
 
 async fn sought(
     store: &Store,
-    cascade: &Cascade,
+    models: &Models,
     set: &LabelSet,
     prepared: &Prepared,
 ) -> Result<Sought, StoreError> {
-    let model = row_of(cascade);
+    let model = row_of(models);
     store.seek(&model, &set.hash(), prepared.keys()).await
 }
 
@@ -91,16 +91,16 @@ const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
 pub async fn tune(
     store: &Store,
     clock: &SharedClock,
-    mut cascade: Cascade,
+    mut models: Models,
     set: &LabelSet,
     limit: Option<u64>,
-) -> Result<(Cascade, Option<Found>), BacklogError> {
-    let prepared = prepare(store, &mut cascade, set).await?;
-    let sought = sought(store, &cascade, set, &prepared).await?;
+) -> Result<(Models, Option<Found>), BacklogError> {
+    let prepared = prepare(store, &mut models, set).await?;
+    let sought = sought(store, &models, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let to_label = missing.texts.min(limit.unwrap_or(u64::MAX));
     if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
-        return Ok((cascade, None));
+        return Ok((models, None));
     }
     let texts: Vec<String> = missing
         .sample
@@ -109,8 +109,8 @@ pub async fn tune(
         .collect();
     let clock = clock.clone();
     let tuned = tokio::task::spawn_blocking(move || {
-        let texts = cascade.large.encoder().encode(&texts)?;
-        let tokens: usize = cascade
+        let texts = models.large.encoder().encode(&texts)?;
+        let tokens: usize = models
             .large
             .rows(&prepared, &texts)
             .iter()
@@ -122,7 +122,7 @@ pub async fn tune(
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
         let labels = prepared.keys().len();
-        let scored = cascade.scored_labels(labels);
+        let scored = models.scored_labels(labels);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = share * scored as f64 / labels as f64;
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -131,8 +131,8 @@ pub async fn tune(
             tokens: of_each * to_label as f64 * share,
             most: TUNING.1,
         };
-        let found = autotune::tune(&mut cascade.large, &prepared, &texts, &clock, allowance)?;
-        Ok::<_, LabelerError>((cascade, Some(found)))
+        let found = autotune::tune(&mut models.large, &prepared, &texts, &clock, allowance)?;
+        Ok::<_, LabelerError>((models, Some(found)))
     });
     let tuned = tuned
         .await

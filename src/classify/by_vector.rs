@@ -96,7 +96,6 @@ impl Shared<'_> {
                 text_hash: text.text_hash,
                 logits: Vec::new(),
                 vector: None,
-                by_small: false,
             })
         });
         let posts = scored.collect();

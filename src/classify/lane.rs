@@ -24,10 +24,9 @@ use crate::domain::{TextHash, post_text};
 use crate::record::Stages;
 use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
-use topicmill_score::Scores;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{Cascade, LabelSet, PairLogits, SmallModel, TextError};
+use topicmill_score::{LabelSet, Models, PairLogits, Shortlist, TextError};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -58,8 +57,6 @@ struct Window {
     posts: Vec<Vec<ClaimedPost>>,
     /// Posts of texts of which the small model said nothing.
     unread: Vec<(Vec<ClaimedPost>, TextError)>,
-    /// Posts of texts that the small model labelled: the engine has nothing to do with them.
-    kept: Vec<(Vec<ClaimedPost>, Scores)>,
     /// What it took to claim it, up to its tokens.
     claiming: Stages,
     /// Given back when the window is written.
@@ -75,7 +72,6 @@ impl Window {
             stored: Vec::new(),
             posts: by_text(claim.posts),
             unread: Vec::new(),
-            kept: Vec::new(),
             claiming: Stages::default(),
             suspects,
         }
@@ -125,18 +121,18 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Works until nothing can be claimed any more, and hands the cascade back. `done` is added to as labels
+    /// Works until nothing can be claimed any more, and hands the models back. `done` is added to as labels
     /// are written.
     pub(super) async fn lane(
         &self,
-        cascade: Cascade,
+        models: Models,
         done: &mut Tally<'_>,
-    ) -> Result<Cascade, BacklogError> {
+    ) -> Result<Models, BacklogError> {
         // Each has a thread of its own, so that one works while the other does.
-        let Cascade {
+        let Models {
             mut large,
             mut small,
-        } = cascade;
+        } = models;
         // One window waits while another is computed. With more, posts would be claimed long before anybody scores
         // them, and come free late where this worker dies.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
@@ -181,14 +177,14 @@ impl Shared<'_> {
         done.new.stages.add(&computing);
         done.new.computed(&computed);
         let large = scored?;
-        Ok(Cascade { large, small })
+        Ok(Models { large, small })
     }
 
     /// Claims and tokenises window after window until nothing is left.
     async fn claim_windows(
         &self,
         encoder: &Arc<Encoder>,
-        small: &mut Option<SmallModel>,
+        small: &mut Option<Shortlist>,
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
@@ -431,7 +427,6 @@ impl Shared<'_> {
                 done.new.posts += stored.posts;
                 done.new.other += stored.other;
                 done.new.unsure += stored.unsure;
-                done.new.by_small += stored.by_small;
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }

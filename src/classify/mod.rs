@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use topicmill_score::text::TokenizeError;
-use topicmill_score::{Cascade, LabelSet, LabelerError};
+use topicmill_score::{LabelSet, LabelerError, Models};
 
 pub use self::ahead::{dry_run, tune};
 pub use self::current::MakeCurrent;
@@ -120,16 +120,16 @@ pub enum LabelStep {
 pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 
 /// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
-/// say so. Each cascade works by itself; all are of the same models. `done` is added to as labels are written.
+/// say so. Each of `models` works by itself, and all are the same. `done` is added to as labels are written.
 ///
 /// # Errors
 /// See [`BacklogError`]. What was scored until then is written, and the rest given back.
 ///
 /// # Panics
-/// Without a cascade.
+/// Without a model.
 pub async fn label(
     worker: &LabelWorker<'_>,
-    mut cascades: Vec<Cascade>,
+    mut models: Vec<Models>,
     set: &LabelSet,
     options: &Options,
     progress: OnLabelStep<'_>,
@@ -137,7 +137,7 @@ pub async fn label(
 ) -> Result<(), BacklogError> {
     let store = worker.store;
     done.settings = options.settings.clone();
-    let first = &mut cascades[0];
+    let first = &mut models[0];
     done.settings.model = first.identity().0;
     done.settings.batch_tokens = first.large.batch_tokens();
     done.gpu_note = options.gpus.note().map(str::to_owned);
@@ -178,8 +178,8 @@ pub async fn label(
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
     // What is done with a text takes the small model. Vectors of the large one alone do not say it.
-    let is_alone = cascades[0].small.is_none();
-    let small_vectors = vectors_of_small(store, &cascades[0]).await?;
+    let is_alone = models[0].small.is_none();
+    let small_vectors = vectors_of_small(store, &models[0]).await?;
     let shared = Shared {
         worker,
         patience: &patience,
@@ -196,7 +196,7 @@ pub async fn label(
         leases: &leases,
         left: &left,
         waiting: &backlog,
-        lanes: cascades.len() as u64,
+        lanes: models.len() as u64,
         suspects: &suspects,
         progress,
     };
@@ -204,9 +204,7 @@ pub async fn label(
         if is_alone {
             shared.label_stored(done).await?;
         }
-        shared
-            .rounds(cascades, &mut watch, &mut sampler, done)
-            .await
+        shared.rounds(models, &mut watch, &mut sampler, done).await
     };
     let ended = ended.await;
     if patience.is_away() {
@@ -280,7 +278,7 @@ impl Shared<'_> {
     /// Runs rounds until nothing has no label any more; for a watcher, until a signal comes.
     async fn rounds(
         &self,
-        mut cascades: Vec<Cascade>,
+        mut models: Vec<Models>,
         watch: &mut Option<Watch>,
         sampler: &mut Sampler,
         done: &mut Labelled,
@@ -304,7 +302,7 @@ impl Shared<'_> {
             self.waiting.store(waiting.claimable, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts + waiting.claimable));
             let round;
-            (cascades, round) = self.round(cascades, sampler, done).await;
+            (models, round) = self.round(models, sampler, done).await;
             let same = done.posts + done.failed + done.refused == before;
             fruitless = if same { fruitless + 1 } else { 0 };
             done.gpu = sampler.figures();
@@ -344,16 +342,16 @@ impl Shared<'_> {
         self.patience.wait(count).await
     }
 
-    /// Runs a lane for each cascade until nothing can be claimed any more. Of several errors the first counts.
+    /// Runs a lane for each of the models until nothing can be claimed any more. Of several errors the first counts.
     async fn round(
         &self,
-        cascades: Vec<Cascade>,
+        models: Vec<Models>,
         sampler: &mut Sampler,
         done: &mut Labelled,
-    ) -> (Vec<Cascade>, Result<(), BacklogError>) {
-        let lanes = cascades.into_iter().map(async |cascade| {
+    ) -> (Vec<Models>, Result<(), BacklogError>) {
+        let lanes = models.into_iter().map(async |models| {
             let mut of_lane = Tally::new(self.progress);
-            let ended = self.lane(cascade, &mut of_lane).await;
+            let ended = self.lane(models, &mut of_lane).await;
             of_lane.tell();
             let of_lane = of_lane.into_sum();
             // The other lanes end with what they have in hand, so that the error is told soon.
@@ -374,21 +372,21 @@ impl Shared<'_> {
             never = sampler.sample(self.worker.clock, heard) => match never {},
         };
         (self.progress)(LabelStep::Gpus(Vec::new()));
-        let (mut cascades, mut outcome) = (Vec::new(), Ok(()));
+        let (mut models, mut outcome) = (Vec::new(), Ok(()));
         for (of_lane, ended) in lanes {
             done.add(&of_lane);
             match ended {
-                Ok(cascade) => {
+                Ok(one) => {
                     // Fewer than at first where the memory ran out.
                     let tokens = &mut done.settings.batch_tokens;
-                    *tokens = cascade.large.batch_tokens().min(*tokens);
-                    cascades.push(cascade);
+                    *tokens = one.large.batch_tokens().min(*tokens);
+                    models.push(one);
                 }
                 Err(error) if outcome.is_ok() => outcome = Err(error),
                 Err(_) => {}
             }
         }
-        (cascades, outcome)
+        (models, outcome)
     }
 }
 

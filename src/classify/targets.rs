@@ -1,10 +1,10 @@
-//! Under which rows of `models` and `label_sets` a cascade's work is stored.
+//! Under which rows of `models` and `label_sets` a model's work is stored.
 
 use super::{BacklogError, LabelWorker};
 use crate::store::{ModelRow, Store, StoreError, Target};
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::Prepared;
-use topicmill_score::{Cascade, LabelSet, ModelFolder, ModelKind};
+use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;
@@ -18,30 +18,28 @@ pub(super) struct Targets {
     pub logits_model: i64,
 }
 
-/// The rows of what a cascade and a label set are; made where they are not there yet.
+/// The rows of models and a label set; made where they are not there yet.
 pub(super) async fn targets(
     worker: &LabelWorker<'_>,
-    cascade: &Cascade,
+    models: &Models,
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
     let LabelWorker { store, clock, .. } = *worker;
-    let folder = cascade.large.folder();
+    let folder = models.large.folder();
     let label_set = store.ensure_label_set(set, clock.now().into()).await?;
     let target = async |model: &ModelRow| {
         let model = store.ensure_model(model).await?;
         Ok::<_, StoreError>(Target { model, label_set })
     };
     let whole = target(&model_row(folder)).await?;
-    let Some(small) = &cascade.small else {
+    if models.small.is_none() {
         return Ok(Targets {
             target: whole,
             alone: None,
             logits_model: whole.model,
         });
-    };
-    let target = target(&row_of(cascade)).await?;
-    let name = &small.labeler().folder().name;
-    store.name_parts(target.model, &folder.name, name).await?;
+    }
+    let target = target(&row_of(models)).await?;
     // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
     let logits = if folder.depends_on_batch() {
         target
@@ -55,24 +53,24 @@ pub(super) async fn targets(
     })
 }
 
-/// The row under which logits and vectors of a cascade's large model are stored.
-fn logits_row(cascade: &Cascade) -> ModelRow {
-    let folder = cascade.large.folder();
+/// The row under which logits and vectors of the large model are stored.
+fn logits_row(models: &Models) -> ModelRow {
+    let folder = models.large.folder();
     // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
     if folder.depends_on_batch() {
-        row_of(cascade)
+        row_of(models)
     } else {
         model_row(folder)
     }
 }
 
-/// Under which key the vectors of texts by a cascade's small model are stored, where it has stored any: alone, or as the
+/// Under which key the vectors of texts by the small model are stored, where it has stored any: alone, or as the
 /// model of other labels.
 pub(super) async fn vectors_of_small(
     store: &Store,
-    cascade: &Cascade,
+    models: &Models,
 ) -> Result<Option<i64>, StoreError> {
-    let folder = cascade.small.as_ref().map(|small| small.labeler().folder());
+    let folder = models.small.as_ref().map(|small| small.labeler().folder());
     let embeds = |folder: &&ModelFolder| matches!(folder.kind, ModelKind::Embedding(_));
     let Some(folder) = folder.filter(embeds) else {
         return Ok(None);
@@ -81,18 +79,18 @@ pub(super) async fn vectors_of_small(
     Ok(store.seek(&model_row(folder), "", &[]).await?.model)
 }
 
-/// A label set made ready for a cascade's large model; vectors of labels that are stored are not computed again.
+/// A label set made ready for the large model; vectors of labels that are stored are not computed again.
 pub(super) async fn prepare(
     store: &Store,
-    cascade: &mut Cascade,
+    models: &mut Models,
     set: &LabelSet,
 ) -> Result<Prepared, BacklogError> {
-    let kind = &cascade.large.folder().kind;
+    let kind = &models.large.folder().kind;
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set is looked for here, and no label set has an empty hash.
-        let sought = store.seek(&logits_row(cascade), "", &keys).await?;
+        let sought = store.seek(&logits_row(models), "", &keys).await?;
         if let Some(model) = sought.model {
             let ids: Vec<i64> = sought
                 .hypotheses
@@ -102,7 +100,7 @@ pub(super) async fn prepare(
             known = store.label_vectors(model, &ids).await?;
         }
     }
-    Ok(cascade.large.prepare_knowing(set, &known)?)
+    Ok(models.large.prepare_knowing(set, &known)?)
 }
 
 /// A model folder as `models` has it.
@@ -117,13 +115,13 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
     }
 }
 
-/// What `models` holds of a cascade: with a small model it is another model than the large one alone, so that their
-/// labels never mix.
-pub(super) fn row_of(cascade: &Cascade) -> ModelRow {
-    let (name, manifest_hash) = cascade.identity();
+/// The row of `models`: with a small model it is another model than the large one alone, so that their labels never
+/// mix.
+pub(super) fn row_of(models: &Models) -> ModelRow {
+    let (name, manifest_hash) = models.identity();
     ModelRow {
         name,
         manifest_hash,
-        ..model_row(cascade.large.folder())
+        ..model_row(models.large.folder())
     }
 }

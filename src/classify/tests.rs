@@ -1,7 +1,6 @@
 //! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
 //! refused when things go wrong on the way.
 
-mod cascades;
 mod counted;
 mod gpus;
 mod scene;
@@ -18,7 +17,7 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::scripted::{Scripted, nli_folder, set};
-use topicmill_score::{Labeler, Mode, SmallModel, SmallTask};
+use topicmill_score::{Labeler, Mode, Shortlist};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
@@ -66,8 +65,8 @@ async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
     let scene = Scene::with_posts(5_000, crate::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music", "travel"]);
     let search = async |limit| {
-        let cascade = cascade(Box::new(Scripted::default()));
-        let tuned = tune(&scene.store, &scene.clock, cascade, &labels, limit).await;
+        let models = models(Box::new(Scripted::default()));
+        let tuned = tune(&scene.store, &scene.clock, models, &labels, limit).await;
         tuned.unwrap().1
     };
     assert!(search(None).await.is_some());

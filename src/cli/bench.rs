@@ -1,10 +1,6 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
-mod cascade;
-mod closeness;
-mod curve;
-mod ladder;
-mod sample;
+mod agreement;
 mod search;
 mod sweep;
 
@@ -17,6 +13,7 @@ use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit, output};
 use crate::domain::post_text;
 use crate::engines::{Budget, OpenedModel};
+use crate::source::sample;
 use crate::store::Table;
 use topicmill_score::Device;
 use topicmill_score::LabelSet;
@@ -37,39 +34,18 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Measure the seconds from text to score; benches/ladder/run.py compares them with simpler ways
-    Ladder(ladder::Ladder),
     /// Measure posts per second for each size of batch, in posts and in tokens
     Sweep(sweep::Sweep),
-    /// Print made-up posts as long as those on Reddit, one JSON object on each line
-    Sample(Sample),
     /// Search for the best number of tokens in a batch, show the search, and store the result
     Autotune(search::Autotune),
-    /// Measure how fast each engine and precision is, how close its labels come to float32, and store the result
-    Closeness(closeness::Closenesses),
-    /// Measure how many labels stay the same with a small model before the large one, and how much time it saves
-    Cascade(cascade::Cascading),
-    /// Use `bench cascade` instead
-    #[command(hide = true)]
-    Shortlist(cascade::Former),
-}
-
-/// Flags of `bench sample`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill bench sample > texts.ndjson\n\
-\x20 topicmill bench sample --posts 100")]
-struct Sample {
-    /// Print this many posts
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
-    posts: u32,
+    /// Measure how fast each engine and precision is, how often its labels agree with float32, and store the result
+    Agreement(agreement::Agreement),
 }
 
 /// What is measured, on what.
 #[derive(Debug, Args)]
 struct Subject {
-    /// Score these texts, one JSON object on each line (text, or title and selftext) [default: made-up posts]
+    /// Score these texts, one JSON object on each line (text, or title and selftext) [default: the sample posts]
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
     /// Score this many texts
@@ -99,9 +75,11 @@ struct Bed {
 impl Subject {
     fn load(&self, setup: &Setup, posts: u32) -> Result<Bed, CliError> {
         let posts = self.posts.unwrap_or(posts) as usize;
-        let texts = match &self.texts {
-            Some(path) => read(path, posts)?,
-            None => sample::texts(posts),
+        let texts = if let Some(path) = &self.texts {
+            read(path, posts)?
+        } else {
+            let all = sample::texts();
+            all.iter().cycle().take(posts).cloned().collect()
         };
         let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
         let choice = setup.model_choice(&self.model)?;
@@ -171,35 +149,18 @@ impl Bench {
         let (clock, stop) = (setup.clock.clone(), setup.stop.clone());
         // Loading waits for nothing; measuring blocks its thread, and the signal handler must not be on it.
         let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self.what {
-            What::Ladder(ladder) => {
-                let bed = ladder.load(setup)?;
-                Box::new(move || ladder.run(bed, &clock, &stop))
-            }
             What::Sweep(sweep) => {
                 let bed = sweep.subject.load(setup, 200)?;
                 Box::new(move || sweep.run(bed, &clock, &stop))
-            }
-            What::Sample(Sample { posts }) => {
-                let texts = (1..).zip(sample::texts(posts as usize));
-                let lines =
-                    texts.map(|(id, text)| format!("{}\n", json!({"id": id, "text": text})));
-                output::write(&lines.collect::<String>())?;
-                return Ok(Exit::Done);
             }
             What::Autotune(autotune) => {
                 let bed = autotune.subject.load(setup, 2_000)?;
                 Box::new(move || autotune.run(bed, &clock))
             }
-            What::Closeness(closeness) => {
-                let work = closeness.load(setup)?;
-                Box::new(move || closeness.run(&work, &clock, &stop))
+            What::Agreement(agreement) => {
+                let work = agreement.load(setup)?;
+                Box::new(move || agreement.run(&work, &clock, &stop))
             }
-            What::Cascade(cascade) => {
-                let bed = cascade.subject.load(setup, 100)?;
-                let small = cascade.small(setup, &bed)?;
-                Box::new(move || cascade.run(bed, small, &clock, &stop))
-            }
-            What::Shortlist(_) => return Err(cascade::Former::refused()),
         };
         tokio::task::spawn_blocking(measured)
             .await

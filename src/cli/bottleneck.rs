@@ -24,7 +24,7 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result
     let verdict = verdict(&done);
     let all = json!({
         "run": run.id, "status": run.status, "started_at": run.started_at,
-        "posts": done.posts, "by_small": done.by_small, "seconds": done.seconds, "posts_per_sec": done.posts_per_sec,
+        "posts": done.posts, "seconds": done.seconds, "posts_per_sec": done.posts_per_sec,
         "stages": done.stages, "settings": done.settings, "gpu": done.gpu, "gpu_note": done.gpu_note,
         "targets": {"gpu_percent": GPU_TARGET, "memory_percent": MEMORY_TARGET},
         "verdict": verdict,
@@ -105,11 +105,7 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> String {
         )
     });
     let mut parts = vec![
-        output::wrapped(&format!(
-            "{head}{}.{}",
-            given.unwrap_or_default(),
-            kept(done)
-        )),
+        output::wrapped(&format!("{head}{}.", given.unwrap_or_default())),
         output::for_people(&stages(done)),
     ];
     if !done.gpu.is_empty() {
@@ -122,19 +118,6 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> String {
     }
     parts.extend(verdict.advice.iter().map(|text| output::wrapped(text)));
     parts.join("\n")
-}
-
-/// How many posts the small model of a cascade labelled, if there was one that did.
-fn kept(done: &Labelled) -> String {
-    if done.by_small == 0 {
-        return String::new();
-    }
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    let percent = 100.0 * done.by_small as f64 / done.posts.max(1) as f64;
-    format!(
-        " The small model labelled {} of these posts ({percent:.1} %), and the large one the others.",
-        done.by_small
-    )
 }
 
 fn stages(done: &Labelled) -> Table {

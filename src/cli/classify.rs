@@ -29,11 +29,8 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Run this many engines (loaded models that compute) side by side in this process
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    workers: Option<u16>,
     /// Choose posts: with `failed`, also retry posts set aside after repeated failures
-    #[arg(long, value_name = "WHAT", value_enum)]
+    #[arg(hide_short_help = true, long, value_name = "WHAT", value_enum)]
     select: Option<Select>,
     /// Wait for new posts when none is left, until a signal stops the run
     #[arg(long)]
@@ -41,10 +38,16 @@ pub struct Classify {
     #[command(flatten)]
     metrics: MetricsFlags,
     /// Show what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "cascade", "make_current", "metrics_listen"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
-    #[arg(long, value_enum, default_value_t, requires = "dry_run")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value_t,
+        requires = "dry_run"
+    )]
     format: OutputFormat,
     #[command(flatten)]
     record: RunFlags,
@@ -75,14 +78,14 @@ impl Classify {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
-            let cascade = setup.cascade(&self.model)?;
+            let models = setup.models(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
-            let told = classify::dry_run(&store, &setup.clock, cascade, &set).await?;
+            let told = classify::dry_run(&store, &setup.clock, models, &set).await?;
             output::print_reading(&table(&told), self.format)?;
             return Ok(Exit::Done);
         }
-        let mut engines = setup.engines(&self.model, self.workers)?;
-        setup.put_small_before(&mut engines.cascades, &self.small, &self.model, &set)?;
+        let mut engines = setup.engines(&self.model)?;
+        setup.put_small_before(&mut engines.models, &self.small, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),

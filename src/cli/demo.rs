@@ -37,7 +37,7 @@ impl Demo {
         };
         let pipeline = setup.built_in_pipeline()?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
-        let engines = setup.engines(&self.model, None)?;
+        let engines = setup.engines(&self.model)?;
         let what = What {
             source: "sample".into(),
             ..What::default()

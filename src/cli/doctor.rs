@@ -11,7 +11,6 @@ use crate::domain::SourceKind;
 use crate::source::reddit::{Credentials, Reddit};
 use crate::store::{Access, Store, StoreError, Table};
 use topicmill_score::engine::EngineName;
-use topicmill_score::folder::Rounding;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
 
@@ -152,8 +151,7 @@ fn library(setup: &Setup) -> Finding {
 /// The second engine, if it is here or the settings ask for it.
 fn openvino(setup: &Setup) -> Option<Finding> {
     let set = &setup.settings().classify;
-    let wanted =
-        set.engine == EngineName::OpenVino.as_str() || Rounding::named(&set.precision).is_some();
+    let wanted = set.engine == EngineName::OpenVino.as_str() || set.precision == "bf16";
     let found = load_openvino(setup.openvino().as_deref());
     if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
         return None;

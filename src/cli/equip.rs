@@ -119,7 +119,7 @@ pub struct Equip {
     /// Fetch ONNX Runtime for NVIDIA GPUs, and NVIDIA's libraries (about 2 GB)
     #[arg(long)]
     cuda: bool,
-    /// Also fetch OpenVINO, a second engine for CPUs (60 MB); `--engine openvino` uses it
+    /// Also fetch OpenVINO, a second engine for CPUs (60 MB); the setting `classify.engine` chooses it
     #[arg(long)]
     openvino: bool,
     /// Fetch and copy even what is there already

@@ -11,7 +11,6 @@ use crate::collect::CollectError;
 use crate::config::{ConfigError, Origin};
 use crate::domain::Outcome;
 use crate::engines::EnginesError;
-use crate::engines::closeness::ClosenessError;
 use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
@@ -27,7 +26,7 @@ use crate::serve::ServeError;
 use crate::source::SourceError;
 use crate::source::file::dump::DumpError;
 use crate::store::StoreError;
-use topicmill_score::engine::{DeviceError, EngineNameError};
+use topicmill_score::engine::DeviceError;
 use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
 use topicmill_score::onnx::OnnxError;
@@ -134,10 +133,6 @@ pub enum CliError {
     Equip(#[from] EquipError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error(transparent)]
-    EngineName(#[from] EngineNameError),
-    #[error(transparent)]
-    Closeness(#[from] ClosenessError),
     #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
     Labeler(#[from] LabelerError),
     #[error("{0}{remedy}", remedy = remedy::on_backlog(.0))]
@@ -222,8 +217,6 @@ impl CliError {
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
-            | Self::EngineName(_)
-            | Self::Closeness(_)
             | Self::Serve(
                 ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )

@@ -51,16 +51,16 @@ pub struct Import {
     #[arg(long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     map_topics: bool,
     /// Read a dump again from its start, even if it was imported before
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     again: bool,
     /// Ask Reddit for posts of a file of ids that are stored, too
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     refresh: bool,
     /// Ask this source for the posts of a file of ids: reddit, or sample [default: reddit]
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(hide_short_help = true, long, value_name = "SOURCE")]
     source: Option<String>,
     #[command(flatten)]
     pipeline: PipelineFlags,

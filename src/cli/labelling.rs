@@ -9,22 +9,22 @@ use crate::pipeline::Context;
 use crate::record::{Alike, BudgetOrigin, Labelled, RunSettings};
 use crate::store::Store;
 use crate::telemetry::{Progress, tenths};
-use topicmill_score::{Cascade, Device, LabelSet, ModelFolder, hypothesis};
+use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
 
-/// Cascades with the best token budget, as far as it is known or worth searching for, and where it comes from.
+/// Models with the best token budget, as far as it is known or worth searching for, and where it comes from.
 /// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
 async fn tuned(
     context: &Context,
-    mut cascades: Vec<Cascade>,
+    mut models: Vec<Models>,
     budget: &Budget,
     set: &LabelSet,
     limit: Option<u64>,
-) -> Result<(Vec<Cascade>, BudgetOrigin), CliError> {
+) -> Result<(Vec<Models>, BudgetOrigin), CliError> {
     let key = match budget {
         Budget::Open(key) => format!("batch tokens of {}", key.line()),
-        Budget::Fixed => return Ok((cascades, BudgetOrigin::Set)),
-        Budget::OfModel => return Ok((cascades, BudgetOrigin::Model)),
-        Budget::Remembered(_) => return Ok((cascades, BudgetOrigin::Searched)),
+        Budget::Fixed => return Ok((models, BudgetOrigin::Set)),
+        Budget::OfModel => return Ok((models, BudgetOrigin::Model)),
+        Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),
     };
     tracing::debug!(key, "looking for the best size of a batch");
     let kept = context.store.kept(&key).await?;
@@ -32,12 +32,12 @@ async fn tuned(
     let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
         (kept, BudgetOrigin::Searched)
     } else {
-        let first = cascades.remove(0);
+        let first = models.remove(0);
         let (first, found) =
             classify::tune(&context.store, &context.clock, first, set, limit).await?;
         let batch_tokens = first.large.batch_tokens();
         // Back in its place: the engines keep the order of their devices.
-        cascades.insert(0, first);
+        models.insert(0, first);
         // What a search found that was cut short holds for this run only.
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best size of a batch");
@@ -50,10 +50,10 @@ async fn tuned(
             (batch_tokens, BudgetOrigin::Default)
         }
     };
-    for cascade in &mut cascades {
-        cascade.large.set_batch_tokens(batch_tokens);
+    for models in &mut models {
+        models.large.set_batch_tokens(batch_tokens);
     }
-    Ok((cascades, origin))
+    Ok((models, origin))
 }
 
 /// Labels the backlog of a store, with a bar, and tells what to exit with.
@@ -64,18 +64,17 @@ pub async fn label(
     options: &Options,
 ) -> Result<Exit, CliError> {
     let EnginePool {
-        cascades,
+        models,
         devices,
         threads,
         runtime,
         budget,
     } = engines;
-    warn_of_twins(cascades[0].large.folder(), set);
-    let (cascades, batch_tokens_from) =
-        tuned(context, cascades, &budget, set, options.limit).await?;
+    warn_of_twins(models[0].large.folder(), set);
+    let (models, batch_tokens_from) = tuned(context, models, &budget, set, options.limit).await?;
     let settings = RunSettings {
         devices: devices.iter().map(Device::to_string).collect(),
-        precision: cascades[0].large.folder().precision.clone(),
+        precision: models[0].large.folder().precision.clone(),
         batch_tokens_from,
         runtime,
         threads,
@@ -101,7 +100,7 @@ pub async fn label(
         LabelStep::Gpu(line) => bar.note(&line),
         LabelStep::Gpus(_) | LabelStep::Counted(_) => {}
     };
-    let labelled = context.classify(cascades, set, &options, &heard).await;
+    let labelled = context.classify(models, set, &options, &heard).await;
     drop(bar);
     let (done, _) = labelled?;
     told(&done);
@@ -140,7 +139,6 @@ fn told(done: &Labelled) {
     let (refused, held) = (some(done.refused), some(held_elsewhere));
     let known = some(done.pairs_reused);
     let (other, unsure) = (some(done.other), some(done.unsure));
-    let by_small = some(done.by_small);
     tracing::info!(
         posts,
         labelled = other
@@ -148,7 +146,6 @@ fn told(done: &Labelled) {
             .map(|_| posts.saturating_sub(done.other + done.unsure)),
         other,
         unsure,
-        by_small,
         pairs,
         known,
         failed,

@@ -14,7 +14,7 @@ use crate::store::Access;
 pub struct MetricsFlags {
     /// Also serve metrics for Prometheus at /metrics on this address and port, such as 127.0.0.1:9187; port 0 takes a free
     /// one
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(hide_short_help = true, long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 }
 

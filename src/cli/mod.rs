@@ -94,6 +94,7 @@ struct Global {
     database: Option<String>,
     /// Write log lines as text or as json
     #[arg(
+        hide_short_help = true,
         long,
         global = true,
         value_name = "FORMAT",

@@ -42,7 +42,7 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
             ..
         } => {
             "; fetch it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or leave \
-             out `--engine openvino`"
+             out the setting `classify.engine`"
         }
         OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
             "; fetch it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
@@ -55,9 +55,13 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
         | OnnxError::Start {
             library: Library::OpenVino,
             ..
-        } => "; try `--engine onnxruntime`",
-        OnnxError::CpuOnly(_) => ": use `--device cpu`, or `--engine onnxruntime`",
-        OnnxError::NoRounding(_) => ": use `--engine openvino`, or `--precision fp32`",
+        } => "; try the setting `classify.engine` = \"onnxruntime\"",
+        OnnxError::CpuOnly(_) => {
+            ": use `--device cpu`, or set `classify.engine` to \"onnxruntime\""
+        }
+        OnnxError::NoRounding(_) => {
+            ": set `classify.engine` to \"openvino\", or use `--precision fp32`"
+        }
         OnnxError::Missing { .. } => {
             "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `topicmill setup`"
         }
@@ -65,7 +69,7 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
             ", and name its library with `onnxruntime.library`, or use `--device cpu`"
         }
         OnnxError::Memory { .. } => {
-            ", use fewer --workers, or take a smaller model or --precision int8"
+            ", set fewer `classify.workers`, or take a smaller model or --precision int8"
         }
         OnnxError::Wrong { .. } => ", or see `topicmill model verify`",
         OnnxError::Try { source, .. } => on_engine(source),
@@ -80,8 +84,8 @@ pub fn on_engines(error: &EnginesError) -> &'static str {
         EnginesError::Labeler(error) => on_labeler(error),
         EnginesError::Folder(error) => on_folder(error),
         EnginesError::NotMeasured { .. } => {
-            "; measure with `topicmill bench closeness --texts FILE` and the same --model and --threads, or use `--closeness \
-             exact`"
+            "; measure with `topicmill bench agreement --texts FILE` and the same --model and --threads, or set \
+             `classify.agreement` to 1"
         }
         EnginesError::OnePass(_) => ": name an NLI model with --model",
         EnginesError::Itself(_) => ": name a smaller model with --small-model",
@@ -136,9 +140,7 @@ const FLOAT32: &str = "; try `--precision fp32`";
 
 fn on_engine(error: &EngineError) -> &'static str {
     match error {
-        EngineError::OutOfMemory { .. } => {
-            "; set a smaller `--batch-tokens` or `classify.batch_tokens`"
-        }
+        EngineError::OutOfMemory { .. } => "; set a smaller `classify.batch_tokens`",
         EngineError::NotFinite(_) => FLOAT32,
         _ => "",
     }

@@ -35,8 +35,8 @@ impl Run {
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
-        let mut engines = setup.engines(&self.model, None)?;
-        setup.put_small_before(&mut engines.cascades, &self.small, &self.model, &set)?;
+        let mut engines = setup.engines(&self.model)?;
+        setup.put_small_before(&mut engines.models, &self.small, &self.model, &set)?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {

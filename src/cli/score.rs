@@ -13,7 +13,7 @@ use crate::files::{
 };
 use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
-use topicmill_score::Cascade;
+use topicmill_score::Models;
 use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
 /// Flags of `score`.
@@ -37,6 +37,7 @@ pub struct Score {
     labels: Vec<String>,
     /// Use this hypothesis template for --label, with {} where the label goes
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "T",
         requires = "labels",
@@ -48,22 +49,22 @@ pub struct Score {
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
     /// Read the id from this column [default: id, or the number of the row]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(hide_short_help = true, long, value_name = "COLUMN")]
     id: Option<String>,
     /// Read the inputs in this format [default: as their endings say]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// Write this format [default: as the ending of OUTPUT says, else ndjson]
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(hide_short_help = true, long, value_enum, value_name = "FORMAT")]
     output_format: Option<Format>,
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
-    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    #[arg(hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Add a column with the score of each label (CSV, TSV, Parquet)
     #[arg(long)]
     label_scores: bool,
     /// Leave out the other columns of the inputs
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     drop_columns: bool,
     /// Replace OUTPUT if it exists
     #[arg(long)]
@@ -143,23 +144,23 @@ impl Score {
         setup.spare_database(&job.output)?;
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
-        let cascade = self.cascade(setup, &set)?;
+        let models = self.models(setup, &set)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =
-            tokio::task::spawn_blocking(move || run(&job, cascade, &set, &|| stop.is_cancelled()));
+            tokio::task::spawn_blocking(move || run(&job, models, &set, &|| stop.is_cancelled()));
         scored
             .await
             .map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
     }
 
     /// The models, ready to score.
-    fn cascade(&self, setup: &Setup, set: &LabelSet) -> Result<Cascade, CliError> {
-        let mut cascade = setup.cascade(&self.model)?;
-        warn_of_twins(cascade.large.folder(), set);
-        let one = std::slice::from_mut(&mut cascade);
+    fn models(&self, setup: &Setup, set: &LabelSet) -> Result<Models, CliError> {
+        let mut models = setup.models(&self.model)?;
+        warn_of_twins(models.large.folder(), set);
+        let one = std::slice::from_mut(&mut models);
         setup.put_small_before(one, &self.small, &self.model, set)?;
-        Ok(cascade)
+        Ok(models)
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
@@ -191,7 +192,7 @@ impl Score {
 
 fn run(
     job: &FileJob,
-    mut cascade: Cascade,
+    mut models: Models,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
 ) -> Result<Exit, CliError> {
@@ -204,9 +205,9 @@ fn run(
     let to_stdout = bytes::is_stdin(&job.output);
     let scored = if to_stdout {
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        score_to(&mut out, job, &mut cascade, set, stop, &mut progress)
+        score_to(&mut out, job, &mut models, set, stop, &mut progress)
     } else {
-        score_files(job, &mut cascade, set, stop, &mut progress)
+        score_files(job, &mut models, set, stop, &mut progress)
     };
     drop(bar);
     let report = match scored {

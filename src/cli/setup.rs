@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags, certainty, keep, temperature};
+pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags};
 use super::{CliError, Global};
 use crate::classify::{self, MakeCurrent, Options, worker_name};
 use crate::clock::{SharedClock, SystemClock};
@@ -66,7 +66,7 @@ pub struct PipelineFlags {
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
     /// Also write the record of the run to this file, as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub run_json: Option<PathBuf>,
 }
 

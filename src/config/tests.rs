@@ -258,7 +258,7 @@ fn a_value_that_its_setting_has_no_room_for_names_the_range_and_where_it_stands(
         (
             "classify = 3\n",
             &[],
-            &["`classify` is a section, written [classify], with batch_tokens,"],
+            &["`classify` is a section, written [classify], with agreement,"],
         ),
         (
             "[[classify]]\nworkers = 3\n",

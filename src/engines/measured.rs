@@ -1,4 +1,4 @@
-//! A model's engine and precision as `bench closeness` measured them: what is stored becomes a choice.
+//! A model's engine and precision as `bench agreement` measured them: what is stored becomes a choice.
 //!
 //! A measurement counts only on the make of CPU, with the threads, for the model and with the library that it was made
 //! with. Where scores may differ from float32 by more than 1e-4, nothing is chosen that was not measured.
@@ -10,20 +10,20 @@ use topicmill_score::onnx::{Runtime, load_runtime};
 use topicmill_score::openvino::{OpenVino, load_openvino};
 use topicmill_score::{Device, EngineName, ModelError, ModelFolder};
 
-use super::closeness::{Closeness, Kept, Key, Measured, fastest};
+use super::agreement::{Agreement, Kept, Key, Measured, fastest};
 use super::{EnginesError, ModelChoice, caches, cores, find_model, make_of};
 
 /// The precision that others are compared with.
 const FP32: &str = "fp32";
 
 impl ModelChoice {
-    /// Takes the fastest engine and precision that came so close when `bench closeness` measured them. With
-    /// [`Closeness::Exact`] nothing needs to have been measured: the choice then stays as it is.
+    /// Takes the fastest engine and precision that agreed so often when `bench agreement` measured them. With
+    /// [`Agreement::EXACT`] nothing needs to have been measured: the choice then stays as it is.
     ///
     /// # Errors
     /// [`EnginesError::NotMeasured`], and [`EnginesError::Folder`].
-    pub fn as_measured(self, closeness: Closeness) -> Result<Self, EnginesError> {
-        if closeness == Closeness::Exact {
+    pub fn as_measured(self, agreement: Agreement) -> Result<Self, EnginesError> {
+        if agreement.is_exact() {
             return Ok(self.as_measured_exactly().unwrap_or(self));
         }
         if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
@@ -31,7 +31,7 @@ impl ModelChoice {
             return Ok(self);
         }
         let missing = |why: String| EnginesError::NotMeasured {
-            closeness,
+            agreement,
             model: self.model.display().to_string(),
             why,
         };
@@ -46,15 +46,15 @@ impl ModelChoice {
             }));
         }
         let precision = self.precision.as_deref();
-        let found = fastest(&measured, closeness, precision)
-            .ok_or_else(|| missing("nothing that was measured comes so close".to_owned()))?;
+        let found = fastest(&measured, agreement, precision)
+            .ok_or_else(|| missing("nothing that was measured agrees so often".to_owned()))?;
         if !self.is_here(found) {
             let was = &found.runtime;
             return Err(missing(format!(
                 "it was measured with another library ({was}) than is here"
             )));
         }
-        Ok(self.with(found, closeness))
+        Ok(self.with(found))
     }
 
     /// Another engine for the same scores, if that was measured to be the faster one.
@@ -69,12 +69,11 @@ impl ModelChoice {
             return None;
         }
         let measured = self.measured(&folder);
-        let found = fastest(&measured, Closeness::Exact, Some(FP32))?;
-        self.is_here(found)
-            .then(|| self.with(found, Closeness::Exact))
+        let found = fastest(&measured, Agreement::EXACT, Some(FP32))?;
+        self.is_here(found).then(|| self.with(found))
     }
 
-    fn with(&self, found: &Measured, closeness: Closeness) -> Self {
+    fn with(&self, found: &Measured) -> Self {
         let own = self.folder_of(None);
         let is_own = own.is_ok_and(|own| own.precision == found.way.precision);
         Self {
@@ -82,7 +81,7 @@ impl ModelChoice {
             precision: (!is_own).then(|| found.way.precision.clone()),
             engine: found.way.engine().unwrap_or_default(),
             why: Some(format!(
-                "measured as the fastest that is {closeness}: {} of {} texts got the label that they get in float32",
+                "measured as the fastest that agrees often enough: {} of {} texts got the label that they get in float32",
                 found.agreed, found.texts
             )),
             ..self.clone()

@@ -4,25 +4,25 @@
 //! remembers it; [`estimate`] says what labelling would cost. No flag and no command is known here, so that whatever
 //! scores texts can use it.
 
+pub mod agreement;
 pub mod autotune;
-pub mod closeness;
 pub mod estimate;
 mod measured;
 mod noted;
 
 use std::path::{Path, PathBuf};
 
-use topicmill_score::folder::Processor;
+use topicmill_score::folder::{Processor, Rounding};
 use topicmill_score::onnx::library::{ABOVE_PROGRAM, data_folder};
 use topicmill_score::onnx::{Chosen, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
-    Cascade, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
-    ModelKind, OnnxError, OpenedEngine, SharedWeights, SmallModel, SmallTask,
+    Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
+    Models, OnnxError, OpenedEngine, SharedWeights, Shortlist,
 };
 
+use self::agreement::Agreement;
 use self::autotune::remembered::{Key, Remembered};
-use self::closeness::Closeness;
 use crate::gpu::{Holds, holds_memory};
 
 /// Why there are no engines.
@@ -39,11 +39,11 @@ pub enum EnginesError {
     Folder(#[from] ModelError),
     /// Nobody measured what would have to be chosen from.
     #[error(
-        "choose the fastest way with closeness {closeness} for `{model}` on this machine: {why}"
+        "choose the fastest way with agreement {agreement} for `{model}` on this machine: {why}"
     )]
     NotMeasured {
         /// What was asked for.
-        closeness: Closeness,
+        agreement: Agreement,
         /// The model.
         model: String,
         /// What is missing.
@@ -52,8 +52,8 @@ pub enum EnginesError {
     /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
-    /// Two models in a row that save no time: the small model is the large one.
-    #[error("nothing is saved: `{0}` would be the small model for itself")]
+    /// A shortlist that saves no time: the small model is the large one.
+    #[error("a shortlist saves nothing: `{0}` would pick labels for itself")]
     Itself(String),
 }
 
@@ -94,6 +94,19 @@ impl ModelChoice {
         }
     }
 
+    /// The same with groups of so many numbers, if `int8` is no graph of the folder but a way to compute the one in float32.
+    #[must_use]
+    pub fn in_groups_of(mut self, group: u16) -> Self {
+        if self.precision.as_deref() == Some("int8")
+            && self
+                .folder()
+                .is_ok_and(|folder| folder.rounding.group().is_some())
+        {
+            self.precision = Some(Rounding::Int8 { group }.to_string());
+        }
+        self
+    }
+
     /// One engine, which has the machine to itself.
     ///
     /// # Errors
@@ -118,10 +131,10 @@ impl ModelChoice {
             budget,
         } = self.open_share(&share, self.devices[0])?;
         log_model(&labeler, &chosen);
-        let (mut cascades, mut on) = (vec![Cascade::from(labeler)], vec![chosen.device]);
+        let (mut models, mut on) = (vec![Models::from(labeler)], vec![chosen.device]);
         for device in self.devices.iter().cycle().take(workers.into()).skip(1) {
             let opened = self.open_share(&share, *device)?;
-            cascades.push(opened.labeler.into());
+            models.push(opened.labeler.into());
             on.push(opened.chosen.device);
         }
         if on.len() > 1 {
@@ -129,7 +142,7 @@ impl ModelChoice {
             tracing::info!("{} engines side by side, on {}", on.len(), on.join(", "));
         }
         Ok(EnginePool {
-            cascades,
+            models,
             devices: on,
             threads,
             runtime,
@@ -137,33 +150,28 @@ impl ModelChoice {
         })
     }
 
-    /// Puts this model before each large one: it picks labels, or keeps texts, as the task says.
+    /// Puts this model before each large one: it picks so many labels of each text.
     ///
     /// # Errors
     /// See [`EnginesError`].
-    pub fn put_before(
-        &self,
-        cascades: &mut [Cascade],
-        task: SmallTask,
-    ) -> Result<(), EnginesError> {
-        let share = Share::of(u16::try_from(cascades.len()).unwrap_or(u16::MAX));
-        for (cascade, device) in cascades.iter_mut().zip(self.devices.iter().cycle()) {
+    pub fn put_before(&self, models: &mut [Models], labels: usize) -> Result<(), EnginesError> {
+        let share = Share::of(u16::try_from(models.len()).unwrap_or(u16::MAX));
+        for (models, device) in models.iter_mut().zip(self.devices.iter().cycle()) {
             let small = self.open_share(&share, *device)?.labeler;
-            let folders = (cascade.large.folder(), small.folder());
-            fit_together(folders.0, folders.1, task.shortlist.is_some())?;
-            cascade.small = Some(SmallModel::new(small, task));
+            let large = models.large.folder();
+            if !matches!(large.kind, ModelKind::Nli(_)) {
+                return Err(EnginesError::OnePass(large.name.clone()));
+            }
+            if large.manifest_hash == small.folder().manifest_hash {
+                return Err(EnginesError::Itself(large.name.clone()));
+            }
+            models.small = Some(Shortlist::new(small, labels));
         }
         let small = find_model(&self.model);
-        let small = small.display();
-        if let Some(keep) = task.keep {
-            tracing::info!(
-                "{small} labels the texts of which it is at least {} sure; the others go to the large model",
-                keep.least
-            );
-        }
-        if let Some(labels) = task.shortlist {
-            tracing::info!("only the {labels} labels that {small} puts first are scored");
-        }
+        tracing::info!(
+            "only the {labels} labels that {} puts first are scored",
+            small.display()
+        );
         Ok(())
     }
 
@@ -272,25 +280,6 @@ fn is_on_its_gpu(folder: &ModelFolder, chosen: &Chosen, asked: Device) -> Result
     }
 }
 
-/// Whether a model gains anything by having another one before it, which picks labels for it where there is a shortlist.
-///
-/// # Errors
-/// [`EnginesError::OnePass`] and [`EnginesError::Itself`] where it does not.
-pub fn fit_together(
-    large: &ModelFolder,
-    small: &ModelFolder,
-    has_shortlist: bool,
-) -> Result<(), EnginesError> {
-    let name = || large.name.clone();
-    if has_shortlist && !matches!(large.kind, ModelKind::Nli(_)) {
-        Err(EnginesError::OnePass(name()))
-    } else if large.manifest_hash == small.manifest_hash {
-        Err(EnginesError::Itself(name()))
-    } else {
-        Ok(())
-    }
-}
-
 /// A model that is ready to score, and how it was opened.
 pub struct OpenedModel {
     /// Scores.
@@ -308,7 +297,7 @@ pub struct OpenedModel {
 /// Engines of one model.
 pub struct EnginePool {
     /// At least one.
-    pub cascades: Vec<Cascade>,
+    pub models: Vec<Models>,
     /// What each runs on.
     pub devices: Vec<Device>,
     /// Threads of each within a batch.

@@ -62,7 +62,7 @@ pub struct Column {
 }
 
 /// The columns before those of the labels: name, kind, expression, meaning.
-const FIXED: [(&str, Kind, &str, &str); 23] = [
+const FIXED: [(&str, Kind, &str, &str); 22] = [
     ("fullname", Kind::Text, "{key}", "Reddit's name of the post"),
     (
         "subreddit",
@@ -152,13 +152,6 @@ const FIXED: [(&str, Kind, &str, &str); 23] = [
         Kind::Text,
         "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT number_format FROM models WHERE id = {model}) END",
         "the number format that the model computed with",
-    ),
-    (
-        "decided_by",
-        Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL WHEN c.by_small THEN (SELECT small FROM models WHERE id = {model}) \
-         ELSE (SELECT COALESCE(large, name) FROM models WHERE id = {model}) END",
-        "the model that decided the label: of a cascade the small one or the large one, else the model",
     ),
     (
         "label_set",

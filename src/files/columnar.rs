@@ -19,7 +19,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::columns::renamed;
-use super::output::{DECIDED_BY, Shape, lines_of, members, plain};
+use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
 use crate::tables::ParquetFault;
 use crate::tables::columnar::{
@@ -122,7 +122,7 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" | DECIDED_BY => Kind::Text,
+            "label" | "outcome" | "error" => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,

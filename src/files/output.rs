@@ -14,9 +14,6 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 /// What every output says of a text, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
-/// The model of a cascade that decided.
-pub(super) const DECIDED_BY: &str = "decided_by";
-
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
@@ -26,8 +23,6 @@ pub(super) struct Shape {
     pub(super) delimiter: u8,
     /// Columns of a table with the score of each label, where they were asked for.
     pub(super) score_columns: Vec<String>,
-    /// What the large and the small model are called, where either may decide.
-    deciders: Option<(String, String)>,
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
     copied: bool,
     dropped: bool,
@@ -35,14 +30,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
-    /// In a cascade either of `deciders` may decide.
-    pub(super) fn of(
-        job: &FileJob,
-        set: &LabelSet,
-        deciders: Option<(String, String)>,
-        delimiter: Option<u8>,
-        copied: bool,
-    ) -> Self {
+    pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = Format::of_name(&job.output);
         let format = job.writing.format.or(named).unwrap_or(Format::Ndjson);
         let delimiter = match format {
@@ -59,7 +47,6 @@ impl Shape {
             score_columns: labels
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
-            deciders,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
         }
@@ -89,8 +76,7 @@ impl Shape {
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
-        let decided_by = self.deciders.is_some().then(|| DECIDED_BY.to_owned());
-        let last = decided_by.into_iter().chain(["error".to_owned()]);
+        let last = std::iter::once("error".to_owned());
         added.chain(scores).chain(last).collect()
     }
 
@@ -105,18 +91,8 @@ impl Shape {
     }
 
     /// The line of a text that was scored. `kept`: members of the object that come first.
-    pub(super) fn result_line(
-        &self,
-        kept: &str,
-        set: &LabelSet,
-        result: &TextResult,
-        by_small: bool,
-    ) -> String {
+    pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
         let mut object = result_members(set, result);
-        if let Some((large, small)) = &self.deciders {
-            let decided_by = if by_small { small } else { large };
-            object.insert(DECIDED_BY.to_owned(), json!(decided_by));
-        }
         if !self.is_json() {
             object.remove("scores");
             object.remove("logits");

@@ -8,10 +8,8 @@ use super::input::{Entry, Window};
 use super::output::{self, Shape};
 use super::partial::Partial;
 use super::{FileJob, FileReport, FilesError, write_error};
-use topicmill_score::Scores;
-use topicmill_score::cascade::Verdict;
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
-use topicmill_score::{LabelSet, Labeler, SmallModel, TextError, TextResult};
+use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
 
 /// Rows that failed whose reasons are shown.
 const SHOWN_REASONS: usize = 3;
@@ -76,7 +74,7 @@ pub(super) struct Run<'a, 's> {
     pub(super) shape: &'a Shape,
     pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
-    pub(super) picking: Option<(Prepared, &'a mut SmallModel)>,
+    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: FileReport,
     /// How many reasons were shown.
@@ -85,36 +83,7 @@ pub(super) struct Run<'a, 's> {
     pub(super) reason: String,
 }
 
-/// What a model made of a text.
-#[derive(Clone)]
-struct Decided {
-    result: TextResult,
-    /// Whether it was the small one of a cascade.
-    by_small: bool,
-}
-
-type Outcome = Result<Decided, String>;
-
-fn said(outcome: Result<TextResult, TextError>) -> Outcome {
-    let by_large = |result| Decided {
-        result,
-        by_small: false,
-    };
-    outcome.map(by_large).map_err(|error| error.to_string())
-}
-
-/// What a text has that the small model kept: scores, and no logits of the large one.
-fn kept(scores: Scores) -> Decided {
-    Decided {
-        result: TextResult {
-            scores,
-            logits: Vec::new(),
-            raw: Vec::new(),
-            vector: None,
-        },
-        by_small: true,
-    }
-}
+type Outcome = Result<TextResult, String>;
 
 impl Run<'_, '_> {
     /// Takes `windows` by value: the reader ends when nobody receives any more.
@@ -156,13 +125,12 @@ impl Run<'_, '_> {
                 pairs.resize(texts.len(), Pairs::new());
             }
             Some((prepared, small)) => {
-                let Some(verdicts) = small.look(prepared, &window.plain, &[], stop)? else {
+                let Some(orders) = small.order(prepared, &window.plain, &[], stop)? else {
                     return Ok(Ended::Stopped);
                 };
-                for (place, (text, verdict)) in window.texts.into_iter().zip(verdicts).enumerate() {
-                    match verdict {
-                        Ok(Verdict::Kept(scores)) => tell(place, Ok(kept(scores))),
-                        Ok(Verdict::Sent(order)) => {
+                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
+                    match order {
+                        Ok(order) => {
                             places.push(place);
                             texts.push(text);
                             pairs.push(small.pairs(&order, self.set.labels.len(), self.prepared));
@@ -172,7 +140,9 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let mut told = |text: usize, outcome| tell(places[text], said(outcome));
+        let mut told = |text: usize, outcome: Result<_, TextError>| {
+            tell(places[text], outcome.map_err(|error| error.to_string()));
+        };
         let ended = self
             .labeler
             .score(self.prepared, &texts, &pairs, stop, &mut told)?;
@@ -200,10 +170,7 @@ impl Run<'_, '_> {
                 Some(problem) => Err(problem.clone()),
             };
             let line = match &scored {
-                Ok(Decided { result, by_small }) => {
-                    self.shape
-                        .result_line(&entry.kept, self.set, result, *by_small)
-                }
+                Ok(result) => self.shape.result_line(&entry.kept, self.set, result),
                 Err(problem) => self.failure(entry, problem),
             };
             self.sink.write(line, scored.is_ok())?;

@@ -7,16 +7,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use topicmill_score::folder::ModelKind;
 use topicmill_score::scripted::{Scripted, nli_folder, set};
-use topicmill_score::{Keep, Labeler, SmallModel, SmallTask};
+use topicmill_score::{Labeler, Shortlist};
 
 struct Bench {
     dir: TempDir,
     job: FileJob,
 }
 
-fn cascade(engine: Scripted) -> Cascade {
+fn models(engine: Scripted) -> Models {
     let labeler = Labeler::load(nli_folder(), Box::new(engine), 200);
     labeler.unwrap().into()
 }
@@ -51,7 +50,7 @@ impl Bench {
     ) -> Result<FileReport, FilesError> {
         score_files(
             &self.job,
-            &mut cascade(engine),
+            &mut models(engine),
             &set(&["sports", "food"]),
             stop,
             &mut |_, _| {},
@@ -212,15 +211,9 @@ fn a_text_that_fails_is_told_in_its_place() {
 
 /// Scores food, music and travel with a shortlist of one label.
 fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
-    let mut both = Cascade {
-        small: Some(SmallModel::new(
-            cascade(small).large,
-            SmallTask {
-                shortlist: Some(1),
-                keep: None,
-            },
-        )),
-        ..cascade(Scripted::default())
+    let mut both = Models {
+        small: Some(Shortlist::new(models(small).large, 1)),
+        ..models(Scripted::default())
     };
     let set = set(&["food", "music", "travel"]);
     score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {}).unwrap()
@@ -260,98 +253,11 @@ fn a_shortlist_does_not_go_on_with_what_was_scored_without() {
         asked.set(asked.get() + 1);
         asked.get() > 20
     };
-    let mut large = cascade(Scripted::default());
+    let mut large = models(Scripted::default());
     let set = set(&["food", "music", "travel"]);
     let report = score_files(&bench.job, &mut large, &set, &stop, &mut |_, _| {}).unwrap();
     assert!(report.stopped && report.lines > 0);
     assert_eq!(shortlisted(&bench, Scripted::default()).resumed, 0);
-}
-
-/// The cascade of two scripted models, of which the small one keeps what it is so sure of.
-fn certain(least: f64) -> Cascade {
-    let mut folder = nli_folder();
-    folder.name = "small".into();
-    folder.manifest_hash = "small".into();
-    if let ModelKind::Nli(classes) = &mut folder.kind {
-        (classes.entailment, classes.contradiction) = (0, 2);
-    }
-    let labeler = Labeler::load(folder, Box::<Scripted>::default(), 200).unwrap();
-    let keep = Keep {
-        least,
-        temperature: 3.0,
-    };
-    let task = SmallTask {
-        shortlist: None,
-        keep: Some(keep),
-    };
-    Cascade {
-        small: Some(SmallModel::new(labeler, task)),
-        ..cascade(Scripted::default())
-    }
-}
-
-fn score_certain(bench: &Bench, least: f64, stop: &dyn Fn() -> bool) -> FileReport {
-    let set = set(&["food", "music", "travel"]);
-    score_files(&bench.job, &mut certain(least), &set, stop, &mut |_, _| {}).unwrap()
-}
-
-#[test]
-fn each_line_of_a_cascade_says_which_model_decided() {
-    let bench = Bench::new(&[&lines(60)]);
-    score_certain(&bench, 0.6, &|| false);
-    let alone = |mut model: Cascade, temperature: f64| {
-        let set = LabelSet {
-            temperature,
-            ..set(&["food", "music", "travel"])
-        };
-        let bench = Bench::new(&[&lines(60)]);
-        score_files(&bench.job, &mut model, &set, &|| false, &mut |_, _| {}).unwrap();
-        bench.output()
-    };
-    let of_small = certain(0.6).small.unwrap();
-    let of_small = Labeler::load(
-        of_small.labeler().folder().clone(),
-        Box::<Scripted>::default(),
-        200,
-    );
-    let of_small = alone(of_small.unwrap().into(), 3.0);
-    let of_large = alone(cascade(Scripted::default()), 1.0);
-    let mut kept = 0;
-    for (line, (small, large)) in bench.output().iter().zip(of_small.iter().zip(&of_large)) {
-        let sure = small["score"].as_f64().unwrap() >= 0.6;
-        let (by, expected) = if sure {
-            ("small", small)
-        } else {
-            ("minilm-reddit-topics", large)
-        };
-        assert_eq!(line["decided_by"], by, "{line}");
-        for member in ["id", "label", "score", "margin", "scores", "outcome"] {
-            assert_eq!(line[member], expected[member], "{line}");
-        }
-        assert_eq!(line["logits"].as_object().unwrap().is_empty(), sure);
-        kept += u32::from(sure);
-    }
-    assert!((1..60).contains(&kept));
-    assert!(of_large[0].get("decided_by").is_none());
-}
-
-#[test]
-fn a_cascade_goes_on_where_it_was_and_with_no_other_certainty() {
-    let whole = Bench::new(&[&lines(60)]);
-    score_certain(&whole, 0.6, &|| false);
-    for (least, resumes) in [(0.6, true), (0.7, false)] {
-        let bench = Bench::new(&[&lines(60)]);
-        let asked = Cell::new(0);
-        let stop = || {
-            asked.set(asked.get() + 1);
-            asked.get() > 40
-        };
-        let stopped = score_certain(&bench, 0.6, &stop);
-        assert!(stopped.stopped && stopped.lines > 0, "{stopped:?}");
-        let again = score_certain(&bench, least, &|| false);
-        assert_eq!(again.resumed > 0, resumes, "{least}");
-        assert_eq!(bench.output() == whole.output(), resumes, "{least}");
-    }
 }
 
 #[test]
@@ -360,7 +266,7 @@ fn progress_counts_every_line() {
     let mut last = (0, 0);
     score_files(
         &bench.job,
-        &mut cascade(Scripted::default()),
+        &mut models(Scripted::default()),
         &set(&["food"]),
         &|| false,
         &mut |done, failed| {

@@ -60,7 +60,6 @@ metrics! {
     Gauge "topicmill_quota_remaining" ["source"] "Requests that were left in the quota when the source last said so"
     Counter "topicmill_posts_labelled_total" ["outcome"]
         "Posts that this process labelled: with a label, other, or unsure"
-    Counter "topicmill_posts_by_small_total" [] "Posts that the small model of a cascade labelled"
     Counter "topicmill_posts_failed_total" [] "Attempts to label a post that failed"
     Counter "topicmill_posts_refused_total" []
         "Scored posts whose labels were refused, because another worker had taken them over"

@@ -31,6 +31,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use self::posts::texts;
 use self::posts::{Entry, load};
 use crate::domain::{Listing, PurgeReason, Timestamp};
 use crate::source::reddit::Fate;

@@ -240,8 +240,6 @@ face! {
     fn fold_a_little(&self) -> ();
     /// The row of a model, made if it is not there.
     fn ensure_model(&self, model: &ModelRow) -> i64;
-    /// Writes beside a model that is two of them what each is called.
-    fn name_parts(&self, model: i64, large: &str, small: &str) -> ();
     /// The row of a label set, made with its labels if it is not there.
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
     /// Rows of `hypotheses` for these texts, in order, made if they are not there.

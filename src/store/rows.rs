@@ -173,8 +173,6 @@ pub struct Classified {
     pub logits: Vec<(i64, i64, PairLogits)>,
     /// The vector of the text, if it is not stored yet: row of `models`, and the vector.
     pub vector: Option<(i64, TextVector)>,
-    /// Whether the small model of a cascade decided, and the large one had no say.
-    pub by_small: bool,
 }
 
 /// A post that has no label under a target, and whose text has a vector.
@@ -249,8 +247,6 @@ pub struct StoredLabels {
     pub other: u64,
     /// Those whose best label has too low a score.
     pub unsure: u64,
-    /// Those that the small model of a cascade decided.
-    pub by_small: u64,
 }
 
 impl StoredLabels {
@@ -261,7 +257,6 @@ impl StoredLabels {
             outcomes.filter(|one| *one == outcome).count() as u64
         };
         self.posts += posts.len() as u64;
-        self.by_small += posts.iter().filter(|one| one.by_small).count() as u64;
         self.other += count(Outcome::Other);
         self.unsure += count(Outcome::Unsure);
     }

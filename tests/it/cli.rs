@@ -164,7 +164,6 @@ const MISUSE: &[(&str, i32, &str)] = &[
     ("classify --model nowhere", 5, "nowhere"),
     ("classify --device tpu", 2, "tpu"),
     ("classify --mode triple", 2, "single, multi"),
-    ("classify --batch-tokens 0", 2, "batch_tokens"),
     ("classify --device cuda", 5, "CUDA"),
     ("classify --pipeline missing.toml", 2, "missing.toml"),
     ("classify --pipeline text.ndjson", 2, "text.ndjson"),

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use crate::support::engine::{openvino_is_here, repository};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran};
 
 const POSTS: usize = 24;
+/// A setting that lets a measurement choose.
+const AGREEMENT: (&str, &str) = ("classify.agreement", "0.995");
 
 fn posts() -> String {
     let titles = [
@@ -63,13 +65,15 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
             program.write("posts.ndjson", posts()),
             database.url.as_str(),
         );
-        let classify = |more: &[&str]| {
+        let classify = |engine: &str, more: &[&str]| {
             let first = ["--database", url, "classify", "--threads", "1"];
-            program.ok(&[&first, more].concat())
+            let ran = program.run_with(&[("classify.engine", engine)], &[&first, more].concat());
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran
         };
         program.ok(&["--database", url, "import", &file]);
-        classify(&["--engine", "onnxruntime", "--limit", "10"]);
-        classify(&["--engine", "openvino"]);
+        classify("onnxruntime", &["--limit", "10"]);
+        classify("openvino", &[]);
         let mixed = scores(&program, url);
         let models = |program: &Program| rows(program, url, "SELECT number_format FROM models");
         assert_eq!(models(&program).len(), 1);
@@ -82,7 +86,7 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
         let file = alone.write("posts.ndjson", posts());
         let here = "sqlite:topicmill.db";
         alone.ok(&["import", &file]);
-        alone.ok(&["classify", "--threads", "1", "--engine", "onnxruntime"]);
+        alone.ok(&["classify", "--threads", "1"]);
         let exact = scores(&alone, here);
         assert_eq!(
             mixed.keys().collect::<Vec<_>>(),
@@ -92,7 +96,7 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
         let off = off.fold(0.0, f64::max);
         assert!(off < 1e-4, "{off}");
 
-        classify(&["--precision", "bf16"]).says("OpenVINO 20");
+        classify("auto", &["--precision", "bf16"]).says("OpenVINO 20");
         assert_eq!(models(&program).len(), 2, "another precision");
         assert_eq!(shown(), before, "the views stay");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
@@ -109,27 +113,35 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
 #[test]
 fn what_an_engine_cannot_do_is_one_sentence_with_its_exit_code() {
     let program = Program::new();
-    let cases: [(&[&str], i32, &str); 5] = [
-        (&["--engine", "tensorrt"], 2, "`onnxruntime` or `openvino`"),
+    let cases: [((&str, &str), &[&str], &str); 7] = [
         (
-            &["--engine", "openvino", "--device", "cuda"],
-            2,
+            ("classify.engine", "tensorrt"),
+            &[],
+            "`onnxruntime` or `openvino`",
+        ),
+        (
+            ("classify.engine", "openvino"),
+            &["--device", "cuda"],
             "`--device cpu`",
         ),
         (
-            &["--engine", "onnxruntime", "--precision", "bf16"],
-            2,
-            "`--engine openvino`",
+            ("classify.engine", "onnxruntime"),
+            &["--precision", "bf16"],
+            "`classify.engine` to \"openvino\"",
         ),
-        (&["--closeness", "close"], 2, "`near` or `rough`"),
-        (&["--closeness", "near"], 2, "`topicmill bench closeness"),
+        (("classify.agreement", "1.01"), &[], "above 0 and up to 1"),
+        (
+            ("classify.agreement", "0.995"),
+            &[],
+            "`topicmill bench agreement",
+        ),
+        (("classify.int8_group", "64"), &[], "32 or 128"),
+        (("classify.batch_tokens", "0"), &[], "batch_tokens"),
     ];
-    for (flags, code, said) in cases {
-        let mut command = program.command(&[&["classify"], flags].concat());
-        command.env("XDG_CACHE_HOME", program.folder.path().join("caches"));
-        let ran = finished(command.output().unwrap());
-        assert_eq!(ran.code, code, "{flags:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{flags:?}: {}", ran.stderr);
+    for (setting, flags, said) in cases {
+        let ran = program.run_with(&[setting], &[&["classify"], flags].concat());
+        assert_eq!(ran.code, 2, "{setting:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{setting:?}: {}", ran.stderr);
     }
 }
 
@@ -139,48 +151,44 @@ fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
     let foreign = program.write("libforeign.so", "not a library");
     let named = program.write("libopenvino_c.so", "ov_get_openvino_version");
     for library in [foreign.as_str(), &named, "/no/such/libopenvino_c.so"] {
-        let run = |flags: &[&str]| {
-            let mut command = program.command(&[&["classify"], flags].concat());
-            command.env("TOPICMILL__OPENVINO__LIBRARY", library);
-            finished(command.output().unwrap())
+        let run = |engine: &str, flags: &[&str]| {
+            let settings = [("openvino.library", library), ("classify.engine", engine)];
+            program.run_with(&settings, &[&["classify"], flags].concat())
         };
-        let ran = run(&["--engine", "openvino"]);
+        let ran = run("openvino", &[]);
         ran.ended(5, library);
         ran.says("openvino.library");
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
-        assert_eq!(run(&["--precision", "bf16"]).code, 5);
+        assert_eq!(run("auto", &["--precision", "bf16"]).code, 5);
     }
 }
 
 #[test]
-fn closeness_is_measured_on_own_texts_and_then_chosen() {
-    if !openvino_is_here("closeness") {
+fn agreement_is_measured_on_own_texts_and_then_chosen() {
+    if !openvino_is_here("agreement") {
         return;
     }
     let program = Program::new();
-    let caches = program.folder.path().join("caches");
-    let run = |args: &[&str]| {
-        let mut command = program.command(args);
-        command.env("XDG_CACHE_HOME", &caches);
-        finished(command.output().unwrap())
-    };
+    let run = |args: &[&str]| program.run(args);
     let model = repository("tests/it/fixtures/models/tiny-bart-made");
     let model = model.display().to_string();
     let text = |i: usize| format!("{}\n", json!({"text": format!("a song about game {i}")}));
     let texts = program.write("texts.ndjson", (0..200).map(text).collect::<String>());
-    let few = run(&["bench", "closeness", "--texts", &texts, "--posts", "199"]);
+    let few = run(&["bench", "agreement", "--texts", &texts, "--posts", "199"]);
     assert_eq!(few.code, 2, "{}", few.stderr);
-    for (flag, value) in [
-        ("--engine", "openvino"),
-        ("--precision", "bf16"),
-        ("--closeness", "near"),
-    ] {
-        run(&["bench", "closeness", "--texts", &texts, flag, value]).ended(2, "leave out --engine");
-    }
+    let idle = [
+        "bench",
+        "agreement",
+        "--texts",
+        &texts,
+        "--precision",
+        "bf16",
+    ];
+    run(&idle).ended(2, "leave out --precision");
     let measure = |format: &str| {
         run(&[
             "bench",
-            "closeness",
+            "agreement",
             "--texts",
             &texts,
             "--model",
@@ -200,11 +208,14 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
             .find(|row| row["engine"] == engine && row["precision"] == precision);
         row.unwrap_or_else(|| panic!("{engine} {precision}: {found:?}"))
     };
-    assert_eq!(of("onnxruntime", "fp32")["comes"], "exact");
-    assert_eq!(of("openvino", "fp32")["comes"], "exact");
-    assert_ne!(of("onnxruntime", "int8")["comes"], "exact");
+    assert_eq!(of("onnxruntime", "fp32")["agreement"], 1.0);
+    assert_eq!(of("openvino", "fp32")["agreement"], 1.0);
+    assert_ne!(of("onnxruntime", "int8")["agreement"], 1.0);
 
-    let file = caches.join("topicmill/closeness.json");
+    let file = program
+        .folder
+        .path()
+        .join(".cache/topicmill/agreement.json");
     let kept = fs::read_to_string(&file).unwrap();
     // Of the two that are exact, make one the faster.
     let mut entries: Value = serde_json::from_str(&kept).unwrap();
@@ -217,22 +228,14 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
     fs::write(&file, entries.to_string()).unwrap();
     let posts = program.write("posts.ndjson", posts());
     program.ok(&["import", &posts]);
-    let classify = |more: &[&str]| {
-        let first = [
-            "classify",
-            "--model",
-            &model,
-            "--threads",
-            "1",
-            "--limit",
-            "4",
-        ];
-        run(&[&first, more].concat())
+    let classify = |settings: &[(&str, &str)]| {
+        let flags = ["--model", &model, "--threads", "1", "--limit", "4"];
+        program.run_with(settings, &[&["classify"][..], &flags].concat())
     };
-    let ran = classify(&["--closeness", "near"]);
+    let ran = classify(&[AGREEMENT]);
     ran.ended(0, "OpenVINO 20");
     ran.says("200 of 200 texts");
-    let asked = classify(&["--engine", "onnxruntime"]);
+    let asked = classify(&[("classify.engine", "onnxruntime")]);
     assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
     classify(&[]).says("OpenVINO 20");
     measured_elsewhere_says_nothing(&file, &entries, classify);
@@ -242,7 +245,7 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
 fn measured_elsewhere_says_nothing(
     file: &Path,
     entries: &Value,
-    classify: impl Fn(&[&str]) -> Ran,
+    classify: impl Fn(&[(&str, &str)]) -> Ran,
 ) {
     let whole = entries.to_string();
     for (content, said) in [
@@ -254,8 +257,8 @@ fn measured_elsewhere_says_nothing(
         (whole[..whole.len() / 2].to_owned(), "not readable"),
     ] {
         fs::write(file, content).unwrap();
-        let ran = classify(&["--closeness", "near"]);
-        ran.ended(2, "bench closeness");
+        let ran = classify(&[AGREEMENT]);
+        ran.ended(2, "bench agreement");
         ran.says(said);
         assert!(!classify(&[]).stderr.contains("OpenVINO"));
     }

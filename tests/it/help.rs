@@ -50,6 +50,19 @@ fn every_help_text_fits_eighty_columns() {
 }
 
 #[test]
+fn short_help_has_the_everyday_flags_alone() {
+    each_command(&mut |command, path| {
+        let lines = command.render_help().to_string().lines().count();
+        let most = match path {
+            [name] if name == "classify" => 45,
+            [name] if ["run", "import", "score"].contains(&name.as_str()) => 60,
+            _ => return,
+        };
+        assert!(lines <= most, "{path:?}: {lines} lines");
+    });
+}
+
+#[test]
 fn every_command_has_two_examples_that_parse() {
     each_command(&mut |command, path| {
         let after = command.get_after_help().map(ToString::to_string);

@@ -4,7 +4,6 @@ mod arctic_shift;
 mod attacks;
 mod bottleneck;
 mod browser;
-mod cascade;
 mod classifiers;
 mod cli;
 mod collect;

@@ -239,7 +239,6 @@ fn a_purged_post_is_in_no_view() {
             "labeled_posts_all",
             "post_scores",
             "post_scores_all",
-            "deciding_models",
         ] {
             let rows = format!("SELECT fullname FROM {view} WHERE fullname = 't3_k00003'");
             assert_eq!(scene.json(&["sql", &rows]), json!([]), "{view}");

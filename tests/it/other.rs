@@ -234,7 +234,7 @@ fn a_shortlist_leaves_labels_out_and_the_background_has_its_say() {
                 nli.to_str().unwrap(),
                 "--shortlist",
                 "1",
-                "--shortlist-model",
+                "--small-model",
                 small.to_str().unwrap(),
             ],
         );

@@ -122,7 +122,7 @@ fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
         let alone = ["--model", large.as_str()];
         for (small, computed) in [("minilm-reddit-topics", 4 * texts), ("tiny-bert-nli", 0)] {
             let folder = model(small);
-            let flags = ["--shortlist", SHORTLIST, "--shortlist-model", &folder];
+            let flags = ["--shortlist", SHORTLIST, "--small-model", &folder];
             let short = [&alone[..], &flags].concat();
             let name = format!("tiny-bart-mnli+shortlist-4-{small}");
             let (counts, _) = scene.classify(&short);
@@ -179,7 +179,7 @@ fn a_run_takes_a_shortlist_and_diff_compares_it_with_the_large_model() {
     let what = [
         "run", "--source", "sample", "--topic", "climate", "--limit", "20",
     ];
-    let short = ["--shortlist", SHORTLIST, "--shortlist-model", &small];
+    let short = ["--shortlist", SHORTLIST, "--small-model", &small];
     program.ok(&[&what[..], &alone, &short].concat());
     program.ok(&[&["classify"], &alone[..]].concat());
     let other = format!("current@{large}");
@@ -197,7 +197,7 @@ fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
     let database = &databases()[0];
     let scene = Scene::new(database);
     let args = ["--model", &model("tiny-bart-mnli"), "--mode", "multi"];
-    scene.classify(&[&args[..], &["--shortlist", "3", "--workers", "2"]].concat());
+    scene.classify(&[&args[..], &["--shortlist", "3"]].concat());
     scene.classify(&args);
     let short = scene.scores("tiny-bart-mnli+shortlist-3-minilm-reddit-topics");
     let whole = scene.scores("tiny-bart-mnli");
@@ -233,24 +233,20 @@ fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
     let large = ["--model", bart.as_str()];
     let misuse: [(&[&str], i32, &str); 7] = [
         (&["--shortlist", "0"], 2, "0 is not in 1.."),
-        (
-            &["--shortlist-model", &minilm],
-            2,
-            "--shortlist <K>|--cascade <P>",
-        ),
+        (&["--small-model", &minilm], 2, "--shortlist <K>"),
         (&["--shortlist", "4", "--dry-run"], 2, "--dry-run"),
         (
-            &["--shortlist", "4", "--shortlist-model", "nowhere"],
+            &["--shortlist", "4", "--small-model", "nowhere"],
             5,
             "`nowhere`",
         ),
         (
-            &["--shortlist", "4", "--shortlist-model", "empty"],
+            &["--shortlist", "4", "--small-model", "empty"],
             5,
             "config.json",
         ),
         (
-            &["--shortlist", "4", "--shortlist-model", &bart],
+            &["--shortlist", "4", "--small-model", &bart],
             2,
             "for itself",
         ),
@@ -268,83 +264,4 @@ fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
         assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
     }
     assert!(scene.rows("SELECT 1 FROM classifications").is_empty());
-    let args = ["bench", "cascade", "--shortlist", "1:8", "--posts", "1"];
-    let ran = scene
-        .program
-        .run(&[&args[..], &["--model", &minilm]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    // Its name was another one; whatever flags it is given, it says so.
-    let former = ["bench", "shortlist", "--model", &minilm, "--posts", "1"];
-    scene
-        .program
-        .run(&former)
-        .ended(2, "bench cascade --shortlist");
-}
-
-#[test]
-fn the_bench_tells_what_each_size_keeps_and_score_keeps_as_much() {
-    let program = Program::new();
-    let texts = program.write("texts.ndjson", posts());
-    let large = model("tiny-bart-mnli");
-    let out = program.folder.path().join("out");
-    let out = out.to_str().unwrap();
-    let args = [
-        "bench",
-        "cascade",
-        "--model",
-        &large,
-        "--texts",
-        &texts,
-        "--shortlist",
-        "1:16",
-        "--format",
-        "json",
-        "--out",
-        out,
-    ];
-    let ran = program.ok(&args);
-    let rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(rows.len(), LABELS);
-    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
-    assert!(rows.is_sorted_by_key(|row| number(row, "same %")));
-    assert!(rows.iter().all(|row| row["sure"].is_null()));
-    let leaving_out = &rows[..LABELS - 1];
-    assert!(leaving_out.is_sorted_by_key(|row| number(row, "s/post")));
-    assert_eq!(
-        (number(&rows[15], "same %"), number(&rows[15], "times")),
-        (100.0, 1.0)
-    );
-    let written = std::fs::read_to_string(format!("{out}/cascade.json")).unwrap();
-    let written: Value = serde_json::from_str(&written).unwrap();
-    assert_eq!(written["cascades"], json!(rows));
-    assert_eq!(written["facts"]["posts"], POSTS);
-    assert!(written["seconds"]["small_model"][0].as_f64().unwrap() > 0.0);
-    let csv = std::fs::read_to_string(format!("{out}/cascade.csv")).unwrap();
-    assert_eq!(csv.lines().count(), LABELS + 1);
-
-    let labels = |name: &str, flags: &[&str]| {
-        let to = program.folder.path().join(name).display().to_string();
-        program.ok(&[&["score", &texts, &to, "--model", &large][..], flags].concat());
-        let lines = std::fs::read_to_string(to).unwrap();
-        let lines = lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap());
-        lines.collect::<Vec<Value>>()
-    };
-    let (whole, short) = (labels("whole", &[]), labels("short", &["--shortlist", "5"]));
-    assert!(
-        short
-            .iter()
-            .all(|line| line["logits"].as_object().unwrap().len() == 5)
-    );
-    let same = whole
-        .iter()
-        .zip(&short)
-        .filter(|(a, b)| a["label"] == b["label"]);
-    #[expect(clippy::cast_precision_loss, reason = "a few posts")]
-    let percent = 100.0 * same.count() as f64 / POSTS as f64;
-    assert!(
-        (number(&rows[4], "same %") - percent).abs() < 0.1,
-        "{percent}"
-    );
 }

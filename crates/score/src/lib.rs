@@ -47,8 +47,8 @@
 //!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. [`ports`]: what a
 //!   graph takes and gives; [`fixed`]: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
 //! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
-//! - [`labeler`]: folder, encoder and engine put together. [`cascade`]: a small model before a large one, which
-//!   labels a text itself or picks the labels that are scored.
+//! - [`labeler`]: folder, encoder and engine put together. [`shortlist`]: a small model before a large one, which picks
+//!   the labels that are scored.
 //! - [`scorer`]: the short way through all of these, as above.
 //!
 //! # Errors
@@ -58,7 +58,6 @@
 
 pub mod background;
 pub mod batch;
-pub mod cascade;
 pub mod contract;
 pub mod embedded;
 pub mod engine;
@@ -75,11 +74,11 @@ pub mod score;
 pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
+pub mod shortlist;
 pub mod text;
 pub mod vectors;
 
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
-pub use self::cascade::{Cascade, Keep, SmallModel, SmallTask};
 pub use self::embedded::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
@@ -90,3 +89,4 @@ pub use self::opened::OpenedEngine;
 pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};
+pub use self::shortlist::{Models, Shortlist};

@@ -42,7 +42,7 @@ impl OpenedEngine {
         match options.engine {
             EngineName::OnnxRuntime => onnx(),
             EngineName::OpenVino => openvino(),
-            EngineName::Auto if asks_to_round(precision, options.device) => openvino(),
+            EngineName::Auto if asks_to_round(dir, precision, options.device) => openvino(),
             EngineName::Auto => onnx().or_else(|error| without_onnx(error, options, openvino)),
         }
     }
@@ -125,9 +125,15 @@ impl Engine for OpenedEngine {
     }
 }
 
-/// Whether the precision is one that only OpenVINO has.
-fn asks_to_round(precision: Option<&str>, device: Device) -> bool {
-    precision.and_then(Rounding::named).is_some() && !matches!(device, Device::Cuda(_))
+/// Whether the precision is one that only OpenVINO has for the graphs of this folder.
+fn asks_to_round(dir: &Path, precision: Option<&str>, device: Device) -> bool {
+    let way = precision.and_then(Rounding::named);
+    let rounds = |_| match ModelFolder::open(dir, precision) {
+        Ok(folder) => !folder.rounding.is_exact(),
+        // OpenVINO says what is wrong with it.
+        Err(_) => true,
+    };
+    !matches!(device, Device::Cuda(_)) && way.is_some_and(rounds)
 }
 
 /// Where there is no ONNX Runtime at all, OpenVINO gives the same scores.

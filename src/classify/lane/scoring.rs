@@ -40,7 +40,6 @@ pub(super) fn score_windows(
             stored,
             posts,
             unread,
-            kept,
             claiming,
             suspects,
         } = window;
@@ -63,21 +62,6 @@ pub(super) fn score_windows(
                 let error = format!("read it with the small model: {error}");
                 let failed = Event::Failed(lease, post.fullname, error);
                 watched.told(|| drop(events.blocking_send(failed)));
-            }
-        }
-        for (same, scores) in kept {
-            for post in same {
-                let one = Classified {
-                    fullname: post.fullname,
-                    text_hash: post.text_hash,
-                    scores: scores.clone(),
-                    // What the small model computed is none of the large one's.
-                    logits: Vec::new(),
-                    vector: None,
-                    by_small: true,
-                };
-                let scored = Event::Scored(lease, one, 0, 0);
-                watched.told(|| drop(events.blocking_send(scored)));
             }
         }
         // A writer that went away wants nothing more.
@@ -113,7 +97,6 @@ pub(super) fn score_windows(
                             scores: scored.scores.clone(),
                             logits: logits.clone(),
                             vector: vector.clone().map(|vector| (model, vector)),
-                            by_small: false,
                         };
                         // Pairs are computed once for a text. They count for the first of its posts, and as known for
                         // the others.

@@ -1,20 +1,19 @@
-//! The small model of a cascade: it looks at the posts of a window before they are tokenised for the large one.
+//! The small model picks labels for the posts of a window, before these are tokenised for the large one.
 
 use std::sync::Arc;
 
 use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
 use crate::domain::{TextHash, post_text};
-use topicmill_score::cascade::Verdict;
 use topicmill_score::labeler::{Pair, Pairs, Prepared};
-use topicmill_score::{PairLogits, SmallModel};
+use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
-    /// Has the small model look at a window: it labels what it is sure enough of, and of the others a shortlist leaves out
-    /// what it does not pick, whatever is stored of it. False if a stop was heard on the way.
+    /// Leaves out of a window's pairs what the small model does not pick, whatever is stored of it. False if it was stopped
+    /// on the way.
     pub(super) async fn ask_small(
         &self,
-        slot: &mut Option<SmallModel>,
+        slot: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
         // Taken out, because the thread that blocks must own the small model; it is put back below.
@@ -28,20 +27,19 @@ impl Shared<'_> {
             .map(|same| post_text(&same[0].title, &same[0].selftext))
             .collect();
         let looked = blocking(move || {
-            let verdicts = small.look(&prepared, &texts, &known, &|| halt.is_cancelled());
-            verdicts.map(|verdicts| (small, verdicts))
+            let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled());
+            orders.map(|orders| (small, orders))
         });
-        let (small, verdicts) = looked.await??;
+        let (small, orders) = looked.await??;
         let small = slot.insert(small);
-        let Some(verdicts) = verdicts else {
+        let Some(orders) = orders else {
             return Ok(false);
         };
         let posts = std::mem::take(&mut window.posts);
         let stored = std::mem::take(&mut window.stored);
-        for ((same, mut pairs), verdict) in posts.into_iter().zip(stored).zip(verdicts) {
-            match verdict {
-                Ok(Verdict::Kept(scores)) => window.kept.push((same, scores)),
-                Ok(Verdict::Sent(order)) => {
+        for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
+            match order {
+                Ok(order) => {
                     small.leave_out(&mut pairs, &order, self.set.labels.len());
                     window.posts.push(same);
                     window.stored.push(pairs);

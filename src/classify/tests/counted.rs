@@ -12,10 +12,7 @@ async fn what_is_told_as_it_goes_adds_up_to_the_record_of_the_run() {
         memory: 200,
         ..Scripted::default()
     };
-    let cascades = vec![
-        cascade(Box::new(short)),
-        cascade(Box::<Scripted>::default()),
-    ];
+    let models = vec![models(Box::new(short)), models(Box::<Scripted>::default())];
     let worker = LabelWorker {
         store: &scene.store,
         clock: &scene.clock,
@@ -33,7 +30,7 @@ async fn what_is_told_as_it_goes_adds_up_to_the_record_of_the_run() {
     };
     let mut done = Labelled::default();
     let labels = set(&["food", "games"]);
-    let ended = label(&worker, cascades, &labels, &options(), &listen, &mut done).await;
+    let ended = label(&worker, models, &labels, &options(), &listen, &mut done).await;
     ended.unwrap();
     let (heard, times) = heard.into_inner().unwrap();
     assert!(times > 2, "only {times} times");

@@ -32,7 +32,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
         Err(EngineError::Run("the device is gone".into()))
     };
     let engine = Box::new(Asking(Scripted::default(), 0, engine));
-    let labelers = vec![cascade(engine)];
+    let labelers = vec![models(engine)];
     let worker = LabelWorker {
         store: &scene.store,
         clock: &scene.clock,

@@ -36,24 +36,17 @@ pub(super) fn labeler(engine: Box<dyn Engine>) -> Labeler {
     Labeler::load(nli_folder(), engine, 512).unwrap()
 }
 
-pub(super) fn cascade(engine: Box<dyn Engine>) -> Cascade {
+pub(super) fn models(engine: Box<dyn Engine>) -> Models {
     labeler(engine).into()
 }
 
 /// A labeler for which another engine picks labels.
-pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Cascade {
+pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Models {
     let large = labeler(Box::new(Scripted::default()));
     // As if of another graph: it puts the labels into another order.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
-    let small = Some(SmallModel::new(small, picking(labels)));
-    Cascade { large, small }
-}
-
-pub(super) fn picking(labels: usize) -> SmallTask {
-    SmallTask {
-        shortlist: Some(labels),
-        keep: None,
-    }
+    let small = Some(Shortlist::new(small, labels));
+    Models { large, small }
 }
 
 /// An NLI model that reads the classes of the scripted engine the other way round.
@@ -164,13 +157,13 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, Labelled) {
-        let cascades = engines.into_iter().map(cascade).collect();
-        self.label_by(cascades, labels, options).await
+        let models = engines.into_iter().map(models).collect();
+        self.label_by(models, labels, options).await
     }
 
     pub(super) async fn label_by(
         &self,
-        cascades: Vec<Cascade>,
+        models: Vec<Models>,
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, Labelled) {
@@ -182,7 +175,7 @@ impl Scene {
             run: self.run,
         };
         let mut done = Labelled::default();
-        let ended = label(&worker, cascades, labels, &options, &|_| {}, &mut done).await;
+        let ended = label(&worker, models, labels, &options, &|_| {}, &mut done).await;
         (ended, done)
     }
 

@@ -59,16 +59,16 @@ async fn where_pairs_depend_on_each_other_a_shortlist_keeps_its_own() {
     let of_bytes = || {
         let mut folder = nli_folder();
         folder.precision = "int8".into();
-        Cascade::from(Labeler::load(folder, Box::new(Scripted::default()), 512).unwrap())
+        Models::from(Labeler::load(folder, Box::new(Scripted::default()), 512).unwrap())
     };
-    let run = async |cascade| {
-        let (ended, done) = scene.label_by(vec![cascade], &labels, options()).await;
+    let run = async |models| {
+        let (ended, done) = scene.label_by(vec![models], &labels, options()).await;
         ended.unwrap();
         (done.pairs, done.pairs_reused)
     };
     let mut large = of_bytes();
     let small = Labeler::load(other_folder(), Box::new(Scripted::default()), 512).unwrap();
-    large.small = Some(SmallModel::new(small, picking(2)));
+    large.small = Some(Shortlist::new(small, 2));
     assert_eq!(run(large).await, (60, 0));
     assert_eq!(run(of_bytes()).await, (90, 0));
     assert_eq!(scene.count("pair_logits").await, 150);

@@ -85,7 +85,7 @@ impl Autotune {
         if found.whole {
             if let Err(why) = budget.remember(found.batch_tokens) {
                 tracing::warn!(
-                    "later commands do not know of it: {why}; give them `--batch-tokens {}`",
+                    "later commands do not know of it: {why}; set `classify.batch_tokens` to {}",
                     found.batch_tokens
                 );
                 return Ok(Exit::Partial);

@@ -344,8 +344,8 @@ async fn label_vectors(
     if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
         return Ok(None);
     }
-    let mut cascade = setup.cascade(flags)?;
-    let prepared = cascade.large.prepare_knowing(set, &known);
+    let mut models = setup.models(flags)?;
+    let prepared = models.large.prepare_knowing(set, &known);
     let prepared = prepared.map_err(BacklogError::from)?;
     Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
 }

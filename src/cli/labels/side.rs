@@ -137,7 +137,7 @@ impl Side {
             return Ok(Some(made));
         }
         let bar = Progress::start("gold", "posts", wanted.len() as u64);
-        let mut labeler = setup.cascade(&self.flags())?.large;
+        let mut labeler = setup.models(&self.flags())?.large;
         for names in wanted.chunks(WINDOW) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let posts = store.texts_of(&names).await?;

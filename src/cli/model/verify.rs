@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup};
+use super::super::setup::{PipelineFlags, Setup, word};
 use super::super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
@@ -18,7 +18,7 @@ use topicmill_score::folder::{Processor, kind_of, name_of};
 use topicmill_score::text::Encoder;
 use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
-    Cascade, Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind,
+    Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind, Models,
     OnnxError, OpenedEngine,
 };
 
@@ -35,9 +35,6 @@ pub(super) struct Verify {
     /// Also label these texts in float32 and in int8, and record how often both agree
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
-    /// Compute with this library: auto, onnxruntime or openvino
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
     #[command(flatten)]
     pipeline: PipelineFlags,
     /// Print in this format
@@ -103,10 +100,8 @@ impl Verify {
 
     pub(super) async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
-        let engine = self.engine.as_ref();
-        let engine = engine.unwrap_or(&setup.settings().classify.engine);
         let options = EngineOptions {
-            engine: engine.parse()?,
+            engine: word("classify.engine", &setup.settings().classify.engine)?,
             ..setup.engine_options()
         };
         let set = match &self.texts {
@@ -293,7 +288,7 @@ fn agreement(
     let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
         let (model, engine) = OpenedEngine::open(folder, Some(precision), &options)?;
         let graph = model.made.as_ref().map(|made| made.graph.clone());
-        let mut cascade = Cascade::from(Labeler::load(model, Box::new(engine), 1_024)?);
+        let mut models = Models::from(Labeler::load(model, Box::new(engine), 1_024)?);
         // Nobody else may foresee the name, or read what is in it.
         let scratch = tempfile::tempdir().map_err(|source| CliError::Write {
             path: std::env::temp_dir().display().to_string(),
@@ -313,7 +308,7 @@ fn agreement(
         };
         let bar = Progress::counter("verify", "texts");
         let mut shown = 0;
-        let report = score_files(&job, &mut cascade, set, stop, &mut |done, _| {
+        let report = score_files(&job, &mut models, set, stop, &mut |done, _| {
             bar.add(done.saturating_sub(shown));
             shown = done;
         })?;

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args};
+use clap::Args;
 use topicmill_score::engine::devices;
-use topicmill_score::folder;
+use topicmill_score::folder::{self, Rounding};
 use topicmill_score::{
-    Cascade, ClassifierHead, EngineOptions, Keep, LabelSet, LabelerError, Mode, ModelFolder,
-    ModelKind, SmallTask,
+    ClassifierHead, EngineOptions, LabelSet, LabelerError, Mode, ModelFolder, ModelKind, Models,
 };
 
-use super::Setup;
+use super::{Setup, word};
 use crate::cli::CliError;
 use crate::config::WORKERS;
+use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
 /// Threads for one batch: more than any machine has cores, and few enough to be started.
@@ -27,74 +27,35 @@ pub struct ModelFlags {
     /// Compute on this device: auto, cpu, cuda, cuda:N, or several, as in cuda:0,1
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Compute with this library: auto, onnxruntime or openvino
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
-    /// Use the model's graph in this precision: auto, fp32, fp16 or int8; or fp32 computed faster by OpenVINO: bf16,
-    /// int8-g32 or int8-g128
+    /// Compute in this precision: auto, fp32, bf16, fp16 or int8
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Take the fastest engine and precision whose labels come this close to float32: exact, near (99.5 % of the labels)
-    /// or rough (98 %); `bench closeness` measures them
-    #[arg(long, value_name = "C")]
-    closeness: Option<String>,
-    /// Put at most this many padded tokens into a batch; auto searches for the best number
-    #[arg(long, value_name = "N")]
-    batch_tokens: Option<String>,
     /// Compute with this many threads; 0 means one for each core
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     threads: Option<usize>,
     /// Score in this mode: single (one label for each text), multi (each label by itself) or, with a classifier, raw
     /// (its logits) [default: the pipeline's, or the classifier's own]
-    #[arg(long, value_name = "MODE")]
+    #[arg(hide_short_help = true, long, value_name = "MODE")]
     pub(super) mode: Option<String>,
 }
 
 /// Flags of commands that may put a small model before the large one.
 #[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("small").args(["shortlist", "cascade"]).multiple(true)))]
 pub struct SmallFlags {
-    /// Score only the K labels that a small model puts first for each text; `bench cascade` measures it
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Score only the K labels that a small model puts first for each text
+    #[arg(hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
-    /// Let a small model label the texts of which it is at least P sure, above 0 and up to 1, and the large model the
-    /// others; `bench cascade` measures it
-    #[arg(long, value_name = "P", value_parser = certainty)]
-    cascade: Option<f64>,
-    /// With --shortlist or --cascade: use the small model in this folder
-    #[arg(long, alias = "shortlist-model", value_name = "DIR", requires = "small", default_value = SMALL_MODEL)]
+    /// With --shortlist: use the small model in this folder
+    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
     small_model: PathBuf,
-    /// Divide the small model's logits by T before its scores are compared with P [default: the pipeline's temperature]
-    #[arg(long, value_name = "T", requires = "cascade", value_parser = temperature)]
-    small_temperature: Option<f64>,
 }
 
 impl SmallFlags {
-    /// What the small model is to do; `None` where there is none, or it would save nothing.
-    fn task(&self, set: &LabelSet) -> Result<Option<SmallTask>, CliError> {
-        let shortlist = self.shortlist.map(|labels| labels as usize);
-        let task = SmallTask {
-            shortlist: shortlist.filter(|labels| *labels < set.labels.len()),
-            keep: keep(self.cascade, self.small_temperature, set)?,
-        };
-        Ok((task.shortlist.is_some() || task.keep.is_some()).then_some(task))
+    /// How many labels the small model picks; `None` where there is none, or it would leave out none.
+    fn labels(&self, set: &LabelSet) -> Option<usize> {
+        let labels = self.shortlist.map(|labels| labels as usize);
+        labels.filter(|labels| *labels < set.labels.len())
     }
-}
-
-/// How sure the small model of a cascade must be.
-pub fn certainty(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok();
-    number
-        .filter(|p| *p > 0.0 && *p <= 1.0)
-        .ok_or_else(|| "give a number above 0 and up to 1, such as 0.9".to_owned())
-}
-
-/// What logits are divided by.
-pub fn temperature(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok();
-    number
-        .filter(|t| *t > 0.0 && t.is_finite())
-        .ok_or_else(|| "give a number above 0, such as 1.5; `labels calibrate` finds it".to_owned())
 }
 
 /// The model that ships.
@@ -112,9 +73,9 @@ impl ModelFlags {
 }
 
 impl ModelFlags {
-    /// Whether they say by which library or how exactly to compute.
-    pub fn names_a_way(&self) -> bool {
-        self.engine.is_some() || self.precision.is_some() || self.closeness.is_some()
+    /// Whether they say how exactly to compute.
+    pub fn has_precision(&self) -> bool {
+        self.precision.is_some()
     }
 }
 
@@ -143,35 +104,6 @@ pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -
     LabelSet::of_classifier(model, head)
 }
 
-/// Which texts a small model keeps, and by which scores: the temperature of the pipeline stands where none is given.
-pub fn keep(
-    least: Option<f64>,
-    temperature: Option<f64>,
-    set: &LabelSet,
-) -> Result<Option<Keep>, CliError> {
-    let Some(least) = least else {
-        return Ok(None);
-    };
-    if set.mode == Mode::Raw {
-        return Err(CliError::Usage(
-            "in mode raw the scores are logits, and no logit says how sure the small model is: leave out --cascade, or \
-             use --mode single or multi"
-                .into(),
-        ));
-    }
-    #[expect(clippy::float_cmp, reason = "1 is written as 1")]
-    if temperature.is_none() && set.temperature == 1.0 {
-        tracing::warn!(
-            "nobody calibrated the small model for these labels: its scores are compared as they are; \
-             `topicmill labels calibrate` finds a temperature for --small-temperature"
-        );
-    }
-    Ok(Some(Keep {
-        least,
-        temperature: temperature.unwrap_or(set.temperature),
-    }))
-}
-
 /// Whether a model can read the labels of a set: a classifier has only its own.
 fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     let Some(head) = folder.kind.head() else {
@@ -191,22 +123,25 @@ fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
 impl Setup {
     /// The model that flags and settings name, and how it is to be computed.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
-        let closeness = flags.closeness.as_ref();
-        let closeness = closeness.unwrap_or(&self.settings().classify.closeness);
-        let closeness = closeness.parse()?;
-        Ok(self.model_asked_for(flags)?.as_measured(closeness)?)
+        let agreement = self.settings().classify.agreement;
+        let agreement = Agreement::of(agreement).ok_or_else(|| {
+            CliError::Usage(format!(
+                "classify.agreement is {agreement}: set it to a number above 0 and up to 1"
+            ))
+        })?;
+        Ok(self.model_asked_for(flags)?.as_measured(agreement)?)
     }
 
     /// The same without looking at what was measured.
     pub fn model_asked_for(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
-        let batch_tokens = match flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens) {
+        let batch_tokens = match set.batch_tokens.as_str() {
             "auto" => None,
             text => {
                 let number = text.parse::<usize>().ok().filter(|n| *n > 0);
                 let wrong = || {
                     CliError::Usage(format!(
-                        "batch_tokens `{text}` is neither auto nor a number above 0"
+                        "classify.batch_tokens `{text}` is neither auto nor a number above 0"
                     ))
                 };
                 Some(number.ok_or_else(wrong)?)
@@ -218,18 +153,25 @@ impl Setup {
                 "threads is {threads}: set it to 0, which means one for each core, or to a number up to {MOST_THREADS}"
             )));
         }
+        let group = set.int8_group;
+        if !Rounding::GROUPS.contains(&group) {
+            return Err(CliError::Usage(format!(
+                "classify.int8_group is {group}: set it to 32 or 128"
+            )));
+        }
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
-        Ok(ModelChoice {
+        let choice = ModelChoice {
             model: flags.model.clone().unwrap_or_else(|| set.model.clone()),
             devices: devices(flags.device.as_deref().unwrap_or(&set.device))?,
             precision: (precision != "auto").then(|| precision.to_owned()),
             batch_tokens,
             threads: Some(threads).filter(|n| *n > 0),
             library: self.library(),
-            engine: flags.engine.as_deref().unwrap_or(&set.engine).parse()?,
+            engine: word("classify.engine", &set.engine)?,
             openvino: self.openvino(),
             why: None,
-        })
+        };
+        Ok(choice.in_groups_of(group))
     }
 
     /// The head of the model that flags and settings name, if it is a classifier, and what the model is called. A folder
@@ -244,24 +186,19 @@ impl Setup {
     }
 
     /// One model, ready to score; logs which it is.
-    pub fn cascade(&self, flags: &ModelFlags) -> Result<Cascade, CliError> {
+    pub fn models(&self, flags: &ModelFlags) -> Result<Models, CliError> {
         let choice = self.model_choice(flags)?;
         let opened = choice.open_one(choice.devices[0])?;
         log_model(&opened.labeler, &opened.chosen);
         Ok(opened.labeler.into())
     }
 
-    /// Several of one model, side by side: `workers`, or as many as the setting says, or one a device where that is
-    /// more.
-    pub fn engines(
-        &self,
-        flags: &ModelFlags,
-        workers: Option<u16>,
-    ) -> Result<EnginePool, CliError> {
-        let workers = workers.unwrap_or(self.settings().classify.workers);
+    /// Several of one model, side by side: as many as the setting says, or one a device where that is more.
+    pub fn engines(&self, flags: &ModelFlags) -> Result<EnginePool, CliError> {
+        let workers = self.settings().classify.workers;
         if !WORKERS.contains(&workers) {
             return Err(CliError::Usage(format!(
-                "workers is {workers}: set it to a number from {} to {}; each takes the memory of a model",
+                "classify.workers is {workers}: set it to a number from {} to {}; each takes the memory of a model",
                 WORKERS.start(),
                 WORKERS.end()
             )));
@@ -272,26 +209,24 @@ impl Setup {
     /// Puts a small model before large ones, where flags ask for it and it saves anything.
     pub fn put_small_before(
         &self,
-        cascades: &mut [Cascade],
+        models: &mut [Models],
         flags: &SmallFlags,
         beside: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
-        let shortlist = flags.shortlist.map(|labels| labels as usize);
-        let is_whole = |labels: &usize| *labels >= set.labels.len();
-        if let Some(labels) = shortlist.filter(is_whole) {
-            tracing::warn!(
-                "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
-                set.labels.len()
-            );
-        }
-        let Some(task) = flags.task(set)? else {
+        let Some(labels) = flags.labels(set) else {
+            if let Some(labels) = flags.shortlist {
+                tracing::warn!(
+                    "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
+                    set.labels.len()
+                );
+            }
             return Ok(());
         };
         let small = self.model_choice(beside)?.beside(&flags.small_model);
-        small.put_before(cascades, task)?;
+        small.put_before(models, labels)?;
         // Told now, and not after an hour of collecting.
-        let small = cascades.iter().find_map(|cascade| cascade.small.as_ref());
+        let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| has_labels(small.labeler().folder(), set))
     }
 

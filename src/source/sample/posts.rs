@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::domain::Timestamp;
+use crate::domain::{Timestamp, post_text};
 
 /// Subreddits and their posts. The order decides the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [
@@ -86,6 +86,16 @@ impl Entry {
     pub fn hotness(&self) -> f64 {
         (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
     }
+}
+
+/// The texts of all posts.
+pub fn texts() -> Vec<String> {
+    let lines = FILES.iter().flat_map(|(_, text)| text.lines());
+    let text = |line| {
+        let line: Line = serde_json::from_str(line).expect("a test reads every line of the sample");
+        post_text(&line.title, &line.selftext)
+    };
+    lines.map(text).collect()
 }
 
 /// Every subreddit with its posts, which are as old at `now` as their lines say.

@@ -329,10 +329,6 @@ impl<DB: Dialect> SqlStore<DB> {
                     "other",
                     Values::Flag(done.iter().map(|one| one.scores.other).collect()),
                 ),
-                (
-                    "by_small",
-                    Values::Flag(done.iter().map(|one| one.by_small).collect()),
-                ),
                 ("mode", Values::Text(vec![Some(mode.as_str()); n])),
                 ("run_id", Values::all(run.0, n)),
                 ("classified_at", Values::Time(vec![Some(at(now)); n])),
@@ -347,7 +343,7 @@ impl<DB: Dialect> SqlStore<DB> {
             ],
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
-                 abstained = excluded.abstained, other = excluded.other, by_small = excluded.by_small, mode = excluded.mode, run_id = excluded.run_id, \
+                 abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, run_id = excluded.run_id, \
                  classified_at = excluded.classified_at, day = excluded.day, topic = excluded.topic",
         };
         DB::insert(&mut *tx, insert)

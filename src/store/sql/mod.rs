@@ -105,14 +105,13 @@ pub(super) const TABLES: [&str; 24] = [
 ];
 
 /// What else the schema names: the views, the table of the schema's own facts, and that of its migrations.
-const OTHER_NAMES: [&str; 11] = [
+const OTHER_NAMES: [&str; 10] = [
     "labeled_posts",
     "uncertain_posts",
     "post_scores",
     "topic_agreement",
     "topic_daily",
     "labeled_posts_all",
-    "deciding_models",
     "post_scores_all",
     "label_scores",
     "meta",

@@ -30,16 +30,6 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("record the model")
     }
 
-    pub async fn name_parts(&self, model: i64, large: &str, small: &str) -> Result<()> {
-        sqlx::query::<DB>("UPDATE models SET large = $2, small = $3 WHERE id = $1")
-            .bind(model)
-            .bind(large)
-            .bind(small)
-            .execute(&self.pool)
-            .await
-            .done("record which models work together")
-    }
-
     pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
         const WHAT: &str = "record the label set";
         let hash = set.hash();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
 
-const VIEWS: [&str; 9] = [
+const VIEWS: [&str; 8] = [
     "labeled_posts",
     "labeled_posts_all",
     "post_scores",
@@ -14,7 +14,6 @@ const VIEWS: [&str; 9] = [
     "topic_daily",
     "uncertain_posts",
     "label_scores",
-    "deciding_models",
 ];
 
 /// A value as both databases mean it: SQLite has numbers for flags.

@@ -107,7 +107,6 @@ pub fn classified(fullname: &str, text_hash: TextHash, scores: &[f64]) -> Classi
         },
         logits: vec![],
         vector: None,
-        by_small: false,
     }
 }
 

@@ -85,6 +85,16 @@ impl Program {
         finished(self.command(args).output().unwrap())
     }
 
+    /// Runs with settings, each by its name as in `classify.workers`.
+    pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> Ran {
+        let mut command = self.command(args);
+        for (key, value) in settings {
+            let name = key.to_uppercase().replace('.', "__");
+            command.env(format!("TOPICMILL__{name}"), value);
+        }
+        finished(command.output().unwrap())
+    }
+
     /// Runs where no file takes a byte, which is how a full disk looks to it.
     pub fn run_without_room(&self, args: &[&str]) -> Ran {
         limited(&self.command(args), "ulimit -f 0")

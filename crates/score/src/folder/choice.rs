@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::manifest::{Made, Manifest};
 use super::names::{choose_graph, precision_of};
-use super::{Facts, Fixed, ModelError, Processor, Rounding};
+use super::{Facts, Fixed, ModelError, Processor, Rounding, graph};
 
 /// The graph of a folder that is to be computed.
 pub(super) struct Choice {
@@ -38,10 +38,20 @@ impl Choice {
         let rounding = rounding.filter(|_| processor == Processor::Cpu);
         let (chosen, rounding) = match (choose(precision), rounding) {
             // As a rule no folder brings it: it is another way to compute the graph in float32.
-            (Err(error), Some(way)) => (choose(Some("fp32")).map_err(|_| error)?, way),
-            // A graph whose own numbers are in bfloat16.
-            (chosen, None | Some(Rounding::Bf16)) => (chosen?, Rounding::Exact),
-            (chosen, Some(way)) => (chosen?, way),
+            (Err(error), Some(way)) => {
+                let Ok(chosen) = choose(Some("fp32")) else {
+                    return Err(error);
+                };
+                let facts = graph::facts(&chosen.1)?;
+                match precision {
+                    // A graph whose name says no precision.
+                    Some("int8") if facts.is_int8 => (chosen, Rounding::Exact),
+                    Some("int8") if !facts.has_int8_weights => return Err(error),
+                    _ => (chosen, way),
+                }
+            }
+            // A graph whose own numbers are in it.
+            (chosen, _) => (chosen?, Rounding::Exact),
         };
         let (made, graph) = chosen;
         Ok(Self {

@@ -1,4 +1,5 @@
-//! What an ONNX graph says of itself: in which files its weights lie, what its operators are, and the shape of its ids.
+//! What an ONNX graph says of itself: in which files its weights lie, what its operators are, the shape of its ids, and where
+//! its matrices are.
 //!
 //! A graph names files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
 //! leads to an answer is decoded of the format, the weights are passed over:
@@ -39,8 +40,8 @@ const IDS: &str = "input_ids";
 const MAX_DIMENSIONS: usize = 64;
 /// Tokens of a batch that is filled up to a shape: 2,048 of the longest texts that most models take.
 const MAX_FIXED: usize = 1 << 20;
-/// How deep the inputs of the graph itself lie: in the graph, which lies in the model.
-const INPUT_DEPTH: u32 = 2;
+/// How deep the inputs, nodes and tensors of the graph itself lie: in the graph, which lies in the model.
+const OWN_DEPTH: u32 = 2;
 
 /// The sizes that a graph fixes; `None` for one that it leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,24 +140,11 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
         path: graph.to_owned(),
         detail,
     };
-    let file = File::open(graph).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (end, file) = file.map_err(|source| ModelError::Read {
+    let file = File::open(graph).map_err(|source| ModelError::Read {
         path: graph.to_owned(),
         source,
     })?;
-    let mut reader = Reader {
-        input: BufReader::new(file),
-        at: 0,
-        found: BTreeSet::new(),
-        is_int8: false,
-        has_int8_weights: false,
-        ids: Vec::new(),
-        name: Vec::new(),
-        shape: Vec::new(),
-    };
-    reader
-        .message(Message::Model, end, 0)
-        .map_err(|error| wrong(error.to_string()))?;
+    let reader = Reader::read(file, None).map_err(|error| wrong(error.to_string()))?;
     let (is_int8, has_int8_weights) = (reader.is_int8, reader.has_int8_weights);
     let ids = reader.ids;
     let names = reader.found.into_iter();
@@ -182,6 +170,57 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     })
 }
 
+/// The tensors of a graph, and which of them go into products.
+#[derive(Debug, Default)]
+pub(crate) struct Tensors {
+    /// All that the graph itself has.
+    pub(crate) all: Vec<StoredTensor>,
+    /// The names of what is multiplied.
+    pub(crate) factors: BTreeSet<Vec<u8>>,
+}
+
+/// Where the numbers of a tensor are.
+#[derive(Debug, Default)]
+pub(crate) struct StoredTensor {
+    pub(crate) name: Vec<u8>,
+    pub(crate) dims: Vec<i64>,
+    /// As the format numbers types.
+    pub(crate) data_type: u64,
+    /// Place and length of its numbers in the graph's own file.
+    pub(crate) raw: (u64, u64),
+    /// Keys and values that say where else they are.
+    pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Reads where the tensors of a graph are, with the inputs of nodes of these operators.
+///
+/// # Errors
+/// Reading the file, or one that is no graph.
+pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::Result<Tensors> {
+    let wanted = Wanted {
+        operators,
+        tensors: Tensors::default(),
+        tensor: StoredTensor::default(),
+        inputs: Vec::new(),
+        multiplies: false,
+    };
+    let read = Reader::read(File::open(graph)?, Some(wanted))?;
+    Ok(read
+        .wanted
+        .map_or_else(Tensors::default, |wanted| wanted.tensors))
+}
+
+/// What [`tensors`] collects.
+struct Wanted {
+    operators: &'static [&'static str],
+    tensors: Tensors,
+    /// The tensor that is being read.
+    tensor: StoredTensor,
+    /// Of the node that is being read.
+    inputs: Vec<Vec<u8>>,
+    multiplies: bool,
+}
+
 struct Reader {
     input: BufReader<File>,
     at: u64,
@@ -192,9 +231,27 @@ struct Reader {
     /// Of the input that is being read.
     name: Vec<u8>,
     shape: Vec<i64>,
+    wanted: Option<Wanted>,
 }
 
 impl Reader {
+    fn read(file: File, wanted: Option<Wanted>) -> io::Result<Self> {
+        let end = file.metadata()?.len();
+        let mut reader = Self {
+            input: BufReader::new(file),
+            at: 0,
+            found: BTreeSet::new(),
+            is_int8: false,
+            has_int8_weights: false,
+            ids: Vec::new(),
+            name: Vec::new(),
+            shape: Vec::new(),
+            wanted,
+        };
+        reader.message(Message::Model, end, 0)?;
+        Ok(reader)
+    }
+
     fn message(&mut self, message: Message, end: u64, depth: u32) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(damaged());
@@ -214,6 +271,11 @@ impl Reader {
                     if (message, key >> 3) == (Message::Tensor, 2) {
                         self.has_int8_weights |= EIGHT_BITS.contains(&number);
                     }
+                    match (message, key >> 3, &mut self.wanted) {
+                        (Message::Tensor, 1, _) => self.dimension(number.cast_signed())?,
+                        (Message::Tensor, 2, Some(wanted)) => wanted.tensor.data_type = number,
+                        _ => {}
+                    }
                     if let (Message::Dimension, 1, Some(size)) =
                         (message, key >> 3, self.shape.last_mut())
                     {
@@ -229,6 +291,11 @@ impl Reader {
                         (_, _, Some(Message::Entry)) => self.entry(length)?,
                         (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
                         (Message::Node, 4, _) => self.operator(length)?,
+                        (Message::Node, 1, _) | (Message::Tensor, 1 | 8 | 9, _)
+                            if self.wanted.is_some() =>
+                        {
+                            self.part(message, key >> 3, length, end)?;
+                        }
                         (Message::Input, 1, _) => self.name = self.bytes(length)?,
                         _ => self.skip(length, end)?,
                     }
@@ -238,14 +305,66 @@ impl Reader {
             }
         }
         // An input of the graph itself, and not of a graph within it.
-        if message == Message::Input && depth == INPUT_DEPTH && self.name == IDS.as_bytes() {
+        if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
+        }
+        if let Some(wanted) = &mut self.wanted {
+            let own = depth == OWN_DEPTH;
+            if message == Message::Tensor {
+                let tensor = std::mem::take(&mut wanted.tensor);
+                wanted.tensors.all.extend(own.then_some(tensor));
+            } else if message == Message::Node {
+                let inputs = std::mem::take(&mut wanted.inputs);
+                if std::mem::take(&mut wanted.multiplies) && own {
+                    wanted.tensors.factors.extend(inputs);
+                }
+            }
         }
         if self.at == end {
             Ok(())
         } else {
             Err(damaged())
         }
+    }
+
+    /// One more dimension of the tensor that is being read.
+    fn dimension(&mut self, size: i64) -> io::Result<()> {
+        match &mut self.wanted {
+            Some(wanted) if wanted.tensor.dims.len() == MAX_DIMENSIONS => Err(damaged()),
+            Some(wanted) => {
+                wanted.tensor.dims.push(size);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A field of a node or a tensor that [`tensors`] asks for.
+    fn part(&mut self, message: Message, field: u64, length: u64, end: u64) -> io::Result<()> {
+        if (message, field) == (Message::Tensor, 9) {
+            let raw = (self.at, length);
+            self.skip(length, end)?;
+            if let Some(wanted) = &mut self.wanted {
+                wanted.tensor.raw = raw;
+            }
+            return Ok(());
+        }
+        if (message, field) == (Message::Tensor, 1) {
+            // Dimensions may be packed.
+            let stop = self.at + length;
+            while self.at < stop {
+                let size = self.varint()?.cast_signed();
+                self.dimension(size)?;
+            }
+            return Ok(());
+        }
+        let bytes = self.bytes(length)?;
+        match &mut self.wanted {
+            Some(wanted) if message == Message::Tensor => wanted.tensor.name = bytes,
+            Some(wanted) => wanted.inputs.push(bytes),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Key and value of what a tensor says of its numbers; of these the key `location` names a file.
@@ -271,8 +390,11 @@ impl Reader {
             }
         }
         if key == b"location" {
-            let name = String::from_utf8(value).map_err(|_| damaged())?;
+            let name = String::from_utf8(value.clone()).map_err(|_| damaged())?;
             self.found.insert(name);
+        }
+        if let Some(wanted) = &mut self.wanted {
+            wanted.tensor.external.push((key, value));
         }
         Ok(())
     }
@@ -280,7 +402,11 @@ impl Reader {
     /// The name of what a node does.
     fn operator(&mut self, length: u64) -> io::Result<()> {
         let name = self.bytes(length)?;
-        self.is_int8 |= INT8.iter().any(|operator| operator.as_bytes() == name);
+        let is_one_of = |operators: &[&str]| operators.iter().any(|one| one.as_bytes() == name);
+        self.is_int8 |= is_one_of(&INT8);
+        if let Some(wanted) = &mut self.wanted {
+            wanted.multiplies = is_one_of(wanted.operators);
+        }
         Ok(())
     }
 

@@ -19,19 +19,21 @@ pub enum Rounding {
     },
 }
 
-/// The group that stays near to float32, and the one that is faster.
-const GROUPS: [u16; 2] = [32, 128];
-
 impl Rounding {
+    /// The group that stays near to float32, which `int8` alone means, and the one that is faster.
+    pub const GROUPS: [u16; 2] = [32, 128];
+
     /// Every way to round, from the closest to the fastest.
     pub fn ways() -> impl Iterator<Item = Self> {
-        let groups = GROUPS.into_iter().map(|group| Self::Int8 { group });
+        let groups = Self::GROUPS.into_iter().map(|group| Self::Int8 { group });
         std::iter::once(Self::Bf16).chain(groups)
     }
 
-    /// The way that a precision is the name of.
+    /// The way that a precision is the name of. `int8` is one where a folder has no graph in int8.
     pub fn named(precision: &str) -> Option<Self> {
-        Self::ways().find(|way| way.to_string() == precision)
+        let [group, _] = Self::GROUPS;
+        let int8 = (precision == "int8").then_some(Self::Int8 { group });
+        int8.or_else(|| Self::ways().find(|way| way.to_string() == precision))
     }
 
     /// Whether nothing is rounded.
@@ -75,7 +77,8 @@ mod tests {
         for way in Rounding::ways() {
             assert_eq!(Rounding::named(&way.to_string()), Some(way));
         }
-        for other in ["fp32", "int8", "int8-g64", "int8-g", "INT8-G32", ""] {
+        assert_eq!(Rounding::named("int8"), Some(Rounding::Int8 { group: 32 }));
+        for other in ["fp32", "int8-g64", "int8-g", "INT8-G32", ""] {
             assert_eq!(Rounding::named(other), None, "{other}");
         }
     }

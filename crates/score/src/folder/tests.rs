@@ -338,6 +338,8 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "int8");
     assert!(folder.depends_on_batch());
+    let named = ModelFolder::open(dir.path(), Some("int8")).unwrap();
+    assert_eq!(named.manifest_hash, folder.manifest_hash);
     for precision in ["fp32", "bf16"] {
         let error = ModelFolder::open(dir.path(), Some(precision)).unwrap_err();
         assert!(error.to_string().contains("compute in int8"), "{error}");
@@ -350,6 +352,8 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
     assert_ne!(rounded.manifest_hash, folder.manifest_hash);
     let error = ModelFolder::open(dir.path(), Some("int8-g32")).unwrap_err();
     assert!(error.to_string().contains("not stored in int8"), "{error}");
+    let error = ModelFolder::open(dir.path(), Some("int8")).unwrap_err();
+    assert!(error.to_string().contains("model_int8.onnx"), "{error}");
     // Weights in eight bits alone do not count: it computes in float32.
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let exact = ModelFolder::open(&shipped, None).unwrap();
@@ -363,6 +367,9 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
         );
         hashes.push(rounded.manifest_hash);
     }
+    // Without a graph in int8, it is the nearest of these ways.
+    let int8 = ModelFolder::open(&shipped, Some("int8")).unwrap();
+    assert_eq!(int8.manifest_hash, hashes[2]);
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), 4, "scores that must not be mixed");

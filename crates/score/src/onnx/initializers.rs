@@ -1,14 +1,11 @@
 //! The weights of an ONNX graph as its file tells them, without ONNX Runtime.
-//!
-//! Only what is asked for here is decoded of the format: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Component, Path};
 
-use prost::Message;
-use prost::bytes::Bytes;
+use crate::folder::graph::{self, StoredTensor, Tensors};
 
 /// Smaller ones are not worth the trouble.
 const LEAST_BYTES: usize = 1024;
@@ -35,50 +32,6 @@ pub enum StoredNumbers {
     U8(Vec<u8>),
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Model {
-    #[prost(message, optional, tag = "7")]
-    graph: Option<Graph>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Graph {
-    #[prost(message, repeated, tag = "1")]
-    nodes: Vec<Node>,
-    #[prost(message, repeated, tag = "5")]
-    initializers: Vec<Tensor>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Node {
-    #[prost(string, repeated, tag = "1")]
-    inputs: Vec<String>,
-    #[prost(string, tag = "4")]
-    operator: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Tensor {
-    #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(string, tag = "8")]
-    name: String,
-    #[prost(bytes = "bytes", tag = "9")]
-    raw: Bytes,
-    #[prost(message, repeated, tag = "13")]
-    external: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Entry {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
 /// The matrices that a graph multiplies with, wherever their numbers lie. Small ones, and those of other types or told in
 /// another way, are left out: whoever loads the graph reads them itself. So are tables that are only looked up, since a
 /// file beside the graph is mapped, which costs a second session nothing.
@@ -86,34 +39,32 @@ struct Entry {
 /// # Errors
 /// Reading a file, or one that is no graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
-    let model = Model::decode(Bytes::from(std::fs::read(graph)?))?;
+    let Tensors { all, factors } = graph::tensors(graph, &FACTORS_OF)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
-    let graph = model.graph.unwrap_or_default();
-    let multiply = |node: &&Node| FACTORS_OF.contains(&&*node.operator);
-    let factors: BTreeSet<&str> = graph
-        .nodes
-        .iter()
-        .filter(multiply)
-        .flat_map(|node| node.inputs.iter().map(String::as_str))
-        .collect();
+    let mut own = File::open(graph)?;
     // Many matrices lie in one file, which is opened once.
     let mut files = BTreeMap::new();
     let mut found = Vec::new();
-    for tensor in graph.initializers {
-        let Some(bytes) = tensor.bytes().filter(|_| factors.contains(&*tensor.name)) else {
+    for tensor in all {
+        let Some(bytes) = tensor.bytes().filter(|_| factors.contains(&tensor.name)) else {
             continue;
         };
-        let read = |from: &[u8]| tensor.numbers(from);
-        let numbers = if tensor.external.is_empty() {
-            (tensor.raw.len() == bytes).then(|| read(&tensor.raw))
+        let raw = if tensor.external.is_empty() {
+            let (offset, length) = tensor.raw;
+            (length == bytes as u64)
+                .then(|| read_at(&mut own, offset, bytes))
+                .transpose()?
         } else {
-            tensor
-                .outside(folder, bytes, &mut files)?
-                .map(|raw| read(&raw))
+            tensor.outside(folder, bytes, &mut files)?
         };
-        if let (Some(numbers), &[rows, columns]) = (numbers.flatten(), tensor.dims.as_slice()) {
+        let numbers = raw.and_then(|raw| tensor.numbers(&raw));
+        if let (Some(numbers), &[rows, columns], Ok(name)) = (
+            numbers,
+            tensor.dims.as_slice(),
+            String::from_utf8(tensor.name),
+        ) {
             found.push(Matrix {
-                name: tensor.name,
+                name,
                 shape: [rows, columns],
                 numbers,
             });
@@ -122,7 +73,14 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     Ok(found)
 }
 
-impl Tensor {
+fn read_at(file: &mut File, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(offset))?;
+    let mut raw = vec![0; bytes];
+    file.read_exact(&mut raw)?;
+    Ok(raw)
+}
+
+impl StoredTensor {
     /// How many bytes its numbers take; `None` where it is no large matrix of a type that is read here.
     fn bytes(&self) -> Option<usize> {
         // `FLOAT`, and `UINT8` and `INT8`, as the format numbers them.
@@ -167,8 +125,8 @@ impl Tensor {
         files: &mut BTreeMap<String, File>,
     ) -> io::Result<Option<Vec<u8>>> {
         let told = |key: &str| {
-            let entry = self.external.iter().find(|entry| entry.key == key)?;
-            Some(entry.value.as_str())
+            let (_, value) = self.external.iter().find(|(of, _)| of == key.as_bytes())?;
+            std::str::from_utf8(value).ok()
         };
         let Some(location) = told("location") else {
             return Ok(None);
@@ -189,10 +147,7 @@ impl Tensor {
         if file.metadata()?.len().saturating_sub(offset) < bytes as u64 {
             return Ok(None);
         }
-        file.seek(SeekFrom::Start(offset))?;
-        let mut raw = vec![0; bytes];
-        file.read_exact(&mut raw)?;
-        Ok(Some(raw))
+        read_at(file, offset, bytes).map(Some)
     }
 }
 
@@ -200,46 +155,85 @@ impl Tensor {
 mod tests {
     use super::*;
 
+    /// A tensor that is written into a graph.
+    #[derive(Clone)]
+    struct Written {
+        dims: Vec<i64>,
+        data_type: u64,
+        name: &'static str,
+        raw: Vec<u8>,
+        /// Location and offset.
+        external: Option<[&'static str; 2]>,
+    }
+
     /// A matrix of 64 × 32 whose numbers lie in the graph.
-    fn inside(name: &str, data_type: i32, raw: Vec<u8>) -> Tensor {
-        Tensor {
+    fn inside(name: &'static str, data_type: u64, raw: Vec<u8>) -> Written {
+        Written {
             dims: vec![64, 32],
             data_type,
-            name: name.to_owned(),
-            raw: raw.into(),
-            external: Vec::new(),
+            name,
+            raw,
+            external: None,
         }
     }
 
     /// The same, but beside it.
-    fn outside(name: &str, location: &str, offset: &str) -> Tensor {
-        let entry = |key: &str, value: &str| Entry {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        Tensor {
-            external: vec![entry("location", location), entry("offset", offset)],
+    fn outside(name: &'static str, location: &'static str, offset: &'static str) -> Written {
+        Written {
+            external: Some([location, offset]),
             ..inside(name, 1, Vec::new())
         }
     }
 
-    /// The matrices of a graph that multiplies with all of them but one.
-    fn of(folder: &Path, initializers: Vec<Tensor>) -> Vec<Matrix> {
-        let (tables, factors) = initializers
+    fn varint(mut number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number.to_le_bytes()[0]);
+        bytes
+    }
+
+    /// A field with bytes, as protobuf writes it.
+    fn field(number: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        let bytes = bytes.as_ref();
+        [&varint(number << 3 | 2), &varint(bytes.len() as u64), bytes].concat()
+    }
+
+    fn tensor(of: &Written) -> Vec<u8> {
+        let number = |field: u64, number: u64| [varint(field << 3), varint(number)].concat();
+        let mut parts: Vec<Vec<u8>> = of
+            .dims
             .iter()
-            .map(|tensor| tensor.name.clone())
-            .partition(|name| name == "table");
-        let node = |operator: &str, inputs| Node {
-            inputs,
-            operator: operator.to_owned(),
+            .map(|size| number(1, size.cast_unsigned()))
+            .collect();
+        parts.extend([
+            number(2, of.data_type),
+            field(8, of.name),
+            field(9, &of.raw),
+        ]);
+        for (key, value) in ["location", "offset"]
+            .iter()
+            .zip(of.external.iter().flatten())
+        {
+            parts.push(field(13, [field(1, key), field(2, value)].concat()));
+        }
+        parts.concat()
+    }
+
+    /// The matrices of a graph that multiplies with all of them but one.
+    fn of(folder: &Path, initializers: &[Written]) -> Vec<Matrix> {
+        let node = |operator: &str, is_table: bool| {
+            let names = initializers.iter().map(|tensor| tensor.name);
+            let names = names.filter(|name| (*name == "table") == is_table);
+            let inputs: Vec<u8> = names.flat_map(|name| field(1, name)).collect();
+            field(1, [inputs, field(4, operator)].concat())
         };
-        let nodes = vec![node("MatMulInteger", factors), node("Gather", tables)];
-        let graph = Some(Graph {
-            nodes,
-            initializers,
-        });
+        let mut graph = [node("MatMulInteger", false), node("Gather", true)].concat();
+        graph.extend(initializers.iter().flat_map(|one| field(5, tensor(one))));
         let path = folder.join("model.onnx");
-        std::fs::write(&path, Model { graph }.encode_to_vec()).unwrap();
+        std::fs::write(&path, field(7, graph)).unwrap();
         matrices(&path).unwrap()
     }
 
@@ -251,7 +245,7 @@ mod tests {
         let beside = [vec![7; 128], raw.clone()].concat();
         std::fs::write(folder.path().join("weights"), beside).unwrap();
         let bytes: Vec<u8> = (0..8_192_usize).map(|i| i.to_le_bytes()[0]).collect();
-        let wide = |name, data_type| Tensor {
+        let wide = |name, data_type| Written {
             dims: vec![64, 128],
             ..inside(name, data_type, bytes.clone())
         };
@@ -259,7 +253,7 @@ mod tests {
         vector.dims = vec![2_048];
         let found = of(
             folder.path(),
-            vec![
+            &[
                 inside("in", 1, raw.clone()),
                 outside("out", "weights", "128"),
                 wide("i8", 3),
@@ -297,8 +291,8 @@ mod tests {
         vast.dims = vec![i64::MAX / 4, 1];
         let mut negative = outside("negative", "model.onnx", "0");
         negative.dims = vec![-64, -64];
-        assert_eq!(of(folder.path(), vec![vast, negative]), []);
-        assert_eq!(of(folder.path(), Vec::new()), []);
+        assert_eq!(of(folder.path(), &[vast, negative]), []);
+        assert_eq!(of(folder.path(), &[]), []);
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, "not a graph").unwrap();
         assert!(matrices(&path).is_err());

@@ -1,4 +1,4 @@
-//! `topicmill bench closeness`
+//! `topicmill bench agreement`
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,11 +12,13 @@ use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::engines::closeness::{Closeness, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
+use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
 use crate::engines::{ModelChoice, OpenedModel};
 use topicmill_score::folder::Rounding;
 use topicmill_score::openvino::load_openvino;
-use topicmill_score::{Device, EngineName, LabelSet, Scores, TextError, TextResult};
+use topicmill_score::{
+    Device, EngineName, LabelSet, ModelError, ModelFolder, Scores, TextError, TextResult,
+};
 
 /// Texts that are read where nobody says how many.
 const TEXTS: u32 = 400;
@@ -25,16 +27,16 @@ const ROUNDS: usize = 2;
 /// Texts that are also scored alone, to see whether a score depends on its batch.
 const ALONE: usize = 16;
 
-/// Flags of `bench closeness`.
+/// Flags of `bench agreement`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill bench closeness --texts texts.ndjson\n\
-\x20 topicmill bench closeness --texts texts.ndjson --model models/bart-large-mnli --posts 200
+\x20 topicmill bench agreement --texts texts.ndjson\n\
+\x20 topicmill bench agreement --texts texts.ndjson --model models/bart-large-mnli --posts 200
 
-`classify --closeness near` then takes the fastest way that gives 99.5 % of the texts the label that they get in float32, \
-and `--closeness rough` one that gives it to 98 %. Take texts of the kind that you will label.")]
-pub struct Closenesses {
+With the setting `classify.agreement = 0.995`, commands then take the fastest way that gives 99.5 % of the texts the label \
+that they get in float32. Take texts of the kind that you will label.")]
+pub struct Agreement {
     /// Score these texts, one JSON object on each line (text, or title and selftext)
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
@@ -64,7 +66,7 @@ struct Came {
     scores: Vec<Option<Scores>>,
 }
 
-impl Closenesses {
+impl Agreement {
     pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
         let texts = read(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
@@ -74,9 +76,9 @@ impl Closenesses {
                 texts.len()
             )));
         }
-        if self.model.names_a_way() {
+        if self.model.has_precision() {
             return Err(CliError::Usage(
-                "every engine and precision is measured: leave out --engine, --precision and --closeness".to_owned(),
+                "every engine and precision is measured: leave out --precision".to_owned(),
             ));
         }
         let choice = setup.model_asked_for(&self.model)?;
@@ -130,7 +132,7 @@ impl Closenesses {
             .collect();
         let mut rows: Vec<Value> = measured.iter().map(row).collect();
         rows.extend(failed.iter().map(|(number, why)| {
-            json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "comes": why})
+            json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "agreement": why})
         }));
         output::print_table(&table(&rows), self.format)?;
         match work.choice.keep_measured(&measured) {
@@ -152,23 +154,24 @@ impl Work {
             ways.push(Way::new(EngineName::OpenVino, "fp32"));
             let faster = |way: &Rounding| !way.is_bf16() || openvino.has_bf16();
             let rounded = Rounding::ways().filter(faster).map(|way| way.to_string());
-            let rounded = rounded.filter(|precision| self.has(precision));
+            let rounded = rounded.filter(|precision| self.folder(precision).is_ok());
             ways.extend(rounded.map(|precision| Way::new(EngineName::OpenVino, &precision)));
         }
-        if self.has("int8") {
+        let is_own = |folder: ModelFolder| folder.rounding.is_exact();
+        if self.folder("int8").is_ok_and(is_own) {
             ways.push(Way::new(EngineName::OnnxRuntime, "int8"));
         }
         ways
     }
 
-    /// Whether the model can be computed in a precision.
-    fn has(&self, precision: &str) -> bool {
+    /// The folder with its graph in a precision.
+    fn folder(&self, precision: &str) -> Result<ModelFolder, ModelError> {
         let asked = ModelChoice {
             devices: vec![Device::Cpu],
             precision: Some(precision.to_owned()),
             ..self.choice.clone()
         };
-        asked.folder().is_ok()
+        asked.folder()
     }
 
     /// Scores all texts; `None` where it was stopped.
@@ -268,6 +271,6 @@ fn row(one: &Measured) -> Value {
         "texts/s": rounded(one.texts_per_sec, 1),
         "labelled as fp32": format!("{} of {}", one.agreed, one.texts),
         "scores off": format!("{:.1e}", one.score_off),
-        "comes": one.closeness().map_or("not close", Closeness::as_str),
+        "agreement": one.agreement().map(Share::share),
     })
 }

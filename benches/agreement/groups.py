@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether OpenVINO's int8 in groups is faster than ONNX Runtime's dynamic int8, at the shape of an NLI model.
 
-    python benches/closeness/groups.py FOLDER [--rounds 5] [--ways NAME,NAME]
+    python benches/agreement/groups.py FOLDER [--rounds 5] [--ways NAME,NAME]
 
 FOLDER is a model folder of tools/model.py with `cpu-fp32` and `cpu-int8`. The Python needs what tools/requirements.txt
 names, and `openvino`. The script stores the weights of `cpu-fp32` in int8, one scale a column, with DequantizeLinear in

@@ -1,76 +1,52 @@
-//! Which engine and precision are the fastest of those that label as float32 does.
+//! Which engine and precision are the fastest of those whose labels agree with float32.
 //!
-//! `bench closeness` measures each [`Way`] of computing a model on somebody's texts; [`fastest`] chooses among what was
+//! `bench agreement` measures each [`Way`] of computing a model on somebody's texts; [`fastest`] chooses among what was
 //! measured, and [`Kept`] stores it in a small file for later commands. What was measured holds for one model on one make of
 //! CPU with the same libraries, and for nothing else.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::EngineName;
 
 use super::noted::Noted;
 
-/// How close labels have to come to those of float32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Closeness {
-    /// Every score to 1e-4.
-    #[default]
-    Exact,
-    /// The same label for 99.5 % of the texts.
-    Near,
-    /// The same label for 98 % of the texts.
-    Rough,
-}
+/// The share of texts whose label must be that of float32.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Agreement(f64);
 
 /// Scores that differ by no more are the same ones.
 pub const SAME_SCORE: f64 = 1e-4;
 /// Fewer texts say too little: of 200, a true agreement of 0.95 reaches 0.98 once in thirty times.
 pub const ENOUGH_TEXTS: usize = 200;
+/// The most that a way gets whose scores are others than those of float32, whatever its labels.
+const NEARLY: f64 = 0.9999;
 
-/// A word that names no closeness.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no closeness: use `exact`, `near` or `rough`")]
-pub struct ClosenessError(String);
+impl Agreement {
+    /// Every score to 1e-4.
+    pub const EXACT: Self = Self(1.0);
 
-impl FromStr for Closeness {
-    type Err = ClosenessError;
+    /// A share above 0 and up to 1, where 1 is [`Agreement::EXACT`].
+    pub fn of(share: f64) -> Option<Self> {
+        (share > 0.0 && share <= 1.0).then_some(Self(share))
+    }
 
-    fn from_str(text: &str) -> Result<Self, ClosenessError> {
-        [Self::Exact, Self::Near, Self::Rough]
-            .into_iter()
-            .find(|closeness| closeness.as_str() == text)
-            .ok_or_else(|| ClosenessError(text.to_owned()))
+    /// The share.
+    pub fn share(self) -> f64 {
+        self.0
+    }
+
+    /// Whether scores are to be those of float32, and not only labels.
+    pub fn is_exact(self) -> bool {
+        self >= Self::EXACT
     }
 }
 
-impl Closeness {
-    /// As flags and settings write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Near => "near",
-            Self::Rough => "rough",
-        }
-    }
-
-    /// Whether a way that was measured comes so close.
-    fn allows(self, measured: &Measured) -> bool {
-        let share = match self {
-            Self::Exact => return measured.score_off <= SAME_SCORE,
-            Self::Near => 0.995,
-            Self::Rough => 0.98,
-        };
-        measured.texts >= ENOUGH_TEXTS && measured.share() >= share
-    }
-}
-
-impl fmt::Display for Closeness {
+impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        self.0.fmt(f)
     }
 }
 
@@ -129,23 +105,25 @@ impl Measured {
         self.agreed as f64 / self.texts.max(1) as f64
     }
 
-    /// The closest that it comes; `None` where that is not close at all.
-    pub fn closeness(&self) -> Option<Closeness> {
-        [Closeness::Exact, Closeness::Near, Closeness::Rough]
-            .into_iter()
-            .find(|closeness| closeness.allows(self))
+    /// The largest agreement that it is chosen for; `None` where too few texts prove any.
+    pub fn agreement(&self) -> Option<Agreement> {
+        if self.score_off <= SAME_SCORE {
+            return Some(Agreement::EXACT);
+        }
+        let share = (self.share() * 1e4).floor() / 1e4;
+        Agreement::of(share.min(NEARLY)).filter(|_| self.texts >= ENOUGH_TEXTS)
     }
 }
 
-/// The fastest of those that come so close, in the precision asked for where there is one.
+/// The fastest of those that agree so often, in the precision asked for where there is one.
 pub fn fastest<'a>(
     measured: &'a [Measured],
-    closeness: Closeness,
+    agreement: Agreement,
     precision: Option<&str>,
 ) -> Option<&'a Measured> {
     measured
         .iter()
-        .filter(|one| closeness.allows(one))
+        .filter(|one| one.agreement() >= Some(agreement))
         .filter(|one| precision.is_none_or(|precision| one.way.precision == precision))
         .max_by(|a, b| a.texts_per_sec.total_cmp(&b.texts_per_sec))
 }
@@ -182,7 +160,7 @@ pub struct Kept(Noted);
 impl Kept {
     /// The file in a folder for caches.
     pub fn below(caches: &Path) -> Self {
-        Self(Noted::below(caches, "closeness.json"))
+        Self(Noted::below(caches, "agreement.json"))
     }
 
     /// Where it is.
@@ -226,22 +204,28 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_those_that_are_close_enough_is_chosen() {
+    fn the_fastest_of_those_that_agree_often_enough_is_chosen() {
         let all = [
             measured("fp32", 400, 2e-5, 10.0),
             measured("bf16", 398, 0.02, 20.0),
             measured("int8", 392, 0.2, 40.0),
             measured("wrong", 391, 0.2, 90.0),
         ];
-        let of = |closeness| fastest(&all, closeness, None).map(|one| one.way.precision.as_str());
-        assert_eq!(of(Closeness::Exact), Some("fp32"));
-        assert_eq!(of(Closeness::Near), Some("bf16"));
-        assert_eq!(of(Closeness::Rough), Some("int8"));
-        let asked = fastest(&all, Closeness::Rough, Some("fp32")).unwrap();
-        assert_eq!(asked.way.precision, "fp32");
-        assert_eq!(fastest(&all, Closeness::Near, Some("int8")), None);
-        assert_eq!(all[3].closeness(), None);
-        assert_eq!(all[0].closeness(), Some(Closeness::Exact));
+        let agreement = |share| Agreement::of(share).unwrap();
+        let of = |share, precision| {
+            let found = fastest(&all, agreement(share), precision);
+            found.map(|one| one.way.precision.as_str())
+        };
+        assert_eq!(of(1.0, None), Some("fp32"));
+        assert_eq!(of(0.995, None), Some("bf16"));
+        assert_eq!(of(0.98, None), Some("int8"));
+        assert_eq!(of(0.98, Some("fp32")), Some("fp32"));
+        assert_eq!(of(0.995, Some("int8")), None);
+        assert_eq!(all[3].agreement(), Some(agreement(0.9775)));
+        // Labels may all be the same while scores are not.
+        let same = measured("bf16", 400, 0.02, 20.0);
+        assert_eq!(same.agreement(), Some(agreement(NEARLY)));
+        assert_eq!([0.0, 1.01, f64::NAN].map(Agreement::of), [None; 3]);
     }
 
     #[test]
@@ -251,13 +235,13 @@ mod tests {
             agreed: 199,
             ..measured("bf16", 0, 0.02, 20.0)
         };
-        assert_eq!(few.closeness(), None);
+        assert_eq!(few.agreement(), None);
         // A difference of scores shows with each text.
         let exact = Measured {
             score_off: 1e-6,
             ..few
         };
-        assert_eq!(exact.closeness(), Some(Closeness::Exact));
+        assert_eq!(exact.agreement(), Some(Agreement::EXACT));
     }
 
     #[test]
@@ -283,31 +267,5 @@ mod tests {
         assert!(kept.get(&key("cpu (A)", 0)).is_empty());
         kept.put(&key("cpu (A)", 0), &found).unwrap();
         assert_eq!(kept.get(&key("cpu (A)", 0)), found);
-    }
-
-    #[test]
-    fn two_that_store_at_once_leave_a_whole_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::below(folder.path());
-        let key = Key {
-            manifest_hash: "ab12".into(),
-            device: "cpu".into(),
-            threads: 0,
-            cores: 2,
-        };
-        std::thread::scope(|scope| {
-            for speed in 1..=4 {
-                let (kept, key) = (kept.clone(), key.clone());
-                scope.spawn(move || {
-                    for _ in 0..20 {
-                        let found = [measured("fp32", 400, 0.0, f64::from(speed))];
-                        kept.put(&key, &found).unwrap();
-                        assert_eq!(kept.get(&key).len(), 1);
-                    }
-                });
-            }
-        });
-        let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
-        assert_eq!(files.count(), 1);
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which rounding to bfloat16 moves a model's logits: each place by itself, and all places but one.
 
-    .venv-tools/bin/python benches/closeness/rounding.py HF [--pairs 8] [--tokens 24]
+    .venv-tools/bin/python benches/agreement/rounding.py HF [--pairs 8] [--tokens 24]
 
 A CPU or a GPU that computes in bfloat16 multiplies rounded numbers, adds up in float32, and rounds the sum. Here torch
 computes in float32, and numbers are rounded on their way, so any machine can ask where it matters:

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Made-up posts as long as those on Reddit, one JSON object on each line: nobody's texts.
+
+    python benches/sample.py [--posts 1000] > texts.ndjson
+
+Three in ten are titles of about 15 tokens, the others have bodies: a median of 120 tokens, one in twenty more than 500.
+"""
+
+import argparse
+import json
+import math
+
+WORDS = (
+    "the a of and to in for with that this my we they after before about game team market film book train dinner doctor"
+    " school phone city summer price story music player recipe model climate village engine garden teacher letter works"
+    " runs found made think need want changed lost won started finished good old new strange small better early late"
+).split()
+"""Common words, about one token each."""
+
+
+class Numbers:
+    """A sequence that looks random and is the same everywhere, because recorded figures are of its texts (Knuth's MMIX)."""
+
+    def __init__(self) -> None:
+        self.state = 7
+
+    def below(self, end: int) -> int:
+        """The next one, from 0."""
+        self.state = (self.state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
+        return (self.state >> 33) % end
+
+    def fraction(self) -> float:
+        """From 0 to 1."""
+        return self.below(1 << 24) / (1 << 24)
+
+    def normal(self) -> float:
+        """Of the normal distribution, nearly: twelve fractions have a variance of 1."""
+        return sum(self.fraction() for _ in range(12)) - 6
+
+
+def main() -> None:
+    """Print the posts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--posts", type=int, default=1_000, metavar="N")
+    numbers = Numbers()
+    for number in range(parser.parse_args().posts):
+        print(json.dumps({"id": number + 1, "text": text(numbers)}))
+
+
+def text(numbers: Numbers) -> str:
+    """A title, and mostly a body."""
+    title = words(numbers, 8 + numbers.below(11))
+    if numbers.fraction() < 0.3:
+        return title
+    tokens = 120 * math.exp(0.868 * numbers.normal())  # ln(500 / 120) is 1.645 of these
+    return f"{title}\n\n{words(numbers, min(max(int(tokens * 0.9), 4), 4_000))}"
+
+
+def words(numbers: Numbers, count: int) -> str:
+    """Words, with a full stop now and then."""
+    found = WORDS[numbers.below(len(WORDS))]
+    for _ in range(count - 1):
+        found += ". " if numbers.below(9) == 0 else " "
+        found += WORDS[numbers.below(len(WORDS))]
+    return found
+
+
+if __name__ == "__main__":
+    main()
