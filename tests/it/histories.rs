@@ -509,7 +509,7 @@ fn some_histories_of_the_backlog_end_as_the_model_says() {
 #[test]
 #[ignore = "deep: long histories"]
 fn every_history_of_the_backlog_ends_as_the_model_says() {
-    histories(150);
+    histories(75);
 }
 
 fn histories(cases: u32) {
