@@ -16,6 +16,9 @@ const LONGEST_ROW: u64 = 32 << 20;
 /// A line of names above this is none.
 const LONGEST_HEADER: usize = 1 << 20;
 
+/// As much of a column's name as a problem shows, in characters.
+const LONGEST_NAME_SHOWN: usize = 40;
+
 /// What stands between values, the likeliest first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
@@ -263,6 +266,7 @@ impl Rows for Csv {
         for (name, bytes) in self.names.iter().zip(&self.row) {
             let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
                 let at = error.utf8_error().valid_up_to() + 1;
+                let name: String = name.chars().take(LONGEST_NAME_SHOWN).collect();
                 let why = "convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
                 problem.get_or_insert(format!("is not UTF-8 (`{name}` at byte {at}): {why}"));
                 String::from_utf8_lossy(error.as_bytes()).into_owned()
