@@ -23,7 +23,7 @@ pub fn width() -> Option<usize> {
         return None;
     }
     // A terminal that nobody told its size has none.
-    let told = comfy_table::Table::new().width().unwrap_or(0);
+    let told = terminal_size::terminal_size_of(io::stdout()).map_or(0, |(width, _)| width.0);
     Some(if told == 0 { USUAL } else { usize::from(told) })
 }
 
