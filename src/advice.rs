@@ -1,8 +1,10 @@
 //! What limits a run, and what to change: stages, GPU figures and settings in, sentences out. Pure.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use crate::record::{BudgetOrigin, GpuFigures, Labelled, RunSettings, Slow, gib};
+use crate::record::{BudgetOrigin, GpuFigures, Labelled, Slow, gib};
 
 /// Percent of the time that a GPU should compute: below it waits, above it is full. A goal, not a measurement: NVML counts
 /// a GPU as busy while one kernel runs, so that 95 is as good as 100, and 75 leaves a quarter to be won.
@@ -75,7 +77,10 @@ pub fn verdict(run: &Labelled) -> RunVerdict {
         Some(Slow::Model) => model(run),
         Some(Slow::Batches) => batches(run),
         Some(Slow::Reading) => reading(run),
-        Some(Slow::Shortlist) => shortlist(run),
+        Some(Slow::Shortlist) => {
+            let change = "A smaller one is quicker (`--small-model`).";
+            waits_for(run, "the small model takes", change)
+        }
         Some(Slow::Tokenizer) => tokenizer(run),
         Some(Slow::Writing) => writing(run),
     }];
@@ -132,14 +137,13 @@ pub fn line(figures: &GpuFigures) -> String {
         _ if missed.is_empty() => "on target".to_owned(),
         _ => missed.join(", "),
     };
-    parts.push(end);
     let head = format!("{} {}", figures.gpu.device, figures.gpu.name);
-    let (last, rest) = parts.split_last().expect("one was pushed");
-    if rest.is_empty() {
-        format!("{head}: {last}")
-    } else {
-        format!("{head}: {}: {last}", rest.join(", "))
-    }
+    let told = Some(parts.join(", ")).filter(|told| !told.is_empty());
+    [Some(head), told, Some(end)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn missed(what: &str, stand: Option<Stand>, (least, most): (u8, u8)) -> Option<String> {
@@ -154,16 +158,12 @@ fn missed(what: &str, stand: Option<Stand>, (least, most): (u8, u8)) -> Option<S
 const SEARCH: &str =
     "the setting `classify.batch_tokens` = \"auto\" looks for the fastest size of a batch";
 
+const LOCAL_DISK: &str =
+    "Put the database file on a local disk, and see that no other program writes to it meanwhile";
+
 fn model(run: &Labelled) -> String {
     const ENOUGH: &str = "Posts come and labels go faster than it computes";
-    let RunSettings {
-        devices,
-        precision,
-        batch_tokens_from,
-        threads,
-        cores,
-        ..
-    } = &run.settings;
+    let (set, devices) = (&run.settings, &run.settings.devices);
     if devices.iter().any(|device| device.starts_with("cuda")) {
         return match idlest(run) {
             None => {
@@ -179,13 +179,13 @@ fn model(run: &Labelled) -> String {
         };
     }
     let mut faster = Vec::new();
-    if *batch_tokens_from == BudgetOrigin::Set {
+    if set.batch_tokens_from == BudgetOrigin::Set {
         faster.push(SEARCH.to_owned());
     }
-    if devices.len() == 1 && threads < cores {
-        faster.push(format!("`--threads 0` takes all {cores} cores"));
+    if devices.len() == 1 && set.threads < set.cores {
+        faster.push(format!("`--threads 0` takes all {} cores", set.cores));
     }
-    if precision == "fp32" {
+    if set.precision == "fp32" {
         faster.push(
             "`--precision int8` is quicker, if the model has such a graph and `topicmill model verify` finds it to agree"
                 .to_owned(),
@@ -196,16 +196,12 @@ fn model(run: &Labelled) -> String {
 }
 
 fn batches(run: &Labelled) -> String {
-    let RunSettings {
-        devices,
-        batch_tokens_from,
-        ..
-    } = &run.settings;
+    let devices = &run.settings.devices;
     let second = format!(
         "`classify.workers` = {} gives each GPU one engine more, which computes while another makes its batch ready",
-        devices.len() + distinct(devices)
+        devices.len() + devices.iter().collect::<BTreeSet<_>>().len()
     );
-    let change = match batch_tokens_from {
+    let change = match run.settings.batch_tokens_from {
         BudgetOrigin::Searched | BudgetOrigin::Model => second,
         BudgetOrigin::Default | BudgetOrigin::Set => format!("{SEARCH}; {second}"),
     };
@@ -222,54 +218,28 @@ fn idlest(run: &Labelled) -> Option<f64> {
     busy.map(|gpu| gpu.mean.round()).reduce(f64::min)
 }
 
-/// How many different ones there are.
-fn distinct(devices: &[String]) -> usize {
-    let mut devices: Vec<_> = devices.iter().collect();
-    devices.sort();
-    devices.dedup();
-    devices.len()
-}
-
 fn reading(run: &Labelled) -> String {
     let change = if run.settings.database == "sqlite" {
-        "Put the database file on a local disk, and see that no other program writes to it meanwhile; PostgreSQL \
-         (`--database postgres://…`) lets several read and write at once."
-            .to_owned()
+        format!(
+            "{LOCAL_DISK}; PostgreSQL (`--database postgres://…`) lets several read and write at once."
+        )
     } else {
         format!(
             "Run `classify` nearer to the server; `classify.workers` = {} claims posts for one engine while another computes.",
             run.settings.devices.len() + 1
         )
     };
-    format!(
-        "{}, because claiming and looking up take longest of what comes before it. {change}",
-        waited(run)
-    )
-}
-
-fn shortlist(run: &Labelled) -> String {
-    format!(
-        "{}, because the small model takes longest of what comes before it. A smaller one is quicker \
-         (`--small-model`).",
-        waited(run)
-    )
+    waits_for(run, "claiming and looking up take", &change)
 }
 
 fn tokenizer(run: &Labelled) -> String {
-    let RunSettings {
-        devices,
-        threads,
-        cores,
-        ..
-    } = &run.settings;
-    let on_cpu = devices.iter().any(|device| device == "cpu");
-    let change = if on_cpu && *threads > 1 {
-        format!(
-            "It shares the cores with the model: `--threads {}` leaves it one.",
-            threads - 1
-        )
+    let set = &run.settings;
+    let on_cpu = set.devices.iter().any(|device| device == "cpu");
+    let change = if on_cpu && set.threads > 1 {
+        let fewer = set.threads - 1;
+        format!("It shares the cores with the model: `--threads {fewer}` leaves it one.")
     } else {
-        let cores = match cores {
+        let cores = match set.cores {
             0 => "it has".to_owned(),
             1 => "the one that it has".to_owned(),
             several => format!("the {several} that it has"),
@@ -278,14 +248,11 @@ fn tokenizer(run: &Labelled) -> String {
             "It works on every core, unless TOKENIZERS_PARALLELISM is `false`: give the process more cores than {cores}."
         )
     };
-    format!(
-        "{}, because the tokenizer takes longest of what comes before it. {change}",
-        waited(run)
-    )
+    waits_for(run, "the tokenizer takes", &change)
 }
 
 /// How long the engine waited for posts, and for what.
-fn waited(run: &Labelled) -> String {
+fn waits_for(run: &Labelled, what: &str, change: &str) -> String {
     let stages = &run.stages;
     let (idle, _) = stages.waiting().unwrap_or_default();
     let picking = if stages.shortlist_secs > 0.0 {
@@ -294,7 +261,8 @@ fn waited(run: &Labelled) -> String {
         String::new()
     };
     format!(
-        "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, {picking}tokenising {:.1} s)",
+        "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, {picking}tokenising \
+         {:.1} s), because {what} longest of what comes before it. {change}",
         100.0 * idle,
         stages.claim_secs,
         stages.look_up_secs,
@@ -305,9 +273,10 @@ fn waited(run: &Labelled) -> String {
 fn writing(run: &Labelled) -> String {
     let (_, blocked) = run.stages.waiting().unwrap_or_default();
     let change = if run.settings.database == "sqlite" {
-        "Put the database file on a local disk, and see that no other program writes to it meanwhile; where that \
-         is not enough, PostgreSQL (`--database postgres://…`) takes labels from several writers at once."
-            .to_owned()
+        format!(
+            "{LOCAL_DISK}; where that is not enough, PostgreSQL (`--database postgres://…`) takes labels from several \
+             writers at once."
+        )
     } else {
         format!(
             "Run `classify` nearer to the server, and give the server's log a fast disk; `classify.workers` = {} computes on \
@@ -339,10 +308,8 @@ fn memory(run: &Labelled) -> Option<String> {
     if least >= low.into() {
         return None;
     }
-    let starved = run
-        .gpu
-        .iter()
-        .any(|gpu| stand(gpu).gpu == Some(Stand::Under));
+    let is_starved = |gpu| stand(gpu).gpu == Some(Stand::Under);
+    let starved = run.gpu.iter().any(is_starved);
     let tokens = run.settings.batch_tokens;
     let why = if starved && run.stages.slow() != Some(Slow::Model) {
         "larger batches would not help while the GPU waits for something else".to_owned()

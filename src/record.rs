@@ -301,28 +301,3 @@ pub struct Summary {
 pub fn gib(mib: f64) -> String {
     format!("{:.0}", mib / 1024.0)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bottleneck_is_what_the_engine_waits_for() {
-        let stages = |busy, idle, claim, tokenize| Stages {
-            engine_busy_secs: busy,
-            engine_idle_secs: idle,
-            claim_secs: claim,
-            tokenize_secs: tokenize,
-            ..Stages::default()
-        };
-        assert_eq!(stages(99.0, 1.0, 50.0, 9.0).slow(), Some(Slow::Model));
-        assert_eq!(stages(50.0, 50.0, 40.0, 9.0).slow(), Some(Slow::Reading));
-        assert_eq!(stages(50.0, 50.0, 9.0, 40.0).slow(), Some(Slow::Tokenizer));
-        let picking = Stages {
-            shortlist_secs: 50.0,
-            ..stages(50.0, 50.0, 9.0, 40.0)
-        };
-        assert_eq!(picking.slow(), Some(Slow::Shortlist));
-        assert_eq!(Stages::default().slow(), None);
-    }
-}
