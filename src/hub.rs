@@ -22,7 +22,7 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 
 pub use self::error::PullError;
-use self::listing::{Listing, Sibling, is_graph};
+use self::listing::{Listing, Sibling};
 use self::wire::{Wire, transfer};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
@@ -72,7 +72,7 @@ impl Hub {
     /// A client for one source.
     ///
     /// # Errors
-    /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
+    /// [`PullError::Transfer`] where the network cannot be used at all, and what is wrong with address or token.
     pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
             wire: Wire::new(source)?,
@@ -90,68 +90,63 @@ impl Hub {
         heard: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         if !is_repository(&wanted.repo) {
-            return Err(PullError::Name(wanted.repo.clone()));
+            let text = format!(
+                "`{}` is no repository: write it as `owner/name`",
+                wanted.repo
+            );
+            return Err(PullError::Asked(text));
         }
         // A link that leads nowhere is there, too.
         if wanted.to.symlink_metadata().is_ok() {
-            return Err(PullError::Exists(wanted.to.clone()));
+            return Err(PullError::Asked(format!(
+                "`{}` exists already: use it, remove it, or give another folder with --to",
+                wanted.to.display()
+            )));
         }
         let listing = self.listing(wanted).await?;
-        let mut small = listing.small_files(&wanted.repo)?;
+        let mut small = listing.small_files()?;
         // Before anything large is fetched, and before a folder is made.
-        if !listing.names().into_iter().any(is_graph) {
-            return Err(PullError::NoGraph(wanted.repo.clone()));
-        }
-        listing::check(&small.iter().collect::<Vec<_>>(), &wanted.repo)?;
+        listing.has_graph()?;
+        listing.check(&small)?;
         let scratch = partial(&wanted.to, &listing.sha);
-        let write = |source| PullError::Write {
-            path: scratch.clone(),
-            source,
-        };
+        let write = PullError::unwritten(&scratch);
         if let Some(above) = scratch.parent() {
-            fs::create_dir_all(above).map_err(write)?;
+            fs::create_dir_all(above).map_err(&write)?;
         }
         make_folder(&scratch)?;
         // What an earlier mirror or precision left here is no part of this model.
-        let parts = listing
-            .names()
-            .into_iter()
-            .map(|name| format!("{name}.part"));
-        let mut named: BTreeSet<String> = parts.collect();
-        named.extend(listing.names().into_iter().map(str::to_owned));
-        remove_others(&scratch, &scratch, &named).map_err(write)?;
+        let names = listing.names().into_iter();
+        let named: BTreeSet<String> = names
+            .flat_map(|name| [name.to_owned(), format!("{name}.part")])
+            .collect();
+        remove_others(&scratch, &scratch, &named).map_err(&write)?;
+        let mut fetching = Fetching {
+            hub: self,
+            repo: &wanted.repo,
+            commit: &listing.sha,
+            folder: &scratch,
+            heard,
+        };
         // The manifest among the small files says which graphs there are, so the whole sum is known only after them.
-        heard(PullStep::Expect(bytes(&small)));
-        for file in &small {
-            self.file(wanted, &listing.sha, file, &scratch, heard)
-                .await?;
-        }
+        fetching.expect(bytes(&small));
+        fetching.files(&small).await?;
         // Before gigabytes of weights: a configuration that topicmill cannot use is found out after a few kilobytes.
         if let Some(name) = check_config(&scratch)? {
-            let file = listing.file(&name, &wanted.repo)?;
-            listing::check(&[file], &wanted.repo)?;
-            self.file(wanted, &listing.sha, file, &scratch, heard)
-                .await?;
-            small.push(file.clone());
+            let file = [listing.file(&name)?.clone()];
+            listing.check(&file)?;
+            fetching.files(&file).await?;
+            small.extend(file);
         }
         let manifest = Manifest::read(&scratch)?;
         let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
-        let all: Vec<&Sibling> = small.iter().chain(&large).collect();
-        listing::check(&all, &wanted.repo)?;
-        heard(PullStep::Expect(
-            bytes(&small).saturating_add(bytes(&large)),
-        ));
-        for file in &large {
-            self.file(wanted, &listing.sha, file, &scratch, heard)
-                .await?;
-        }
-        let named = all.iter().map(|file| file.name.clone()).collect();
-        remove_others(&scratch, &scratch, &named).map_err(write)?;
+        let all = [&small[..], &large].concat();
+        listing.check(&all)?;
+        fetching.expect(bytes(&all));
+        fetching.files(&large).await?;
+        let named = all.into_iter().map(|file| file.name).collect();
+        remove_others(&scratch, &scratch, &named).map_err(&write)?;
         // Last of all, and in one step: a folder of this name is whole, or is not there.
-        fs::rename(&scratch, &wanted.to).map_err(|source| PullError::Write {
-            path: wanted.to.clone(),
-            source,
-        })
+        fs::rename(&scratch, &wanted.to).map_err(PullError::unwritten(&wanted.to))
     }
 
     async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
@@ -177,38 +172,52 @@ impl Hub {
             pace.came(piece.len() as u64, what)?;
             body.extend_from_slice(&piece);
             if body.len() as u64 > MAX_LISTING {
-                return Err(PullError::Listing {
-                    repo: repo.to_owned(),
-                    detail: format!("it is longer than {} MiB", MAX_LISTING >> 20),
-                });
+                let detail = format!("it is longer than {} MiB", MAX_LISTING >> 20);
+                return Err(PullError::listing(repo, &detail));
             }
         }
         Ok(body)
     }
+}
 
-    /// Fetches one file into the folder, unless it is there.
-    async fn file(
-        &self,
-        wanted: &Wanted,
-        commit: &str,
-        file: &Sibling,
-        folder: &Path,
-        heard: &mut dyn FnMut(PullStep),
-    ) -> Result<(), PullError> {
-        let path = folder.join(&file.name);
-        let write = |source| PullError::Write {
-            path: path.clone(),
-            source,
-        };
+/// A model on its way into a folder.
+struct Fetching<'a> {
+    hub: &'a Hub,
+    repo: &'a str,
+    commit: &'a str,
+    folder: &'a Path,
+    heard: &'a mut dyn FnMut(PullStep),
+}
+
+impl Fetching<'_> {
+    fn expect(&mut self, bytes: u64) {
+        (self.heard)(PullStep::Expect(bytes));
+    }
+
+    fn came(&mut self, bytes: u64) {
+        (self.heard)(PullStep::Came(bytes));
+    }
+
+    /// Fetches files into the folder, unless they are there.
+    async fn files(&mut self, files: &[Sibling]) -> Result<(), PullError> {
+        for file in files {
+            self.file(file).await?;
+        }
+        Ok(())
+    }
+
+    async fn file(&mut self, file: &Sibling) -> Result<(), PullError> {
+        let path = self.folder.join(&file.name);
+        let write = PullError::unwritten(&path);
         let above = path.parent().expect("a file in a folder");
-        if above != folder {
+        if above != self.folder {
             make_folder(above)?;
         }
-        let part = folder.join(format!("{}.part", file.name));
+        let part = self.folder.join(format!("{}.part", file.name));
         not_a_link(&path)?;
         not_a_link(&part)?;
         if file.has_hash() && path.is_file() && file.is(&path)? {
-            heard(PullStep::Came(file.size.unwrap_or(0)));
+            self.came(file.size.unwrap_or(0));
             return Ok(());
         }
         if !file.has_hash() {
@@ -217,15 +226,11 @@ impl Hub {
                 file.name
             );
         }
-        let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
-        let mut pace = Pace::start(&self.clock);
+        let mut pace = Pace::start(&self.hub.clock);
         let mut waits = backoff(TRIES);
         loop {
             let before = length(&part);
-            let fetched = self
-                .fetch(wanted, &url, file, &part, &mut pace, heard)
-                .await;
-            match fetched {
+            match self.fetch(file, &part, &mut pace).await {
                 Ok(()) => break,
                 // A connection that breaks off every few hundred megabytes still brings a large file home.
                 Err(PullError::Transfer { .. }) if length(&part) > before => {
@@ -233,27 +238,24 @@ impl Hub {
                 }
                 Err(error @ PullError::Transfer { .. }) => {
                     let wait = waits.next().ok_or(error)?;
-                    self.clock.sleep(wait).await;
+                    self.hub.clock.sleep(wait).await;
                 }
                 Err(error) => return Err(error),
             }
         }
         if !file.is(&part)? {
             fs::remove_file(&part).map_err(write)?;
-            return Err(PullError::Damaged(file.name.clone()));
+            return Err(PullError::damaged(&file.name));
         }
         fs::rename(&part, &path).map_err(write)
     }
 
     /// Goes on where the part ends.
     async fn fetch(
-        &self,
-        wanted: &Wanted,
-        path: &str,
+        &mut self,
         file: &Sibling,
         part: &Path,
         pace: &mut Pace<'_>,
-        heard: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
@@ -261,17 +263,13 @@ impl Hub {
         if file.size.is_some_and(|size| have > 0 && have == size) {
             return Ok(());
         }
-        let mut response = self.wire.get(&wanted.repo, path, have, name).await?;
+        let path = format!("{}/resolve/{}/{name}", self.repo, self.commit);
+        let mut response = self.hub.wire.get(self.repo, &path, have, name).await?;
+        let range = response.headers().get(CONTENT_RANGE);
+        let range = range.and_then(|range| range.to_str().ok());
         let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
-            && response.headers().get(CONTENT_RANGE).is_some_and(|range| {
-                range
-                    .to_str()
-                    .is_ok_and(|range| range.starts_with(&format!("bytes {have}-")))
-            });
-        let write = |source| PullError::Write {
-            path: part.to_owned(),
-            source,
-        };
+            && range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
+        let write = PullError::unwritten(part);
         if response.status() != StatusCode::OK && !goes_on {
             // The first answer to a request for all of it makes no file.
             if have > 0 {
@@ -288,10 +286,10 @@ impl Hub {
             .write(true)
             .truncate(!goes_on)
             .open(part)
-            .map_err(write)?;
+            .map_err(&write)?;
         let mut left = file.limit();
         if goes_on {
-            heard(PullStep::Came(have));
+            self.came(have);
             left = left.saturating_sub(have);
         }
         while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
@@ -301,11 +299,11 @@ impl Hub {
             let Some(rest) = left.checked_sub(bytes) else {
                 drop(out);
                 fs::remove_file(part).map_err(write)?;
-                return Err(PullError::Damaged(name.clone()));
+                return Err(PullError::damaged(name));
             };
             left = rest;
-            out.write_all(&piece).map_err(write)?;
-            heard(PullStep::Came(bytes));
+            out.write_all(&piece).map_err(&write)?;
+            self.came(bytes);
         }
         // The file gets its name next, and after a power cut a name must not stand for bytes that never reached the
         // disk.
@@ -334,7 +332,10 @@ impl<'c> Pace<'c> {
         self.came += bytes;
         let due = GRACE + Duration::from_secs(self.came / SLOWEST);
         if self.clock.elapsed().saturating_sub(self.start) > due {
-            return Err(PullError::Slow(what.to_owned()));
+            return Err(PullError::Again(format!(
+                "fetch `{what}`: it comes slower than 16 KiB a second; give the same command again to go on, or set \
+                 HF_ENDPOINT to another mirror"
+            )));
         }
         Ok(())
     }
@@ -409,10 +410,7 @@ fn make_folder(path: &Path) -> Result<(), PullError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(PullError::Link(path.to_owned()))
         }
-        Err(source) => Err(PullError::Write {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(error) => Err(PullError::unwritten(path)(error)),
     }
 }
 
@@ -421,20 +419,5 @@ fn not_a_link(path: &Path) -> Result<(), PullError> {
     match path.symlink_metadata() {
         Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_leads_nowhere_else() {
-        for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
-            assert!(is_repository(name), "{name}");
-        }
-        for name in ["", "a/b/c", "../b", "a/..", "a b", "a/b?x", "/b"] {
-            assert!(!is_repository(name), "{name}");
-        }
     }
 }

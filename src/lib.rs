@@ -42,7 +42,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry
 //! pipeline_file -> config, domain, schedule, source
 //! schedule      -> classify, clock, domain, store

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +43,7 @@ pub use self::life::dead;
 pub const WRITTEN_BY: &str = "written_by";
 
 /// What a run did, for its record, for `--run-json` and for the exit code.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRecord {
     /// Key in `runs`.
     pub id: RunId,
@@ -56,16 +57,6 @@ pub struct RunRecord {
     pub outcomes: Value,
     /// What ended it, if an error.
     pub error: Option<String>,
-}
-
-impl RunRecord {
-    /// As JSON, the same fields as the row of `runs`.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "id": self.id, "stage": self.stage, "status": self.status,
-            "counts": self.counts, "outcomes": self.outcomes, "error": self.error,
-        })
-    }
 }
 
 /// What every stage is given.
@@ -95,6 +86,14 @@ pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
 /// What a stage tells of its work for the record: status, counts, and one entry a topic.
 type Told = (RunStatus, Value, Value);
+
+fn done_if(whole: bool) -> RunStatus {
+    if whole {
+        RunStatus::Done
+    } else {
+        RunStatus::Partial
+    }
+}
 
 /// What is to be imported.
 #[derive(Debug, Clone, Copy)]
@@ -300,18 +299,11 @@ impl Context {
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
-            let status = if all_read {
-                RunStatus::Done
-            } else {
-                RunStatus::Partial
-            };
             let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
             let mut rejected = Rejections::default();
-            for report in reports {
-                rejected.extend(&report.rejected);
-            }
             let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
             for report in reports {
+                rejected.extend(&report.rejected);
                 *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
             }
             let counts = json!({
@@ -320,7 +312,7 @@ impl Context {
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
                 source.kind().about().section: source.counts(),
             });
-            (status, counts, json!(reports))
+            (done_if(all_read), counts, json!(reports))
         })
         .await
     }
@@ -389,17 +381,12 @@ impl Context {
         };
         self.recorded(Stage::Import, work, |done: &Imported| {
             let rejected = done.rejected.total();
-            let status = if rejected == 0 {
-                RunStatus::Done
-            } else {
-                RunStatus::Partial
-            };
             let counts = json!({
                 "posts": done.posts, "new": done.new, "changed": done.changed, "edited": done.edited,
                 "topics_mapped": done.topics_mapped, "tombstoned": done.tombstoned, "left_out": done.left_out,
                 "rejected": rejected, "rejected_for": done.rejected,
             });
-            (status, counts, json!([]))
+            (done_if(rejected == 0), counts, json!([]))
         })
         .await
     }
@@ -473,12 +460,7 @@ impl Context {
         };
         self.recorded(Stage::Classify, work, |done: &Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;
-            let status = if whole {
-                RunStatus::Done
-            } else {
-                RunStatus::Partial
-            };
-            (status, json!(done), json!([]))
+            (done_if(whole), json!(done), json!([]))
         })
         .await
     }
@@ -510,14 +492,9 @@ impl Context {
             // Who asked for the file to be left, or has a server, knows that bytes linger.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-            let status = if report.unclear == 0 && whole {
-                RunStatus::Done
-            } else {
-                RunStatus::Partial
-            };
             let mut counts = json!(report);
             counts["reddit"] = json!(reddit.map(Source::counts));
-            (status, counts, json!([]))
+            (done_if(report.unclear == 0 && whole), counts, json!([]))
         })
         .await
     }

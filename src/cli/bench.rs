@@ -9,31 +9,20 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::setup::{ModelFlags, PipelineFlags, Setup};
-use super::{CliError, Exit, output};
+use super::setup::{ModelFlags, PipelineFlags, Setup, aside};
+use super::{CliError, Exit};
 use crate::domain::post_text;
-use crate::engines::{Budget, OpenedModel};
+use crate::engines::OpenedModel;
 use crate::source::sample;
-use crate::store::Table;
-use topicmill_score::Device;
 use topicmill_score::LabelSet;
-use topicmill_score::Labeler;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::text::EncodedText;
 
-/// Flags of `bench`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill bench autotune\n\
-\x20 topicmill bench sweep --model models/bart-large-mnli --posts 20")]
-pub struct Bench {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Debug, Subcommand)]
-enum What {
+#[command(after_help = "Examples:
+  topicmill bench autotune
+  topicmill bench sweep --model models/bart-large-mnli --posts 20")]
+pub enum Bench {
     /// Measure posts per second for each size of batch, in posts and in tokens
     Sweep(sweep::Sweep),
     /// Search for the best number of tokens in a batch, show the search, and store the result
@@ -59,13 +48,7 @@ struct Subject {
 
 /// A model, loaded, and texts for it.
 struct Bed {
-    labeler: Labeler,
-    device: Device,
-    /// Threads of the model.
-    threads: usize,
-    runtime: String,
-    /// Where the token budget comes from.
-    budget: Budget,
+    model: OpenedModel,
     set: LabelSet,
     prepared: Prepared,
     texts: Vec<String>,
@@ -83,24 +66,12 @@ impl Subject {
         };
         let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
         let choice = setup.model_choice(&self.model)?;
-        let OpenedModel {
-            mut labeler,
-            chosen,
-            threads,
-            runtime,
-            budget,
-        } = choice.open_one(choice.devices[0])?;
-        let prepared = labeler.prepare(&set)?;
-        let encoded = labeler
-            .encoder()
-            .encode(&texts)
-            .map_err(topicmill_score::LabelerError::Tokenize)?;
+        let mut model = choice.open_one(choice.devices[0])?;
+        let prepared = model.labeler.prepare(&set)?;
+        let encoded = model.labeler.encoder().encode(&texts);
+        let encoded = encoded.map_err(topicmill_score::LabelerError::Tokenize)?;
         Ok(Bed {
-            labeler,
-            device: chosen.device,
-            threads,
-            runtime,
-            budget,
+            model,
             set,
             prepared,
             texts,
@@ -112,13 +83,13 @@ impl Subject {
 impl Bed {
     /// What was measured, for whoever reads the figures later.
     fn facts(&self) -> Value {
-        let folder = self.labeler.folder();
-        let rows = self.labeler.rows(&self.prepared, &self.encoded);
+        let folder = self.model.labeler.folder();
+        let rows = self.model.labeler.rows(&self.prepared, &self.encoded);
         json!({
             "topicmill": env!("CARGO_PKG_VERSION"),
             "model": folder.name, "precision": folder.precision, "manifest_hash": folder.manifest_hash,
-            "device": self.device.to_string(), "runtime": self.runtime, "threads": self.threads,
-            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "device": self.model.chosen.device.to_string(), "runtime": self.model.runtime,
+            "threads": self.model.threads, "cores": std::thread::available_parallelism().map_or(1, usize::from),
             "posts": self.texts.len(), "labels": self.set.labels.len(), "rows": rows.len(),
             "tokens": rows.iter().map(|row| row.len).sum::<usize>(),
         })
@@ -147,60 +118,34 @@ fn read(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
 impl Bench {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let (clock, stop) = (setup.clock.clone(), setup.stop.clone());
-        // Loading waits for nothing; measuring blocks its thread, and the signal handler must not be on it.
-        let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self.what {
-            What::Sweep(sweep) => {
+        let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self {
+            Self::Sweep(sweep) => {
                 let bed = sweep.subject.load(setup, 200)?;
                 Box::new(move || sweep.run(bed, &clock, &stop))
             }
-            What::Autotune(autotune) => {
+            Self::Autotune(autotune) => {
                 let bed = autotune.subject.load(setup, 2_000)?;
                 Box::new(move || autotune.run(bed, &clock))
             }
-            What::Agreement(agreement) => {
+            Self::Agreement(agreement) => {
                 let work = agreement.load(setup)?;
                 Box::new(move || agreement.run(&work, &clock, &stop))
             }
         };
-        tokio::task::spawn_blocking(measured)
-            .await
-            .map_err(|error| CliError::Usage(format!("the measuring thread ended: {error}")))?
+        aside(measured).await
     }
 }
 
 /// Writes files into a folder, which is made if it is not there, and tells where.
 fn write(folder: &Path, files: &[(&str, String)]) -> Result<(), CliError> {
-    let error = |path: &Path| {
-        let path = path.display().to_string();
-        move |source| CliError::Write { path, source }
-    };
-    std::fs::create_dir_all(folder).map_err(error(folder))?;
+    std::fs::create_dir_all(folder).map_err(CliError::writing(folder))?;
     for (name, text) in files {
         let path = folder.join(name);
-        std::fs::write(&path, text).map_err(error(&path))?;
+        std::fs::write(&path, text).map_err(CliError::writing(&path))?;
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
     tracing::info!("written to {}: {}", folder.display(), names.join(", "));
     Ok(())
-}
-
-/// A table of measured rows: columns from the fields of its first row.
-fn table(rows: &[Value]) -> Table {
-    let columns: Vec<String> = rows
-        .first()
-        .and_then(Value::as_object)
-        .map(|row| row.keys().cloned().collect())
-        .unwrap_or_default();
-    let rows = rows
-        .iter()
-        .map(|row| columns.iter().map(|column| row[column].clone()).collect())
-        .collect();
-    Table { columns, rows }
-}
-
-/// A table as CSV.
-fn csv(table: &Table) -> Result<String, CliError> {
-    output::render(table, output::OutputFormat::Csv)
 }
 
 /// The shortest and the middle one of some times.

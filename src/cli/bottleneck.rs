@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::output::{self, OutputFormat};
+use super::output::{self, Found, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use crate::domain::Stage;
-use crate::record::{BudgetOrigin, GpuFigures, Labelled, Summary};
+use crate::record::{BudgetOrigin, Labelled};
 use crate::store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
@@ -29,11 +29,7 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result
         "targets": {"gpu_percent": GPU_TARGET, "memory_percent": MEMORY_TARGET},
         "verdict": verdict,
     });
-    match format {
-        OutputFormat::Json | OutputFormat::Ndjson => output::print_json(&all, format)?,
-        OutputFormat::Csv => output::print_table(&stages(&done), format)?,
-        OutputFormat::Table => output::print(&for_people(&run, &done, &verdict))?,
-    }
+    for_people(all, &run, &done, &verdict).print(format)?;
     Ok(Exit::Done)
 }
 
@@ -83,7 +79,7 @@ fn told(run: RunRow) -> Result<(RunRow, Labelled), CliError> {
     }
 }
 
-fn for_people(run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> String {
+fn for_people(all: Value, run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> Found {
     let settings = &done.settings;
     let head = format!(
         "Run {} ({}): {} posts in {:.1} s, {:.1} a second",
@@ -104,33 +100,19 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> String {
             settings.batch_tokens
         )
     });
-    let mut parts = vec![
-        output::wrapped(&format!("{head}{}.", given.unwrap_or_default())),
-        output::for_people(&stages(done)),
-    ];
-    if !done.gpu.is_empty() {
-        let lines: Vec<String> = done.gpu.iter().map(advice::line).collect();
-        parts.push(lines.iter().map(|line| output::wrapped(line)).collect());
-        parts.push(output::for_people(&gpus(&done.gpu)));
-    }
-    if let Some(limit) = verdict.limit {
-        parts.push(format!("The limit is {limit}.\n"));
-    }
-    parts.extend(verdict.advice.iter().map(|text| output::wrapped(text)));
-    parts.join("\n")
+    let head = format!("{head}{}.", given.unwrap_or_default());
+    let gpus = done.gpu.iter().map(advice::line);
+    let limit = verdict.limit.map(|limit| format!("The limit is {limit}."));
+    let lines = gpus.chain(limit).chain(verdict.advice.iter().cloned());
+    lines.fold(Found::new(all).with(&head, stages(done)), |found, line| {
+        found.with(&line, output::table([], []))
+    })
 }
 
 fn stages(done: &Labelled) -> Table {
     let of = &done.stages;
     let all = of.engine_busy_secs + of.engine_idle_secs + of.engine_blocked_secs;
-    let row = |stage: &str, secs: f64| {
-        let share = if all > 0.0 {
-            json!(secs / all)
-        } else {
-            Value::Null
-        };
-        vec![json!(stage), json!(secs), share]
-    };
+    let row = |stage: &str, secs: f64| json!([stage, secs, (all > 0.0).then(|| secs / all)]);
     let mut rows = vec![
         row("engine: computing", of.engine_busy_secs),
         row("engine: waiting for posts", of.engine_idle_secs),
@@ -143,48 +125,5 @@ fn stages(done: &Labelled) -> Table {
     if of.shortlist_secs > 0.0 {
         rows.insert(5, row("beside it: the small model", of.shortlist_secs));
     }
-    Table {
-        columns: ["stage", "seconds", "share of the engine's time"]
-            .map(String::from)
-            .to_vec(),
-        rows,
-    }
-}
-
-fn gpus(figures: &[GpuFigures]) -> Table {
-    let row = |gpu: &GpuFigures, what: &str, part: f64, of: Option<Summary>, target: Value| {
-        let of = of?;
-        #[expect(clippy::cast_possible_truncation, reason = "rounded, for people")]
-        let scaled = |value: u32| json!((f64::from(value) * part).round() as i64);
-        let mut row = vec![json!(gpu.gpu.device), json!(what), json!(of.mean * part)];
-        row.extend([of.median, of.p95, of.max].map(scaled));
-        row.push(target);
-        Some(row)
-    };
-    let target = |(least, most): (u8, u8), of: &str| json!(format!("{least} to {most}, {of}"));
-    let rows = figures.iter().flat_map(|gpu| {
-        let percent = 100.0 / f64::from(gpu.memory_total_mib.max(1));
-        [
-            row(
-                gpu,
-                "GPU %",
-                1.0,
-                gpu.gpu_percent,
-                target(GPU_TARGET, "mean"),
-            ),
-            row(
-                gpu,
-                "memory %",
-                percent,
-                gpu.memory_mib,
-                target(MEMORY_TARGET, "max"),
-            ),
-            row(gpu, "watts", 1.0, gpu.watts, Value::Null),
-        ]
-    });
-    let columns = ["device", "figure", "mean", "median", "p95", "max", "target"];
-    Table {
-        columns: columns.map(String::from).to_vec(),
-        rows: rows.flatten().collect(),
-    }
+    output::table(["stage", "seconds", "share of the engine's time"], rows)
 }

@@ -1,7 +1,7 @@
 //! `topicmill classify`
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::metrics::MetricsFlags;
 use super::output::{self, OutputFormat};
@@ -11,12 +11,10 @@ use crate::classify::{self, Options};
 use crate::engines::estimate::{Estimate, EstimatedCost};
 use crate::store::{Access, Missing, Table};
 
-/// Flags of `classify`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill classify --dry-run\n\
-\x20 topicmill classify --pipeline my-topics.toml --limit 1000")]
+#[command(after_help = "Examples:
+  topicmill classify --dry-run
+  topicmill classify --pipeline my-topics.toml --limit 1000")]
 pub struct Classify {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -34,9 +32,9 @@ pub struct Classify {
     select: Option<Select>,
     /// Wait for new posts when none is left, until a signal stops the run
     #[arg(long)]
-    watch: bool,
+    pub watch: bool,
     #[command(flatten)]
-    metrics: MetricsFlags,
+    pub metrics: MetricsFlags,
     /// Show what is missing and how long it would take, and write nothing
     #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
     dry_run: bool,
@@ -63,16 +61,6 @@ pub enum Select {
 }
 
 impl Classify {
-    /// Whether it waits for new posts until a signal comes.
-    pub fn never_ends(&self) -> bool {
-        self.watch
-    }
-
-    /// Whether it has an address of its own.
-    pub fn listens(&self) -> bool {
-        self.metrics.is_given()
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;
@@ -108,28 +96,28 @@ impl Classify {
 
 /// What a dry run found, for people and programs.
 fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
-    let row = |what: &str, value: Value| vec![Value::from(what), value];
     let mut rows = vec![
-        row("posts not labelled yet", json!(missing.posts)),
-        row("their texts, equal ones once", json!(missing.texts)),
-        row("pairs to compute", json!(missing.pairs)),
-        row("pairs known already", json!(missing.known)),
-        row("posts that need no inference", json!(missing.ready)),
+        ("posts not labelled yet".to_owned(), json!(missing.posts)),
+        ("their texts, equal ones once".into(), json!(missing.texts)),
+        ("pairs to compute".into(), json!(missing.pairs)),
+        ("pairs known already".into(), json!(missing.known)),
+        ("posts that need no inference".into(), json!(missing.ready)),
     ];
-    let mut estimated = |what: &str, of: Option<Estimate>| {
+    for (what, of) in [
+        ("tokens to read", cost.tokens),
+        ("seconds with this model and device", cost.seconds),
+    ] {
         let Some(Estimate { mean, low, high }) = of else {
-            return;
+            continue;
         };
         for (end, value) in [("", mean), (", at least", low), (", at most", high)] {
             #[expect(clippy::cast_possible_truncation, reason = "rounded, for people")]
-            rows.push(row(&format!("{what}{end}"), json!(value.ceil() as i64)));
+            rows.push((format!("{what}{end}"), json!(value.ceil() as i64)));
         }
-    };
-    estimated("tokens to read", cost.tokens);
-    estimated("seconds with this model and device", cost.seconds);
-    rows.push(row("texts that were measured", json!(cost.measured_texts)));
-    Table {
-        columns: vec!["dry run".into(), "value".into()],
-        rows,
     }
+    rows.push((
+        "texts that were measured".into(),
+        json!(cost.measured_texts),
+    ));
+    output::facts("dry run", rows)
 }

@@ -13,13 +13,11 @@ use crate::source::{self, Source};
 use crate::store::Access;
 use crate::telemetry::Progress;
 
-/// Flags of `collect`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill collect --source arctic-shift\n\
-\x20 topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21\n\
-\x20 topicmill collect --topic climate --listing new --limit 50")]
+#[command(after_help = "Examples:
+  topicmill collect --source arctic-shift
+  topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21
+  topicmill collect --topic climate --listing new --limit 50")]
 pub struct Collect {
     #[command(flatten)]
     pub pipeline: PipelineFlags,

@@ -5,12 +5,10 @@ use clap_complete::Shell;
 
 use super::{Cli, CliError, Exit, output};
 
-/// Flags of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill completions bash > topicmill.bash\n\
-\x20 topicmill completions zsh > _topicmill")]
+#[command(after_help = "Examples:
+  topicmill completions bash > topicmill.bash
+  topicmill completions zsh > _topicmill")]
 pub struct Completions {
     /// Print the script for this shell
     shell: Shell,

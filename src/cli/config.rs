@@ -1,33 +1,23 @@
 //! `topicmill config show`
 
-use clap::{Args, Subcommand};
-use serde_json::Value;
+use clap::Subcommand;
+use serde_json::json;
 
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::config::is_secret;
 use crate::domain::redact_url;
-use crate::store::Table;
-
-/// Flags of `config`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill config show\n\
-\x20 topicmill config show --origin")]
-pub struct Config {
-    #[command(subcommand)]
-    command: Command,
-}
 
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill config show
+  topicmill config show --origin")]
+pub enum Config {
     /// Show the settings in force; secrets are hidden
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill config show --origin\n\
-\x20 topicmill --config my.toml config show --format json")]
+    #[command(after_help = "Examples:
+  topicmill config show --origin
+  topicmill --config my.toml config show --format json")]
     Show {
         /// Also show where each value comes from
         #[arg(long)]
@@ -40,27 +30,24 @@ Examples:\n\
 
 impl Config {
     pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let Command::Show { origin, format } = self.command;
-        let mut table = Table {
-            columns: vec!["setting".into(), "value".into()],
-            rows: Vec::new(),
+        let Self::Show { origin, format } = self;
+        let shown = |key: &str, value: &str| match key {
+            _ if value.is_empty() => String::new(),
+            key if is_secret(key) => "***".to_owned(),
+            key if key.ends_with("url") => redact_url(value),
+            _ => value.to_owned(),
         };
-        if origin {
-            table.columns.push("origin".into());
-        }
-        for (key, (value, from)) in &setup.loaded.values {
-            let shown = match key.as_str() {
-                _ if value.is_empty() => String::new(),
-                key if is_secret(key) => "***".to_owned(),
-                key if key.ends_with("url") => redact_url(value),
-                _ => value.clone(),
-            };
-            let mut row = vec![Value::from(key.as_str()), Value::from(shown)];
+        let columns = ["setting", "value"].into_iter();
+        let columns = columns.chain(origin.then_some("origin"));
+        let rows = setup.loaded.values.iter().map(|(key, (value, from))| {
+            let shown = shown(key, value);
             if origin {
-                row.push(Value::from(from.to_string()));
+                json!([key, shown, from.to_string()])
+            } else {
+                json!([key, shown])
             }
-            table.rows.push(row);
-        }
+        });
+        let table = output::table(columns, rows);
         output::print_reading(&table, format)?;
         Ok(Exit::Done)
     }

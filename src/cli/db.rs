@@ -4,8 +4,8 @@ mod keep;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use serde_json::Value;
+use clap::Subcommand;
+use serde_json::json;
 
 use super::output::{self, OutputFormat};
 use super::purge::rewriting;
@@ -15,38 +15,27 @@ use crate::pipeline::WRITTEN_BY;
 use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;
 
-/// Flags of `db`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill db info\n\
-\x20 topicmill db backup copy.db")]
-pub struct Db {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill db info
+  topicmill db backup copy.db")]
+pub enum Db {
     /// Create the database and its tables; nothing happens if they exist
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db create\n\
-\x20 topicmill --database postgres://me@localhost/topicmill db create")]
+    #[command(after_help = "Examples:
+  topicmill db create
+  topicmill --database postgres://me@localhost/topicmill db create")]
     Create,
     /// Upgrade the tables to this version; stop other workers first
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db migrate\n\
-\x20 topicmill --database sqlite:demo.db db migrate")]
+    #[command(after_help = "Examples:
+  topicmill db migrate
+  topicmill --database sqlite:demo.db db migrate")]
     Migrate,
     /// Copy a SQLite database to a file, as of one moment, even while others write
     ///
     /// The file gets its name when it is whole. A PostgreSQL database is copied with `pg_dump`.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db backup copy.db\n\
-\x20 topicmill --database sqlite:demo.db db backup copy.db --overwrite")]
+    #[command(after_help = "Examples:
+  topicmill db backup copy.db
+  topicmill --database sqlite:demo.db db backup copy.db --overwrite")]
     Backup {
         /// Write the copy to this file
         #[arg(value_name = "FILE")]
@@ -61,10 +50,9 @@ Examples:\n\
     /// and both sides are compared before the copy counts. A copy that does not end leaves TO empty, and the same
     /// command begins anew. The password of a URL may come from PGPASSWORD or from ~/.pgpass, so that nobody sees it
     /// among the processes.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill\n\
-\x20 topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]
+    #[command(after_help = "Examples:
+  topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill
+  topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]
     Copy {
         /// Copy from this database
         #[arg(value_name = "FROM")]
@@ -80,10 +68,9 @@ Examples:\n\
     ///
     /// It runs the database's own checks, and looks for rows that lack what they belong to and for counts that must
     /// agree. It changes nothing. The exit code is 1 if there is a problem. A large database takes minutes.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db check\n\
-\x20 topicmill db check --format json")]
+    #[command(after_help = "Examples:
+  topicmill db check
+  topicmill db check --format json")]
     Check {
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
@@ -93,16 +80,14 @@ Examples:\n\
     ///
     /// On SQLite this needs disk space for two more copies of the file, and other writers wait meanwhile. On
     /// PostgreSQL it runs VACUUM FULL on each table, and nobody can use a table meanwhile.
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db vacuum\n\
-\x20 topicmill --database sqlite:demo.db db vacuum")]
+    #[command(after_help = "Examples:
+  topicmill db vacuum
+  topicmill --database sqlite:demo.db db vacuum")]
     Vacuum,
     /// Show which database this is and what it holds
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill db info\n\
-\x20 topicmill db info --format json")]
+    #[command(after_help = "Examples:
+  topicmill db info
+  topicmill db info --format json")]
     Info {
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
@@ -113,12 +98,12 @@ Examples:\n\
 impl Db {
     /// Whether the command has something in hand that a signal lets it finish: a draft with texts, which goes.
     pub fn drains(&self) -> bool {
-        matches!(self.command, Command::Backup { .. })
+        matches!(self, Self::Backup { .. })
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        match self.command {
-            Command::Create | Command::Migrate => {
+        match self {
+            Self::Create | Self::Migrate => {
                 let store = setup.store(Access::Create).await?;
                 let Info {
                     url,
@@ -129,13 +114,13 @@ impl Db {
                 tracing::info!(%url, %server, schema, "the database is ready");
                 store.close().await?;
             }
-            Command::Backup { file, overwrite } => {
+            Self::Backup { file, overwrite } => {
                 return keep::back_up(setup, &file, overwrite).await;
             }
-            Command::Copy { from, to, format } => return keep::copy(&from, &to, format).await,
-            Command::Check { format } => return keep::check(setup, format).await,
-            Command::Vacuum => return vacuum(setup).await,
-            Command::Info { format } => {
+            Self::Copy { from, to, format } => return keep::copy(&from, &to, format).await,
+            Self::Check { format } => return keep::check(setup, format).await,
+            Self::Vacuum => return vacuum(setup).await,
+            Self::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
                 let written_by = store.kept(WRITTEN_BY).await?;
                 let table = as_table(&store.info().await?, written_by.as_deref());
@@ -163,20 +148,15 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
 }
 
 fn as_table(info: &Info, written_by: Option<&str>) -> Table {
-    let mut rows = vec![
-        vec!["database".into(), Value::from(info.url.as_str())],
-        vec!["server".into(), Value::from(info.server.as_str())],
-        vec!["schema version".into(), Value::from(info.schema)],
-        vec!["last run by".into(), Value::from(written_by)],
-        vec!["bytes".into(), Value::from(info.bytes)],
+    let head = [
+        ("database", json!(info.url)),
+        ("server", json!(info.server)),
+        ("schema version", json!(info.schema)),
+        ("last run by", json!(written_by)),
+        ("bytes", json!(info.bytes)),
     ];
-    rows.extend(
-        info.rows
-            .iter()
-            .map(|(table, n)| vec![Value::from(format!("rows of {table}")), Value::from(*n)]),
-    );
-    Table {
-        columns: vec!["what".into(), "value".into()],
-        rows,
-    }
+    let head = head.map(|(what, value)| (what.to_owned(), value));
+    let rows = info.rows.iter();
+    let rows = rows.map(|(table, n)| (format!("rows of {table}"), json!(n)));
+    output::facts("what", head.into_iter().chain(rows))
 }

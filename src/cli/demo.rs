@@ -11,17 +11,15 @@ use super::{CliError, Exit, labelling, output};
 use crate::config::Origin;
 use crate::domain::redact_url;
 use crate::report::{self, ReportOptions};
-use crate::store::{Access, Store};
+use crate::store::{Access, Address, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
 const DATABASE: &str = "sqlite:demo.db";
 
-/// Flags of `demo`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill demo\n\
-\x20 topicmill --database sqlite:trial.db demo")]
+#[command(after_help = "Examples:
+  topicmill demo
+  topicmill --database sqlite:trial.db demo")]
 pub struct Demo {
     #[command(flatten)]
     model: ModelFlags,
@@ -35,7 +33,7 @@ impl Demo {
         } else {
             DATABASE
         };
-        let pipeline = setup.built_in_pipeline()?;
+        let pipeline = setup.load_pipeline(None)?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = setup.engines(&self.model)?;
         let what = What {
@@ -67,15 +65,11 @@ impl Demo {
 /// Draws the report beside the database, and says where it is. A file of this name that is no report stays, and there
 /// is none then.
 async fn picture(setup: &Setup, store: &Store, url: &str) -> Result<Option<PathBuf>, CliError> {
-    let path = url.strip_prefix("sqlite:");
-    let path = path.map(|path| {
-        path.trim_start_matches("//")
-            .split('?')
-            .next()
-            .unwrap_or_default()
-    });
-    let folder = path.and_then(|path| Path::new(path).parent());
-    let path = folder.unwrap_or(Path::new("")).join("report.html");
+    let database = match Address::of(url)? {
+        Address::File(path) => path,
+        Address::Server(_) => PathBuf::new(),
+    };
+    let path = database.with_file_name("report.html");
     let now = setup.clock.now().into();
     let options = ReportOptions::of_all(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);

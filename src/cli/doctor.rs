@@ -1,31 +1,29 @@
 //! `topicmill doctor`: what is here, what is missing, and what to do about it.
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
 use super::bottleneck;
 use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::SourceKind;
-use crate::source::reddit::{Credentials, Reddit};
-use crate::store::{Access, Store, StoreError, Table};
+use crate::source::reddit::Credentials;
+use crate::store::{Access, Address, Store, StoreError};
 use topicmill_score::engine::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
 
 /// What `doctor --help` adds.
-const CODES: &str = "\
-Examples:\n\
-\x20 topicmill doctor --source arctic-shift\n\
-\x20 topicmill doctor --bottleneck
+const CODES: &str = "Examples:
+  topicmill doctor --source arctic-shift
+  topicmill doctor --bottleneck
 
 The exit code is 0 if everything is ready. Otherwise it is the code of the first command that would fail: 5 for ONNX \
 Runtime and the model; 4 for a database that is damaged, of another version or out of reach; 3 for credentials that are \
 missing or refused; 75 if Reddit does not answer. A database that does not exist yet is no fault: collect and import \
 create it.";
 
-/// Flags of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct Doctor {
@@ -49,16 +47,11 @@ pub struct Doctor {
 /// What came of one check.
 struct Finding {
     what: &'static str,
-    state: State,
+    /// `ok`; `missing` or `wrong`.
+    state: &'static str,
+    /// What whatever needs it ends with; none where it is good, or is made by what needs it.
+    exit: Option<Exit>,
     detail: String,
-}
-
-enum State {
-    Good,
-    /// It is not there, and what needs it ends with this; with nothing where that makes it.
-    Missing(Option<Exit>),
-    /// It is there, and what needs it ends with this.
-    Bad(Exit),
 }
 
 impl Doctor {
@@ -82,51 +75,35 @@ impl Doctor {
         {
             findings.push(credentials(setup, self.offline).await);
         }
-        let rows = findings
-            .iter()
-            .map(
-                |Finding {
-                     what,
-                     state,
-                     detail,
-                 }| {
-                    let state = match state {
-                        State::Good => "ok",
-                        State::Missing(_) => "missing",
-                        State::Bad(_) => "wrong",
-                    };
-                    vec![
-                        Value::from(*what),
-                        Value::from(state),
-                        Value::from(detail.as_str()),
-                    ]
-                },
-            )
-            .collect();
-        let columns = ["check", "state", "detail"].map(String::from).to_vec();
-        output::print_reading(&Table { columns, rows }, self.format)?;
-        let first_bad = findings.iter().find_map(|finding| match finding.state {
-            State::Bad(exit) => Some(exit),
-            State::Missing(exit) => exit,
-            State::Good => None,
-        });
+        let rows = findings.iter();
+        let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
+        let table = output::table(["check", "state", "detail"], rows);
+        output::print_reading(&table, self.format)?;
+        let first_bad = findings.iter().find_map(|finding| finding.exit);
         Ok(first_bad.unwrap_or(Exit::Done))
     }
 }
 
 /// A good finding, or the error with its exit code.
 fn finding(what: &'static str, found: Result<String, CliError>) -> Finding {
-    match found {
-        Ok(detail) => Finding {
-            what,
-            state: State::Good,
-            detail,
-        },
-        Err(error) => Finding {
-            what,
-            state: State::Bad(error.exit()),
-            detail: error.to_string(),
-        },
+    let (state, exit, detail) = match found {
+        Ok(detail) => ("ok", None, detail),
+        Err(error) => ("wrong", Some(error.exit()), error.to_string()),
+    };
+    Finding {
+        what,
+        state,
+        exit,
+        detail,
+    }
+}
+
+fn missing(what: &'static str, exit: Option<Exit>, detail: String) -> Finding {
+    Finding {
+        what,
+        state: "missing",
+        exit,
+        detail,
     }
 }
 
@@ -139,11 +116,8 @@ fn library(setup: &Setup) -> Finding {
             } else {
                 "CPU only"
             };
-            let (library, by) = (
-                runtime.library().display(),
-                said_by(runtime.found_by(), "onnxruntime.library"),
-            );
-            format!("{library} ({cuda}; from {by})")
+            let by = said_by(runtime.found_by(), "onnxruntime.library");
+            format!("{} ({cuda}; from {by})", runtime.library().display())
         });
     finding("ONNX Runtime", found)
 }
@@ -226,38 +200,27 @@ async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
         // SQLite says the same of a file that is missing and of one that it may not open.
-        Err(error @ StoreError::Open { .. }) if is_missing_file(url) => Finding {
-            what: "database",
-            state: State::Missing(None),
-            detail: format!("{error} (collect and import make it, too)"),
-        },
+        Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
+            let detail = format!("{error} (collect and import make it, too)");
+            missing("database", None, detail)
+        }
         Err(error) => finding("database", Err(error.into())),
         Ok(store) => {
             let info = store.info().await.map_err(CliError::from);
-            finding(
-                "database",
-                info.map(|info| {
-                    let posts = info
-                        .rows
-                        .iter()
-                        .find(|(table, _)| table == "posts")
-                        .map_or(0, |(_, n)| *n);
-                    format!(
-                        "{} ({}), schema version {}, {posts} posts",
-                        info.url, info.server, info.schema
-                    )
-                }),
-            )
+            let told = info.map(|info| {
+                let mut rows = info.rows.iter();
+                let posts = rows.find(|(table, _)| table == "posts");
+                let posts = posts.map_or(0, |(_, n)| *n);
+                let (url, server, schema) = (info.url, info.server, info.schema);
+                format!("{url} ({server}), schema version {schema}, {posts} posts")
+            });
+            finding("database", told)
         }
     }
 }
 
 fn is_missing_file(url: &str) -> bool {
-    url.strip_prefix("sqlite:").is_some_and(|path| {
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
-        !std::path::Path::new(path).exists()
-    })
+    matches!(Address::of(url), Ok(Address::File(path)) if !path.exists())
 }
 
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
@@ -266,32 +229,22 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
         let detail = "set client_id, client_secret and user_agent of [reddit], see the README; \
                       `collect --source arctic-shift` needs none";
         // What `collect` would end with.
-        return Finding {
-            what: WHAT,
-            state: State::Missing(Some(Exit::Policy)),
-            detail: detail.into(),
-        };
+        return missing(WHAT, Some(Exit::Policy), detail.into());
     }
     let reddit = match setup.reddit() {
         Ok(reddit) => reddit,
         Err(error) => return finding(WHAT, Err(error)),
     };
     if offline {
-        return Finding {
-            what: WHAT,
-            state: State::Good,
-            detail: "set; not tried, as asked".into(),
-        };
+        return finding(WHAT, Ok("set; not tried, as asked".into()));
     }
-    let answer = ask(setup, &reddit).await;
+    // As `collect` would: a token, then the first subreddit of the topics that are built in.
+    let answer = async {
+        let subreddit = &setup.load_pipeline(None)?.topics[0].subreddits[0];
+        Ok(reddit.check_credentials(subreddit).await?)
+    };
+    let answer: Result<Credentials, CliError> = answer.await;
     finding(WHAT, answer.map(|credentials| told(&credentials, setup)))
-}
-
-/// Asks as `collect` would: a token, then the first subreddit of the topics that are built in.
-async fn ask(setup: &Setup, reddit: &Reddit) -> Result<Credentials, CliError> {
-    let pipeline = setup.built_in_pipeline()?;
-    let subreddit = &pipeline.topics[0].subreddits[0];
-    Ok(reddit.check_credentials(subreddit).await?)
 }
 
 fn told(credentials: &Credentials, setup: &Setup) -> String {
@@ -312,12 +265,10 @@ fn told(credentials: &Credentials, setup: &Setup) -> String {
             )
         }
     };
+    let ends_at = credentials.ends_at.as_datetime();
     format!(
         "accepted for {who}, scope `{}`, token until {}; {quota}",
         credentials.scope,
-        credentials
-            .ends_at
-            .as_datetime()
-            .format("%Y-%m-%d %H:%M UTC")
+        ends_at.format("%Y-%m-%d %H:%M UTC")
     )
 }

@@ -35,18 +35,24 @@ pub async fn run(
         )));
     }
     if hanging.held > 0 {
-        return Err(CliError::Busy(format!(
-            "drop {name}: a worker labels {} posts under it now; stop it, or wait until it is done",
-            thousands(hanging.held)
-        )));
+        return Err(CliError::Told(
+            Exit::TryAgain,
+            format!(
+                "drop {name}: a worker labels {} posts under it now; stop it, or wait until it is done",
+                thousands(hanging.held)
+            ),
+        ));
     }
     // One that waits for posts holds none, and would label again what goes.
     let running = store.running().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
-        return Err(CliError::Busy(format!(
-            "drop {name}: the run {} of `{}` is under way and may label under it; stop it, or wait until it is done",
-            run.id.0, run.worker
-        )));
+        return Err(CliError::Told(
+            Exit::TryAgain,
+            format!(
+                "drop {name}: the run {} of `{}` is under way and may label under it; stop it, or wait until it is done",
+                run.id.0, run.worker
+            ),
+        ));
     }
     let labels = thousands(hanging.labels);
     if !confirm::ask(flags.yes, &format!("drop {name} with {labels} labels"))? {

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
 use super::output::{self, OutputFormat};
-use super::setup::{SMALL_MODEL, Setup};
+use super::setup::{SMALL_MODEL, Setup, aside};
 use super::{CliError, Exit};
+use crate::classify::{died, worker_name};
 use crate::engines::find_model;
-use crate::store::Table;
-use topicmill_score::folder::{ModelError, ModelFolder, Processor};
+use topicmill_score::folder::{ModelFolder, Processor};
 use topicmill_score::onnx::library::{
     Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
 };
@@ -35,75 +35,11 @@ const WHEEL_OF: [&str; 2] = ["--python-version", "3.12"];
 /// What CUDA needs besides: the library for it, and NVIDIA's own.
 const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
 
-/// Why something could not be fetched.
-#[derive(Debug, thiserror::Error)]
-pub enum EquipError {
-    /// Nobody says where the data folder is.
-    #[error("neither XDG_DATA_HOME nor HOME names an absolute folder: set one")]
-    NoHome,
-    /// The program lies in no `bin`, so it has no prefix.
-    #[error(
-        "install for all users: `{0}` is in no folder `bin`, so nobody would look beside it; install the program first, \
-         or leave out --system"
-    )]
-    NoPrefix(PathBuf),
-    /// A folder or a file on the way.
-    #[error("copy `{path}`: {source}")]
-    File {
-        /// Which one.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        source: io::Error,
-    },
-    /// The programs that fetch are there, and have failed.
-    #[error(
-        "fetch {0}: {1}; check the network and try again, or name a library that you have with `{key}`",
-        key = setting_of(*.0)
-    )]
-    Fetch(Library, String),
-    /// No program that fetches is there.
-    #[error(
-        "fetch {0}: neither `uv` nor a Python with pip is installed; install one (Debian: `apt install python3-pip`), or \
-         name a library that you have with `{key}`",
-        key = setting_of(*.0)
-    )]
-    NoPip(Library),
-    /// What came is not what was asked for.
-    #[error(
-        "fetch {0}: the package that came has no library; name one that you have with `{key}`",
-        key = setting_of(*.0)
-    )]
-    NoLibrary(Library),
-    /// The model is neither there nor named.
-    #[error(
-        "{0}: the default model comes with topicmill's wheel and repository; copy it from a copy of the repository with \
-         `topicmill setup --model DIR/models/minilm-reddit-topics`"
-    )]
-    NoModel(ModelError),
-}
-
-/// The setting that names a library.
-fn setting_of(library: Library) -> &'static str {
-    match library {
-        Library::OnnxRuntime => "onnxruntime.library",
-        Library::OpenVino => "openvino.library",
-    }
-}
-
-/// An error with the path that it is about.
-fn about(path: &Path) -> impl FnOnce(io::Error) -> CliError {
-    let path = path.to_owned();
-    move |source| CliError::Equip(EquipError::File { path, source })
-}
-
-/// Flags of `setup`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill setup\n\
-\x20 topicmill setup --system\n\
-\x20 topicmill setup --model ~/topicmill/models/minilm-reddit-topics
+#[command(after_help = "Examples:
+  topicmill setup
+  topicmill setup --system
+  topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
 `setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \
 all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
@@ -137,27 +73,19 @@ impl Equip {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let [libraries, models] = self.folders()?;
         let (library, openvino, format) = (setup.library(), setup.openvino(), self.format);
-        // Copying and fetching block their thread; the signal handler must not be on it.
-        let done = tokio::task::spawn_blocking(move || {
-            let runtime = self.runtime(&libraries, library.as_deref())?;
+        let done = aside(move || {
+            let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
             let mut done = vec![("ONNX Runtime", runtime)];
             if self.openvino {
-                done.push(("OpenVINO", self.openvino(&libraries, openvino.as_deref())?));
+                let openvino = self.library(Library::OpenVino, &libraries, openvino.as_deref())?;
+                done.push(("OpenVINO", openvino));
             }
             done.push(("model", self.model(&models)?));
-            Ok::<_, CliError>(done)
+            Ok(done)
         });
-        let done = done.await.map_err(|error| {
-            CliError::Usage(format!("the thread that fetches ended: {error}"))
-        })??;
-        let row = |(what, (was, place)): (&str, (&str, PathBuf))| {
-            let place = place.display().to_string();
-            [what, was, &place].map(Value::from).to_vec()
-        };
-        let table = Table {
-            columns: ["what", "done", "place"].map(String::from).to_vec(),
-            rows: done.into_iter().map(row).collect(),
-        };
+        let rows = done.await?.into_iter();
+        let rows = rows.map(|(what, (was, place))| json!([what, was, place.display().to_string()]));
+        let table = output::table(["what", "done", "place"], rows);
         output::print_table(&table, format)?;
         Ok(Exit::Done)
     }
@@ -165,13 +93,18 @@ impl Equip {
     /// The folders of libraries and of what else is fetched.
     fn folders(&self) -> Result<[PathBuf; 2], CliError> {
         if !self.system {
-            let data = data_folder().ok_or(EquipError::NoHome)?;
+            let no_home = "neither XDG_DATA_HOME nor HOME names an absolute folder: set one";
+            let data = data_folder().ok_or_else(|| CliError::Usage(no_home.into()))?;
             return Ok([data.clone(), data]);
         }
         let program = std::env::current_exe().and_then(fs::canonicalize);
-        let program = program.map_err(about(Path::new("/proc/self/exe")))?;
+        let program = program.map_err(CliError::writing(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
-            return Err(EquipError::NoPrefix(program).into());
+            return Err(CliError::Usage(format!(
+                "install for all users: `{}` is in no folder `bin`, so nobody would look beside it; install the program \
+                 first, or leave out --system",
+                program.display()
+            )));
         };
         Ok([libraries, prefix.join("share/topicmill")])
     }
@@ -183,48 +116,39 @@ impl Equip {
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
 
-    fn runtime(
+    /// A library, fetched into its folder unless it is there.
+    fn library(
         &self,
+        library: Library,
         data: &Path,
         asked: Option<&Path>,
     ) -> Result<(&'static str, PathBuf), CliError> {
-        if !self.force
-            && let Ok(runtime) = load_runtime(asked)
-            && (runtime.knows_cuda() || !self.cuda)
-            && self.serves(data, runtime.library())
-        {
-            return Ok(("there already", runtime.library().to_owned()));
+        let there = match library {
+            _ if self.force => None,
+            Library::OnnxRuntime => load_runtime(asked)
+                .ok()
+                .filter(|runtime| runtime.knows_cuda() || !self.cuda)
+                .map(|runtime| runtime.library().to_owned()),
+            Library::OpenVino => load_openvino(asked)
+                .ok()
+                .map(|runtime| runtime.library().to_owned()),
+        };
+        if let Some(place) = there.filter(|place| self.serves(data, place)) {
+            return Ok(("there already", place));
         }
-        self.put(Library::OnnxRuntime, data)
-    }
-
-    fn openvino(
-        &self,
-        data: &Path,
-        asked: Option<&Path>,
-    ) -> Result<(&'static str, PathBuf), CliError> {
-        if !self.force
-            && let Ok(runtime) = load_openvino(asked)
-            && self.serves(data, runtime.library())
-        {
-            return Ok(("there already", runtime.library().to_owned()));
-        }
-        self.put(Library::OpenVino, data)
-    }
-
-    /// Fetches a library into its folder.
-    fn put(&self, library: Library, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
-        fs::create_dir_all(data).map_err(about(data))?;
+        fs::create_dir_all(data).map_err(CliError::writing(data))?;
         let (name, inside) = match library {
             Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
         let beside = Partial::of(data, name)?;
         self.fetch(library, &beside.0)?;
-        let folder = data.join(name);
         if !beside.0.join(inside).is_dir() {
-            return Err(EquipError::NoLibrary(library).into());
+            let why = format!("the package that came has no library; {}", own(library));
+            let text = format!("fetch {library}: {why}");
+            return Err(CliError::Told(Exit::Model, text));
         }
+        let folder = data.join(name);
         beside.put(&folder)?;
         let path = library.in_venv(data).unwrap_or(folder);
         tracing::info!(library = %path.display(), "{library} is there");
@@ -242,51 +166,48 @@ impl Equip {
                 Library::OnnxRuntime => REQUIREMENTS,
                 Library::OpenVino => REQUIREMENTS_OPENVINO,
             };
-            fs::write(&list, requirements).map_err(about(&list))?;
+            fs::write(&list, requirements).map_err(CliError::writing(&list))?;
             asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             asked.push(list.clone().into_os_string());
         }
         // Nothing is built on this machine. And pip takes another Python's version only with it.
         asked.extend(["--only-binary", ":all:"].map(Into::into));
         asked.extend(WHEEL_OF.map(Into::into));
-        let ways: [(&str, &[&str], &[&str]); 3] = [
-            ("uv", &["pip", "install", "--quiet"], &[]),
-            ("python3", PIP, PIP_FOR_ANY_PYTHON),
-            ("python", PIP, PIP_FOR_ANY_PYTHON),
-        ];
         let mut failed = None;
-        for (program, first, last) in ways {
-            if !answers(program, first) {
+        for (program, first, last) in WAYS {
+            if !has_pip(program) {
                 continue;
             }
             tracing::info!(by = program, to = %to.display(), "fetching {library}");
             let mut command = Command::new(program);
-            command.args(first).args(&asked).args(last);
+            command.args(first.split_whitespace()).args(&asked);
+            command.args(last.split_whitespace());
             // Somebody's own setting of it contradicts a target.
             command.env("PIP_USER", "0").stdin(Stdio::null());
-            let output = command.output();
-            match output {
+            let why = match command.output() {
                 Ok(output) if output.status.success() => {
                     let _ = fs::remove_file(&list);
                     return Ok(());
                 }
                 Ok(output) => {
                     let text = String::from_utf8_lossy(&output.stderr);
-                    let tail: Vec<&str> = text.trim().lines().rev().take(3).collect();
-                    failed = Some(format!(
-                        "`{program}`: {}",
-                        tail.into_iter().rev().collect::<Vec<_>>().join(" ")
-                    ));
+                    let lines: Vec<&str> = text.trim().lines().collect();
+                    lines[lines.len().saturating_sub(3)..].join(" ")
                 }
-                Err(error) => failed = Some(format!("`{program}`: {error}")),
-            }
+                Err(error) => error.to_string(),
+            };
+            failed = Some(format!("`{program}`: {why}"));
         }
         let _ = fs::remove_file(&list);
-        let error = match failed {
-            None => EquipError::NoPip(library),
-            Some(why) => EquipError::Fetch(library, why),
+        let (exit, why) = match failed {
+            None => (
+                Exit::Model,
+                "neither `uv` nor a Python with pip is installed; install one (Debian: `apt install python3-pip`)".into(),
+            ),
+            Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
         };
-        Err(error.into())
+        let text = format!("fetch {library}: {why}, or {}", own(library));
+        Err(CliError::Told(exit, text))
     }
 
     fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
@@ -302,13 +223,19 @@ impl Equip {
             (Some(from), _) => from,
             (None, Ok(_)) if !serves => &place,
             (None, Ok(_)) => return Ok(("there already", place)),
-            (None, Err(error)) => return Err(EquipError::NoModel(error).into()),
+            (None, Err(error)) => {
+                let text = format!(
+                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a copy of the \
+                     repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
+                );
+                return Err(CliError::Told(Exit::Model, text));
+            }
         };
         // A folder that is none is told before anything is written.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
-        fs::create_dir_all(&models).map_err(about(&models))?;
+        fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
         let beside = Partial::of(&models, &name.to_string_lossy())?;
         copy_files(from, &beside.0)?;
         // Once more: the files may have changed while they were copied.
@@ -319,36 +246,34 @@ impl Equip {
     }
 }
 
-const PIP: &[&str] = &[
-    "-m",
-    "pip",
-    "install",
-    "--quiet",
-    "--disable-pip-version-check",
-];
+/// What one may do instead of fetching a library.
+fn own(library: Library) -> &'static str {
+    match library {
+        Library::OnnxRuntime => "name a library that you have with `onnxruntime.library`",
+        Library::OpenVino => "name a library that you have with `openvino.library`",
+    }
+}
 
+const UV: &str = "pip install --quiet";
+const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
 /// The library is the same for every Python, and not every Python has a wheel: one Python's is taken.
-const PIP_FOR_ANY_PYTHON: &[&str] = &[
-    "--no-compile",
-    "--ignore-requires-python",
-    "--implementation",
-    "cp",
-    "--abi",
-    "cp312",
+const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
+
+/// Programs that fetch, with their arguments before and behind those of all.
+const WAYS: [(&str, &str, &str); 3] = [
+    ("uv", UV, ""),
+    ("python3", PIP, ANY_PYTHON),
+    ("python", PIP, ANY_PYTHON),
 ];
 
 /// Whether a program is installed, and has pip.
-fn answers(program: &str, first: &[&str]) -> bool {
+fn has_pip(program: &str) -> bool {
     let mut command = Command::new(program);
-    if first == PIP {
+    if program != "uv" {
         command.args(["-m", "pip"]);
     }
-    command
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    let output = command.arg("--version").stdin(Stdio::null()).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 /// A folder beside the one of this name, for what is not whole yet; removed where it does not become that one.
@@ -357,19 +282,22 @@ struct Partial(PathBuf);
 impl Partial {
     /// An empty one. Each process has its own, and clears away those of processes that are dead.
     fn of(folder: &Path, name: &str) -> Result<Self, CliError> {
-        let (begin, end) = (format!(".{name}."), ".partial");
-        for entry in fs::read_dir(folder).map_err(about(folder))?.flatten() {
+        let (begin, me) = (format!(".{name}."), worker_name());
+        let (here, id) = me.rsplit_once(':').unwrap_or_default();
+        for entry in fs::read_dir(folder)
+            .map_err(CliError::writing(folder))?
+            .flatten()
+        {
             let file = entry.file_name();
             let file = file.to_string_lossy();
-            let process = file
-                .strip_prefix(&begin)
-                .and_then(|rest| rest.split('.').next());
-            if process.and_then(|id| id.parse().ok()).is_some_and(is_dead) {
+            let process = file.strip_prefix(&begin);
+            let process = process.and_then(|rest| rest.split('.').next());
+            if process.is_some_and(|process| died(&format!("{here}:{process}"), &me)) {
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
         }
-        let path = folder.join(format!("{begin}{}{end}", std::process::id()));
-        fs::create_dir_all(&path).map_err(about(&path))?;
+        let path = folder.join(format!("{begin}{id}.partial"));
+        fs::create_dir_all(&path).map_err(CliError::writing(&path))?;
         Ok(Self(path))
     }
 
@@ -388,7 +316,7 @@ impl Partial {
                 })
             })
             .and_then(|()| remove(&old))
-            .map_err(about(place))
+            .map_err(CliError::writing(place))
     }
 }
 
@@ -396,20 +324,6 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let _ = remove(&self.0);
     }
-}
-
-/// Whether no process of this machine has this id.
-#[cfg(unix)]
-fn is_dead(process: i32) -> bool {
-    use rustix::process::{Pid, test_kill_process};
-    Pid::from_raw(process).is_none_or(|pid| {
-        test_kill_process(pid).is_err_and(|error| error == rustix::io::Errno::SRCH)
-    })
-}
-
-#[cfg(not(unix))]
-fn is_dead(_process: i32) -> bool {
-    false
 }
 
 // `Drop` comes here after `put`, too, where nothing is left.
@@ -422,14 +336,14 @@ fn remove(folder: &Path) -> io::Result<()> {
 
 /// Copies the files of a model folder, which has no folders in it but what the hub's exports call `onnx`.
 fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
-    fs::create_dir_all(to).map_err(about(to))?;
-    for entry in fs::read_dir(from).map_err(about(from))? {
-        let entry = entry.map_err(about(from))?;
+    fs::create_dir_all(to).map_err(CliError::writing(to))?;
+    for entry in fs::read_dir(from).map_err(CliError::writing(from))? {
+        let entry = entry.map_err(CliError::writing(from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
             copy_files(&path, &target)?;
         } else {
-            fs::copy(&path, &target).map_err(about(&target))?;
+            fs::copy(&path, &target).map_err(CliError::writing(&target))?;
         }
     }
     Ok(())

@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::equip::EquipError;
 use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
@@ -69,6 +68,11 @@ impl Exit {
             Self::Signal(number) => 128 + number,
         }
     }
+
+    /// Done, unless something failed.
+    pub const fn done_if(is_done: bool) -> Self {
+        if is_done { Self::Done } else { Self::Partial }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -97,9 +101,9 @@ impl From<Outcome> for Exit {
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Somebody works on it; it goes later.
-    #[error("{0}")]
-    Busy(String),
+    /// Its text, and what the program exits with.
+    #[error("{1}")]
+    Told(Exit, String),
     #[error(transparent)]
     Keep(#[from] KeepError),
     #[error(transparent)]
@@ -127,10 +131,8 @@ pub enum CliError {
     Onnx(#[from] OnnxError),
     #[error("{0}{remedy}", remedy = remedy::on_engines(.0))]
     Engines(EnginesError),
-    #[error("{0}{remedy}", remedy = remedy::on_pull(.0))]
-    Pull(PullError),
     #[error(transparent)]
-    Equip(#[from] EquipError),
+    Pull(PullError),
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
@@ -164,11 +166,6 @@ pub enum CliError {
     /// The threads of the program could not be started.
     #[error("start the runtime: {0}")]
     Runtime(#[source] std::io::Error),
-    /// The query of `sql` took longer than `--timeout`.
-    #[error(
-        "answer the query within {0} s: it was ended; ask for less, or give it more time with `--timeout`"
-    )]
-    Timeout(u64),
     /// Neither stdout nor a file takes what is written.
     #[error("write `{path}`: {source}{remedy}", remedy = remedy::on_write(.source))]
     Write {
@@ -190,6 +187,12 @@ impl From<EnginesError> for CliError {
 }
 
 impl CliError {
+    /// A file that cannot be written, of whatever kind.
+    pub fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Write { path, source }
+    }
+
     /// A file that the user named was not written: the name is wrong, unless the disk is full. `advice` says what to do about
     /// the name.
     pub fn unwritten(path: &Path, source: io::Error, advice: &str) -> Self {
@@ -249,7 +252,7 @@ impl CliError {
             }
             Self::Keep(error) => keep_exit(error),
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
-            Self::Equip(error) => equip_exit(error),
+            Self::Told(exit, _) => *exit,
             Self::Pull(error) => pull_exit(error),
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
@@ -257,9 +260,8 @@ impl CliError {
             | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
             | Self::Runtime(_)
-            | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_)) | Self::Busy(_) => Exit::TryAgain,
+            Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
         }
     }
@@ -299,29 +301,12 @@ fn keep_exit(error: &KeepError) -> Exit {
     }
 }
 
-fn equip_exit(error: &EquipError) -> Exit {
-    match error {
-        EquipError::NoHome | EquipError::NoPrefix(_) => Exit::Usage,
-        EquipError::Fetch(..) => Exit::TryAgain,
-        EquipError::File { .. } => Exit::Partial,
-        EquipError::NoPip(_) | EquipError::NoLibrary(_) | EquipError::NoModel(_) => Exit::Model,
-    }
-}
-
 fn pull_exit(error: &PullError) -> Exit {
     match error {
-        PullError::Name(_)
-        | PullError::Exists(_)
-        | PullError::NotFound { .. }
-        | PullError::Endpoint => Exit::Usage,
-        PullError::Refused { .. } | PullError::Token => Exit::Policy,
-        PullError::Transfer { .. } | PullError::Slow(_) | PullError::Damaged(_) => Exit::TryAgain,
+        PullError::Asked(_) => Exit::Usage,
+        PullError::Refused(_) => Exit::Policy,
+        PullError::Transfer { .. } | PullError::Again(_) => Exit::TryAgain,
         PullError::Write { .. } | PullError::Link(_) => Exit::Partial,
-        PullError::NoFile { .. }
-        | PullError::NoGraph(_)
-        | PullError::Listing { .. }
-        | PullError::Redirect { .. }
-        | PullError::Precision { .. }
-        | PullError::Model(_) => Exit::Model,
+        PullError::Unfit(_) | PullError::Model(_) => Exit::Model,
     }
 }

@@ -7,28 +7,25 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::labels::{Named, model_of};
+use super::labels::{nothing_current, subject};
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
-use super::span::moment;
+use super::span::times;
 use super::{CliError, Exit};
-use crate::domain::Timestamp;
 use crate::export::{
     self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
 };
-use crate::store::{Access, Store, Target};
+use crate::store::{Access, Store};
 use crate::tables::bytes;
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
 
-/// Flags of `export`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill export labelled.parquet\n\
-\x20 topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8\n\
-\x20 topicmill export data-set --split 80/10/10")]
+#[command(after_help = "Examples:
+  topicmill export labelled.parquet
+  topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8
+  topicmill export data-set --split 80/10/10")]
 pub struct Export {
     /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
     /// with a data card, which `datasets.load_dataset` opens
@@ -84,14 +81,8 @@ pub struct Export {
     #[arg(long, value_name = "80/10/10")]
     split: Option<Shares>,
     /// Split by this: `text` puts a post into the same part each time, `time` puts the oldest posts of each label into train
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        default_value_t,
-        requires = "split"
-    )]
-    split_by: By,
+    #[arg(long, value_name = "HOW", value_parser = ["text", "time"], default_value = "text", requires = "split")]
+    split_by: String,
     /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -114,14 +105,6 @@ enum ExportFormat {
     Folder,
     /// Tasks for Label Studio, and its labelling interface beside them: the posts that are closest calls
     LabelStudio,
-}
-
-/// What a split goes by.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum By {
-    #[default]
-    Text,
-    Time,
 }
 
 impl Export {
@@ -155,26 +138,30 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
+        let by = match self.split_by.as_str() {
+            "time" => SplitBy::Time,
+            _ => SplitBy::Text,
+        };
         let destination = Destination {
             path: self.out.clone(),
             format,
             overwrite: self.overwrite,
             bom: self.bom,
             safe_csv: self.safe_csv,
-            split: self.split.clone().map(|shares| Split {
-                shares,
-                by: match self.split_by {
-                    By::Text => SplitBy::Text,
-                    By::Time => SplitBy::Time,
-                },
-            }),
+            split: self.split.clone().map(|shares| Split { shares, by }),
+        };
+        // For the data card of a folder.
+        let reconciled_at = match format {
+            Some(_) => None,
+            None => {
+                let attempts = setup.settings().classify.max_attempts;
+                let standing = store.standing(attempts, setup.clock.now().into());
+                standing.await?.reconciled_at
+            }
         };
         let terms = Terms {
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,
-            reconciled_at: match format {
-                Some(_) => None,
-                None => self.reconciled_at(setup, &store).await?,
-            },
+            reconciled_at,
             stop: setup.stop.clone(),
         };
         let progress = Progress::counter("export", "posts");
@@ -201,16 +188,6 @@ impl Export {
         }
     }
 
-    async fn reconciled_at(
-        &self,
-        setup: &Setup,
-        store: &Store,
-    ) -> Result<Option<Timestamp>, CliError> {
-        let attempts = setup.settings().classify.max_attempts;
-        let standing = store.standing(attempts, setup.clock.now().into()).await?;
-        Ok(standing.reconciled_at)
-    }
-
     /// `None` for a folder.
     fn format(&self) -> Result<Option<Format>, CliError> {
         let ending = self.out.extension().and_then(|ending| ending.to_str());
@@ -234,32 +211,10 @@ impl Export {
     }
 
     async fn subject(&self, setup: &Setup, store: &Store) -> Result<Subject, CliError> {
-        let current = store.current_target().await?;
-        let Some(word) = &self.label_set else {
-            let current = current.ok_or_else(|| {
-                CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
-            })?;
-            let set = store.label_set(current.label_set).await?;
-            return Ok(Subject {
-                target: current,
-                set,
-            });
-        };
-        let named = Named::stored(setup, store, word).await?;
-        let none = || {
-            CliError::Usage(format!(
-                "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"
-            ))
-        };
-        let label_set = named.stored.ok_or_else(none)?;
-        let model = self.model.as_deref();
-        let model = model_of(store, label_set, current, model, &format!("`{word}`")).await?;
-        let (model, _) = model.ok_or_else(none)?;
-        let target = Target { model, label_set };
-        Ok(Subject {
-            target,
-            set: named.set,
-        })
+        let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
+        let found = subject(setup, store, word, model).await?;
+        let (target, set) = found.ok_or_else(nothing_current)?;
+        Ok(Subject { target, set })
     }
 
     fn filters(&self, setup: &Setup, subject: &Subject) -> Result<Filters, CliError> {
@@ -287,13 +242,7 @@ impl Export {
             )));
         }
         let now = setup.clock.now();
-        let time = |flag, text: &Option<String>, days| {
-            let text = text.as_deref();
-            text.map(|text| moment(flag, text, now, days).map(Timestamp::from))
-                .transpose()
-        };
-        let since = time("--since", &self.since, 0)?;
-        let until = time("--until", &self.until, 1)?;
+        let [since, until] = times(self.since.as_deref(), self.until.as_deref(), now)?;
         if let (Some(since), Some(until)) = (since, until)
             && since >= until
         {
@@ -358,13 +307,9 @@ fn tell_parts(counts: &Counts) {
             part.name,
             part.wanted
         );
-        let missing = |label: &&String| !part.outcomes.contains_key(*label);
-        let missing: Vec<&str> = counts
-            .labels
-            .keys()
-            .filter(missing)
-            .map(String::as_str)
-            .collect();
+        let missing = counts.labels.keys().map(String::as_str);
+        let missing = missing.filter(|label| !part.outcomes.contains_key(*label));
+        let missing: Vec<&str> = missing.collect();
         if !missing.is_empty() {
             tracing::warn!("{} has no post of {}", part.name, missing.join(", "));
         }

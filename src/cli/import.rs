@@ -9,25 +9,20 @@ use super::purge::read_ids;
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::collect::RefillPlan;
-use crate::domain::{RunStatus, SourceKind, Timestamp, Topic};
+use crate::domain::{RunStatus, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
 use crate::source::file::dump::{self, Reading};
 use crate::source::file::filter::Filter;
 use crate::source::file::table::columns::{Column, FIELDS};
-use crate::source::open::sample;
-use crate::source::reddit::Reddit;
-use crate::source::sample::SampleReddit;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
-/// Flags of `import`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill import --format dump RS_2024-01.zst --subreddit food\n\
-\x20 topicmill import --format csv posts.csv --map title=headline\n\
-\x20 topicmill import --format ids shared.txt")]
+#[command(after_help = "Examples:
+  topicmill import --format dump RS_2024-01.zst --subreddit food
+  topicmill import --format csv posts.csv --map title=headline
+  topicmill import --format ids shared.txt")]
 pub struct Import {
     /// Read these files
     #[arg(required = true, value_name = "FILE")]
@@ -156,11 +151,7 @@ impl Import {
                 "no post was wanted: see --subreddit, --all-subreddits, --from and --to"
             );
         }
-        Ok(if status == RunStatus::Done {
-            Exit::Done
-        } else {
-            Exit::Partial
-        })
+        Ok(Exit::done_if(status == RunStatus::Done))
     }
 
     /// Fills the posts of files of ids again.
@@ -180,7 +171,8 @@ impl Import {
         for file in &self.files {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
-        let (reddit, _sample) = self.asked(setup).await?;
+        let source = self.source.as_deref().unwrap_or("reddit");
+        let (reddit, _sample) = setup.asked(word("--source", source)?).await?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
@@ -213,26 +205,7 @@ impl Import {
             requests = some(done.requests),
             "importing done"
         );
-        Ok(if status == RunStatus::Done {
-            Exit::Done
-        } else {
-            Exit::Partial
-        })
-    }
-
-    /// Who is asked for posts by their ids, and the sample Reddit that serves while it is held.
-    async fn asked(&self, setup: &Setup) -> Result<(Reddit, Option<SampleReddit>), CliError> {
-        let source = self.source.as_deref().unwrap_or("reddit");
-        match word::<SourceKind>("--source", source)? {
-            SourceKind::Reddit => Ok((setup.reddit()?, None)),
-            SourceKind::Sample => {
-                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
-                Ok((reddit, Some(sample)))
-            }
-            other => Err(CliError::Usage(format!(
-                "`{other}` cannot be asked for posts by their ids: --source is reddit or sample"
-            ))),
-        }
+        Ok(Exit::done_if(status == RunStatus::Done))
     }
 
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {

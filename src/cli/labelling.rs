@@ -127,30 +127,18 @@ pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
 
 /// Logs what labelling did.
 fn told(done: &Labelled) {
-    let Labelled {
-        posts,
-        pairs,
-        failed,
-        held_elsewhere,
-        set_aside,
-        ..
-    } = *done;
     let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (refused, held) = (some(done.refused), some(held_elsewhere));
-    let known = some(done.pairs_reused);
-    let (other, unsure) = (some(done.other), some(done.unsure));
+    let (posts, unlabelled) = (done.posts, done.other + done.unsure);
     tracing::info!(
         posts,
-        labelled = other
-            .or(unsure)
-            .map(|_| posts.saturating_sub(done.other + done.unsure)),
-        other,
-        unsure,
-        pairs,
-        known,
-        failed,
-        refused,
-        held_elsewhere = held,
+        labelled = some(unlabelled).map(|none| posts.saturating_sub(none)),
+        other = some(done.other),
+        unsure = some(done.unsure),
+        pairs = done.pairs,
+        known = some(done.pairs_reused),
+        failed = done.failed,
+        refused = some(done.refused),
+        held_elsewhere = some(done.held_elsewhere),
         posts_per_sec = tenths(done.posts_per_sec),
         "classifying done"
     );
@@ -161,24 +149,15 @@ fn told(done: &Labelled) {
             "of the posts that the large model labelled alone, too, this many have the same label"
         );
     }
-    if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.slow()) {
-        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
-        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-        let padding = 1.0 - done.tokens as f64 / (done.padded_tokens as f64).max(1.0);
-        tracing::debug!(
-            engine_idle = %percent(idle), engine_blocked = %percent(blocked), padding = %percent(padding),
-            "the limit is {limit}"
-        );
-    }
     for gpu in &done.gpu {
         tracing::info!("{}", advice::line(gpu));
     }
     if advice::verdict(done).on_target == Some(false) {
         tracing::info!("`topicmill doctor --bottleneck` tells what to change");
     }
-    if set_aside > 0 {
+    if done.set_aside > 0 {
         tracing::warn!(
-            posts = set_aside,
+            posts = done.set_aside,
             "set aside after failing too often: `topicmill status` has the errors, `classify --select failed` tries again"
         );
     }

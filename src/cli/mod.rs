@@ -61,11 +61,10 @@ use crate::telemetry::{self, LogFormat};
     propagate_version = true,
     max_term_width = 80
 )]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill demo\n\
-\x20 topicmill run --source arctic-shift\n\
-\x20 topicmill help collect")]
+#[command(after_help = "Examples:
+  topicmill demo
+  topicmill run --source arctic-shift
+  topicmill help collect")]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -75,43 +74,22 @@ pub struct Cli {
 
 /// Flags of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 struct Global {
     /// Read settings from this file [default: topicmill.toml in the current folder, if it exists]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Use this database: `sqlite:PATH` or `postgres://user:password@host/database`
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     /// Write log lines as text or as json
-    #[arg(
-        hide_short_help = true,
-        long,
-        global = true,
-        value_name = "FORMAT",
-        help_heading = "Global options"
-    )]
+    #[arg(hide_short_help = true, long, global = true, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Show more log lines; give it twice for still more
-    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Show errors only
-    #[arg(
-        long,
-        short,
-        global = true,
-        conflicts_with = "verbose",
-        help_heading = "Global options"
-    )]
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
 }
 
@@ -129,14 +107,17 @@ enum Command {
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
     /// Write, check, compare, try, evaluate and calibrate label sets
+    #[command(subcommand)]
     Labels(labels::Labels),
     /// Label texts from file to file, without a database
     Score(score::Score),
     /// Measure how fast this machine scores
+    #[command(subcommand)]
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),
     /// Run stages when they are due, and show what ran and what did not
+    #[command(subcommand)]
     Schedule(schedule::Schedule),
     /// Delete what was deleted on Reddit, what a file names, or old texts
     Purge(purge::Purge),
@@ -151,14 +132,17 @@ enum Command {
     /// Show what runs, what waits for a label, what failed, and what to do
     Status(status::Status),
     /// Fetch, list and verify models
+    #[command(subcommand)]
     Model(model::Model),
     /// Show what is installed, what is missing, and what to do
     Doctor(doctor::Doctor),
     /// Fetch what is missing: ONNX Runtime, and the default model
     Setup(equip::Equip),
     /// Create, upgrade, back up, check, copy or inspect the database
+    #[command(subcommand)]
     Db(db::Db),
     /// Show the settings in force
+    #[command(subcommand)]
     Config(config::Config),
     /// Print a completion script for a shell
     Completions(completions::Completions),
@@ -170,28 +154,12 @@ impl Command {
     /// Whether the command has something in hand that a signal lets it finish.
     fn drains(&self) -> bool {
         match self {
-            Self::Demo(_)
-            | Self::Collect(_)
-            | Self::Import(_)
-            | Self::Classify(_)
-            | Self::Score(_)
-            | Self::Bench(_)
-            | Self::Run(_)
-            | Self::Purge(_)
-            | Self::Export(_)
-            | Self::Serve(_)
-            | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
             Self::Schedule(schedule) => schedule.drains(),
             Self::Model(model) => model.drains(),
             Self::Db(db) => db.drains(),
-            Self::Report(_)
-            | Self::Status(_)
-            | Self::Doctor(_)
-            | Self::Setup(_)
-            | Self::Config(_)
-            | Self::Completions(_)
-            | Self::Man(_) => false,
+            Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,
+            _ => true,
         }
     }
 }

@@ -7,7 +7,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::json;
 
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
@@ -24,24 +24,15 @@ const FOLDER: &str = "models";
 /// The hub itself.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// Flags of `model`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model pull Xenova/bart-large-mnli\n\
-\x20 topicmill model list")]
-pub struct Model {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill model pull Xenova/bart-large-mnli
+  topicmill model list")]
+pub enum Model {
     /// List the models in `models` of the current folder, and next to the model of the settings
-    #[command(after_help = "\
-Examples:\n\
-\x20 topicmill model list\n\
-\x20 topicmill model list --format json")]
+    #[command(after_help = "Examples:
+  topicmill model list
+  topicmill model list --format json")]
     List {
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
@@ -57,13 +48,11 @@ Examples:\n\
     Drop(dropped::DropModel),
 }
 
-/// Flags of `model pull`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model pull Xenova/bart-large-mnli\n\
-\x20 topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
-struct Pull {
+#[command(after_help = "Examples:
+  topicmill model pull Xenova/bart-large-mnli
+  topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
+pub struct Pull {
     /// Fetch this repository, given as `owner/name`
     #[arg(value_name = "REPO")]
     repo: String,
@@ -81,19 +70,19 @@ struct Pull {
 impl Model {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
-        matches!(self.command, Command::Drop(_))
+        matches!(self, Self::Drop(_))
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        match self.command {
-            Command::List { format } => {
+        match self {
+            Self::List { format } => {
                 output::print_table(&list(setup), format)?;
                 Ok(Exit::Done)
             }
-            Command::Info(info) => info.run(),
-            Command::Verify(verify) => verify.run(setup).await,
-            Command::Pull(pull) => pull.run(setup).await,
-            Command::Drop(drop) => drop.run(setup).await,
+            Self::Info(info) => info.run(),
+            Self::Verify(verify) => verify.run(setup).await,
+            Self::Pull(pull) => pull.run(setup).await,
+            Self::Drop(drop) => drop.run(setup).await,
         }
     }
 }
@@ -113,63 +102,31 @@ fn list(setup: &Setup) -> Table {
     folders.sort();
     folders.dedup();
     let used = used.canonicalize().ok();
-    let rows = folders
-        .iter()
-        .map(|folder| {
-            let mark = if Some(folder) == used.as_ref() {
-                "in use"
-            } else {
-                ""
-            };
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            let (kind, graph, tokens, state) = match ModelFolder::open(folder, None) {
-                Ok(model) => {
-                    let graph = model.made.map_or(model.precision, |made| made.graph);
-                    let kind = model.kind.as_str().into();
-                    (kind, graph.into(), model.max_tokens.into(), mark.into())
-                }
-                Err(error) => (
-                    Value::Null,
-                    Value::Null,
-                    Value::Null,
-                    error.to_string().into(),
-                ),
-            };
-            let graphs = match Manifest::read(folder) {
-                Ok(Some(manifest)) => {
-                    let here = |graph: &Graph| folder.join(&graph.file).is_file();
-                    let names = manifest.graphs.iter().filter(|(_, graph)| here(graph));
-                    names
-                        .map(|(name, _)| name.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                }
-                _ => String::new(),
-            };
-            vec![
-                name.into(),
-                kind,
-                graph,
-                graphs.into(),
-                tokens,
-                state,
-                folder.display().to_string().into(),
-            ]
+    let rows = folders.iter().map(|folder| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let is_used = Some(folder) == used.as_ref();
+        let (kind, graph, tokens, state) = match ModelFolder::open(folder, None) {
+            Ok(model) => {
+                let graph = model.made.map_or(model.precision, |made| made.graph);
+                let state = if is_used { "in use" } else { "" };
+                (Some(model.kind.as_str()), Some(graph), Some(model.max_tokens), state.to_owned())
+            }
+            Err(error) => (None, None, None, error.to_string()),
+        };
+        let graphs = match Manifest::read(folder) {
+            Ok(Some(manifest)) => {
+                let here = |graph: &Graph| folder.join(&graph.file).is_file();
+                let graphs = manifest.graphs.into_iter().filter(|(_, graph)| here(graph));
+                graphs.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+            }
+            _ => String::new(),
+        };
+        json!({
+            "model": name, "kind": kind, "graph": graph, "of": graphs, "max tokens": tokens, "state": state,
+            "folder": folder.display().to_string(),
         })
-        .collect();
-    let columns = [
-        "model",
-        "kind",
-        "graph",
-        "of",
-        "max tokens",
-        "state",
-        "folder",
-    ];
-    Table {
-        columns: columns.map(String::from).to_vec(),
-        rows,
-    }
+    });
+    output::objects(&rows.collect::<Vec<_>>())
 }
 
 impl Pull {

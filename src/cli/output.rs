@@ -15,6 +15,7 @@ use serde_json::Value;
 pub use self::people::{for_people, for_reading, with_bars};
 use super::{CliError, screen};
 use crate::domain::spreadsheet_safe;
+pub use crate::look::whole as thousands;
 use crate::store::Table;
 use crate::telemetry::{self, LogFormat, harmless};
 
@@ -51,6 +52,39 @@ pub fn print_json(value: &Value, format: OutputFormat) -> Result<(), CliError> {
     write(&harmless::json(&text))
 }
 
+/// A table of rows, each a list of its cells.
+pub fn table<'c>(
+    columns: impl IntoIterator<Item = &'c str>,
+    rows: impl IntoIterator<Item = Value>,
+) -> Table {
+    let cells = |row| match row {
+        Value::Array(cells) => cells,
+        cell => vec![cell],
+    };
+    Table {
+        columns: columns.into_iter().map(str::to_owned).collect(),
+        rows: rows.into_iter().map(cells).collect(),
+    }
+}
+
+/// A table of objects: columns from the fields of the first one.
+pub fn objects(rows: &[Value]) -> Table {
+    let first = rows.first().and_then(Value::as_object);
+    let columns: Vec<&str> =
+        first.map_or(Vec::new(), |row| row.keys().map(String::as_str).collect());
+    let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
+    table(columns.iter().copied(), rows.iter().map(row))
+}
+
+/// A table of things and their values.
+pub fn facts<W: Into<Value>>(what: &str, rows: impl IntoIterator<Item = (W, Value)>) -> Table {
+    let rows = rows.into_iter();
+    table(
+        [what, "value"],
+        rows.map(|(what, value)| [what.into(), value].into_iter().collect()),
+    )
+}
+
 /// Prints a table in a format.
 pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     let text = render(table, format)?;
@@ -68,6 +102,61 @@ pub fn print_reading(table: &Table, format: OutputFormat) -> Result<(), CliError
     }
 }
 
+/// What a command has found: parts with a heading for people, one object for programs.
+pub struct Found {
+    pub json: Value,
+    /// The part that is printed as CSV.
+    pub main: usize,
+    parts: Vec<(String, Table)>,
+}
+
+impl Found {
+    /// Without a part.
+    pub fn new(json: Value) -> Self {
+        Self {
+            json,
+            main: 0,
+            parts: Vec::new(),
+        }
+    }
+
+    /// With one part more; either of it may be empty.
+    #[must_use]
+    pub fn with(mut self, heading: &str, table: Table) -> Self {
+        self.add(heading, table);
+        self
+    }
+
+    pub fn add(&mut self, heading: &str, table: Table) {
+        self.parts.push((heading.to_owned(), table));
+    }
+
+    /// Adds a part that is printed as CSV.
+    pub fn add_main(&mut self, heading: &str, table: Table) {
+        self.main = self.parts.len();
+        self.add(heading, table);
+    }
+
+    pub fn print(&self, format: OutputFormat) -> Result<(), CliError> {
+        match format {
+            OutputFormat::Json | OutputFormat::Ndjson => return print_json(&self.json, format),
+            OutputFormat::Csv => return print_table(&self.parts[self.main].1, format),
+            OutputFormat::Table => {}
+        }
+        let parts = self.parts.iter().map(|(heading, table)| {
+            let mut text = String::new();
+            if !heading.is_empty() {
+                text += &wrapped(heading);
+            }
+            if !table.rows.is_empty() {
+                text += &for_people(table);
+            }
+            text
+        });
+        print(&parts.collect::<Vec<_>>().join("\n"))
+    }
+}
+
 /// Writes to stdout as it is. Whoever reads may stop reading: `topicmill sql … | head` is no error.
 pub fn write(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
@@ -79,10 +168,7 @@ pub fn write(text: &str) -> Result<(), CliError> {
 
 /// Stdout does not take what is written.
 pub fn not_written(source: io::Error) -> CliError {
-    CliError::Write {
-        path: "stdout".into(),
-        source,
-    }
+    CliError::writing("stdout".as_ref())(source)
 }
 
 /// A table in a format.
@@ -223,29 +309,6 @@ pub fn filled(text: &str, width: usize) -> String {
     lines
 }
 
-/// The beginning of a text that has `beside` columns of other things beside it, as long as the terminal is wide;
-/// whole where there is none.
-pub fn shortened(text: &str, beside: usize) -> String {
-    let Some(width) = screen::width() else {
-        return text.to_owned();
-    };
-    let room = width.saturating_sub(beside).max(16);
-    screen::cut(text, room).into_owned()
-}
-
-/// `1,480`
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// One sentence on stderr after a panic has told its place.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn bug() {
@@ -281,36 +344,7 @@ pub fn error(error: &CliError, format: LogFormat) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn sample() -> Table {
-        let row = |a: Value, b: Value, c: Value| vec![a, b, c];
-        Table {
-            columns: vec!["topic".into(), "n".into(), "score".into()],
-            rows: vec![
-                row(json!("a \"b\",\nc"), json!(3), json!(0.5)),
-                row(json!(null), json!(40), json!(null)),
-            ],
-        }
-    }
-
-    #[test]
-    fn every_format_keeps_the_order_of_columns() {
-        assert_eq!(
-            render(&sample(), OutputFormat::Csv).unwrap(),
-            "topic,n,score\n\"a \"\"b\"\",\nc\",3,0.5\n,40,\n"
-        );
-        let ndjson = render(&sample(), OutputFormat::Ndjson).unwrap();
-        assert_eq!(
-            ndjson.lines().nth(1).unwrap(),
-            r#"{"topic":null,"n":40,"score":null}"#
-        );
-        let json: Value =
-            serde_json::from_str(&render(&sample(), OutputFormat::Json).unwrap()).unwrap();
-        assert_eq!(json[0]["n"], 3);
-    }
 
     #[test]
     fn a_long_text_is_broken_between_words() {
@@ -318,17 +352,5 @@ mod tests {
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
         assert_eq!(wrapped(&text), lines);
         assert_eq!(wrapped("one  word\n"), "one word\n");
-    }
-
-    #[test]
-    fn thousands_have_their_comma() {
-        for (n, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (1_234_567, "1,234,567"),
-        ] {
-            assert_eq!(thousands(n), text);
-        }
     }
 }

@@ -8,7 +8,6 @@ use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::{Fullname, FullnameError, PurgeReason, RunStatus, SourceKind, UnknownWord};
 use crate::purge::{Check, PurgePlan, PurgeStep};
-use crate::source::open::sample;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
@@ -20,10 +19,9 @@ topicmill purge --check-deleted [OPTIONS]
        topicmill purge --thin [<DAYS>] [OPTIONS]";
 
 /// What `purge --help` adds.
-const RULES: &str = "\
-Examples:\n\
-\x20 topicmill purge --check-deleted --max-requests 600 --older-than-hours 24\n\
-\x20 topicmill purge --ids erase.txt
+const RULES: &str = "Examples:
+  topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
+  topicmill purge --ids erase.txt
 
 Only a purged post's id, time and reason are kept. topicmill deletes its text, url, author and flair, and everything \
 made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other labelled post \
@@ -44,7 +42,6 @@ a label does not get one any more.
 each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views stay as they are. The space \
 is used again; a file gets smaller with `topicmill db vacuum`.";
 
-/// Flags of `purge`.
 #[derive(Debug, Args)]
 #[command(after_help = RULES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
@@ -94,18 +91,29 @@ pub struct Purge {
 impl Purge {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let ids = self.ids.as_deref().map(read_ids).transpose()?;
-        let retention_hours = self
+        let set = &setup.settings().collect;
+        let retention = self
             .retention
-            .map(|hours| hours.map_or_else(|| setting(setup), Ok))
-            .transpose()?;
-        let thin_days = self
-            .thin
-            .map(|days| days.map_or_else(|| thin_setting(setup), Ok))
-            .transpose()?;
+            .map(|hours| hours.unwrap_or(set.retention_hours));
+        let thin = self.thin.map(|days| days.unwrap_or(set.thin_after_days));
+        for (number, why) in [
+            (
+                retention,
+                "retention_hours is 0, which keeps texts for ever: set it, or say `--retention HOURS`",
+            ),
+            (
+                thin,
+                "thin_after_days is 0, which keeps every sighting for ever: set it, or say `--thin DAYS`",
+            ),
+        ] {
+            if number == Some(0) {
+                return Err(CliError::Usage(format!("collect.{why}")));
+            }
+        }
         let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
-            retention_hours,
-            thin_days,
+            retention_hours: retention,
+            thin_days: thin,
             check: self.check_deleted.then_some(Check {
                 max_requests: self.max_requests,
                 older_than_hours: self.older_than_hours,
@@ -113,19 +121,11 @@ impl Purge {
             leave_file: self.no_rewrite,
         };
         let source = word::<SourceKind>("--source", &self.source)?;
-        let (reddit, _sample) = match (plan.check, source) {
-            (None, _) => (None, None),
-            (Some(_), SourceKind::Reddit) => (Some(setup.reddit()?), None),
-            (Some(_), SourceKind::Sample) => {
-                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
-                (Some(reddit), Some(sample))
-            }
-            (Some(_), other) => {
-                return Err(CliError::Usage(format!(
-                    "`{other}` cannot be asked about posts: --source is reddit or sample"
-                )));
-            }
+        let asked = match plan.check {
+            None => None,
+            Some(_) => Some(setup.asked(source).await?),
         };
+        let reddit = asked.as_ref().map(|(reddit, _)| reddit);
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
@@ -133,7 +133,7 @@ impl Purge {
             PurgeStep::Asked(n) => bar.add(n),
             PurgeStep::Rewriting { done, total } => bar.note(&rewriting(done, total)),
         };
-        let purged = context.purge(&plan, reddit.as_ref(), &heard).await;
+        let purged = context.purge(&plan, reddit, &heard).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
@@ -155,11 +155,7 @@ impl Purge {
             left = some(report.left),
             "purging done"
         );
-        Ok(if status == RunStatus::Done {
-            Exit::Done
-        } else {
-            Exit::Partial
-        })
+        Ok(Exit::done_if(status == RunStatus::Done))
     }
 }
 
@@ -173,28 +169,6 @@ pub fn rewriting(done: u64, total: u64) -> String {
     )
 }
 
-/// What `--retention` means without a number.
-fn setting(setup: &Setup) -> Result<u32, CliError> {
-    let hours = setup.settings().collect.retention_hours;
-    if hours == 0 {
-        return Err(CliError::Usage(
-            "collect.retention_hours is 0, which keeps texts for ever: set it, or say `--retention HOURS`"
-                .into(),
-        ));
-    }
-    Ok(hours)
-}
-
-/// What `--thin` means without a number.
-fn thin_setting(setup: &Setup) -> Result<u32, CliError> {
-    match setup.settings().collect.thin_after_days {
-        0 => Err(CliError::Usage(
-            "collect.thin_after_days is 0, which keeps every sighting for ever: set it, or say `--thin DAYS`".into(),
-        )),
-        days => Ok(days),
-    }
-}
-
 /// The posts that a file names, and why each goes. One bad line refuses the file: a typing mistake must not leave a post in the
 /// database that somebody wants out.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
@@ -203,28 +177,22 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
         .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;
     // Some editors put a byte order mark in front, which would make the first id a wrong one.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
-    let lines = lines.map(|(number, line)| {
+    let mut posts = Vec::new();
+    for (number, line) in lines {
         let (id, reason) = line.split_once(',').unwrap_or((line, ""));
-        (number, id.trim(), reason.trim())
-    });
-    lines
-        .filter(|(number, id, _)| {
-            !id.is_empty() && (*number > 1 || !["fullname", "id"].contains(id))
-        })
-        .map(|(number, id, reason)| {
-            let failed = |error: String| {
-                CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
-            };
-            let id = id
-                .parse()
-                .map_err(|error: FullnameError| failed(error.to_string()))?;
-            let reason = match reason {
-                "" => PurgeReason::Requested,
-                word => word
-                    .parse()
-                    .map_err(|error: UnknownWord| failed(error.to_string()))?,
-            };
-            Ok((id, reason))
-        })
-        .collect()
+        let (id, reason) = (id.trim(), reason.trim());
+        if id.is_empty() || number == 1 && ["fullname", "id"].contains(&id) {
+            continue;
+        }
+        let failed = |error: &dyn std::fmt::Display| {
+            CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
+        };
+        let id = id.parse().map_err(|error: FullnameError| failed(&error))?;
+        let reason = match reason {
+            "" => PurgeReason::Requested,
+            word => word.parse().map_err(|error: UnknownWord| failed(&error))?,
+        };
+        posts.push((id, reason));
+    }
+    Ok(posts)
 }

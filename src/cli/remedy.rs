@@ -10,7 +10,6 @@ use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextErro
 use crate::classify::BacklogError;
 use crate::engines::EnginesError;
 use crate::files::FilesError;
-use crate::hub::PullError;
 use crate::placing::is_full;
 
 pub fn on_folder(error: &ModelError) -> &'static str {
@@ -80,9 +79,8 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
 
 pub fn on_engines(error: &EnginesError) -> &'static str {
     match error {
-        EnginesError::Onnx(error) => on_onnx(error),
-        EnginesError::Labeler(error) => on_labeler(error),
-        EnginesError::Folder(error) => on_folder(error),
+        // These have variants of their own.
+        EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
         EnginesError::NotMeasured { .. } => {
             "; measure with `topicmill bench agreement --texts FILE` and the same --model and --threads, or set \
              `classify.agreement` to 1"
@@ -117,13 +115,6 @@ pub fn on_backlog(error: &BacklogError) -> &'static str {
 pub fn on_files(error: &FilesError) -> &'static str {
     match error {
         FilesError::Labeler(error) => on_labeler(error),
-        _ => "",
-    }
-}
-
-pub fn on_pull(error: &PullError) -> &'static str {
-    match error {
-        PullError::Model(error) => on_folder(error),
         _ => "",
     }
 }

@@ -4,23 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use topicmill_score::LabelSet;
 
-use super::labels::{Named, model_of};
+use super::labels::subject;
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
-use super::span::moment;
+use super::span::times;
 use super::{CliError, Exit};
-use crate::domain::{Timestamp, redact_url};
+use crate::domain::redact_url;
 use crate::report::{self, Report as Numbers, ReportOptions};
-use crate::store::{Access, Store, Target};
+use crate::store::Access;
 
-/// Flags of `report`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill report report.html\n\
-\x20 topicmill report week.html --since 7d --svg charts")]
+#[command(after_help = "Examples:
+  topicmill report report.html
+  topicmill report week.html --since 7d --svg charts")]
 pub struct Report {
     /// Write the page to this file; a report that is there already is replaced
     #[arg(value_name = "OUT")]
@@ -53,13 +50,7 @@ pub struct Report {
 impl Report {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let now = setup.clock.now();
-        let time = |flag, text: &Option<String>, days| {
-            let text = text.as_deref();
-            text.map(|text| moment(flag, text, now, days).map(Timestamp::from))
-                .transpose()
-        };
-        let since = time("--since", &self.since, 0)?;
-        let until = time("--until", &self.until, 1)?;
+        let [since, until] = times(self.since.as_deref(), self.until.as_deref(), now)?;
         if since.is_some_and(|since| since >= until.unwrap_or(now.into())) {
             let usage =
                 "--since is not before --until, or not in the past: no post lies between them";
@@ -68,7 +59,13 @@ impl Report {
         setup.spare_database(&self.out)?;
         let store = setup.store(Access::ReadOnly).await?;
         let options = ReportOptions {
-            subject: self.subject(setup, &store).await?,
+            subject: subject(
+                setup,
+                &store,
+                self.label_set.as_deref(),
+                self.model.as_deref(),
+            )
+            .await?,
             since,
             until,
             database: database_name(setup.settings().database.url.reveal()),
@@ -89,31 +86,6 @@ impl Report {
             None => Vec::new(),
         };
         self.told(&numbers, page.len(), &charts)
-    }
-
-    async fn subject(
-        &self,
-        setup: &Setup,
-        store: &Store,
-    ) -> Result<Option<(Target, LabelSet)>, CliError> {
-        let current = store.current_target().await?;
-        let Some(word) = &self.label_set else {
-            return Ok(match current {
-                Some(target) => Some((target, store.label_set(target.label_set).await?)),
-                None => None,
-            });
-        };
-        let named = Named::stored(setup, store, word).await?;
-        let none = || {
-            CliError::Usage(format!(
-                "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"
-            ))
-        };
-        let label_set = named.stored.ok_or_else(none)?;
-        let model = self.model.as_deref();
-        let model = model_of(store, label_set, current, model, &format!("`{word}`")).await?;
-        let (model, _) = model.ok_or_else(none)?;
-        Ok(Some((Target { model, label_set }, named.set)))
     }
 
     fn told(&self, numbers: &Numbers, bytes: usize, charts: &[PathBuf]) -> Result<Exit, CliError> {

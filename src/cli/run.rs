@@ -8,12 +8,10 @@ use super::{CliError, Exit, labelling};
 use crate::classify::Options;
 use crate::store::Access;
 
-/// Flags of `run`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill run --source arctic-shift\n\
-\x20 topicmill run --pipeline my-topics.toml --topic climate --limit 50")]
+#[command(after_help = "Examples:
+  topicmill run --source arctic-shift
+  topicmill run --pipeline my-topics.toml --topic climate --limit 50")]
 pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::labelling::warn_of_twins;
-use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
+use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, aside};
 use super::{CliError, Exit};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
@@ -16,15 +17,13 @@ use crate::telemetry::Progress;
 use topicmill_score::Models;
 use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
-/// Flags of `score`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "\
-Examples:\n\
-\x20 topicmill score texts.csv scores.csv\n\
-\x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
-\x20 topicmill score texts.ndjson out.ndjson --label cooking --label football\n\
-\x20 topicmill score 'in/*.parquet' scores.parquet",
+    after_help = "Examples:
+  topicmill score texts.csv scores.csv
+  topicmill score posts.parquet out.parquet --text headline --text body
+  topicmill score texts.ndjson out.ndjson --label cooking --label football
+  topicmill score 'in/*.parquet' scores.parquet",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
@@ -52,11 +51,11 @@ pub struct Score {
     #[arg(hide_short_help = true, long, value_name = "COLUMN")]
     id: Option<String>,
     /// Read the inputs in this format [default: as their endings say]
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    #[arg(long, value_parser = format(), value_name = "FORMAT")]
+    format: Option<tables::Format>,
     /// Write this format [default: as the ending of OUTPUT says, else ndjson]
-    #[arg(hide_short_help = true, long, value_enum, value_name = "FORMAT")]
-    output_format: Option<Format>,
+    #[arg(hide_short_help = true, long, value_parser = format(), value_name = "FORMAT")]
+    output_format: Option<tables::Format>,
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
     #[arg(hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
@@ -77,30 +76,13 @@ pub struct Score {
     small: SmallFlags,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Values with commas or semicolons between them, and names in the first line
-    Csv,
-    /// The same with tabs
-    Tsv,
-    /// One JSON object on each line
-    Ndjson,
-    /// One JSON array of objects
-    Json,
-    /// A Parquet table
-    Parquet,
-}
-
-impl From<Format> for tables::Format {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Csv => Self::Csv,
-            Format::Tsv => Self::Tsv,
-            Format::Ndjson => Self::Ndjson,
-            Format::Json => Self::Json,
-            Format::Parquet => Self::Parquet,
-        }
-    }
+/// A format by its name, which is the ending of its files.
+fn format() -> impl TypedValueParser<Value = tables::Format> {
+    let names = ["csv", "tsv", "ndjson", "json", "parquet"];
+    PossibleValuesParser::new(names).map(|name| {
+        let (format, _) = tables::Format::of_name(format!("x.{name}").as_ref());
+        format.expect("the ending of a format")
+    })
 }
 
 fn delimiter(given: &str) -> Result<u8, String> {
@@ -128,13 +110,13 @@ impl Score {
             inputs,
             output,
             reading: Reading {
-                format: self.format.map(Into::into),
+                format: self.format,
                 delimiter: self.delimiter,
                 id: self.id.take(),
                 text: std::mem::take(&mut self.text),
             },
             writing: Writing {
-                format: self.output_format.map(Into::into),
+                format: self.output_format,
                 label_scores: self.label_scores,
                 drop_columns: self.drop_columns,
             },
@@ -144,23 +126,12 @@ impl Score {
         setup.spare_database(&job.output)?;
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
-        let models = self.models(setup, &set)?;
-        let stop = setup.stop.clone();
-        // Scoring blocks its thread; the signal handler must not be on it.
-        let scored =
-            tokio::task::spawn_blocking(move || run(&job, models, &set, &|| stop.is_cancelled()));
-        scored
-            .await
-            .map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
-    }
-
-    /// The models, ready to score.
-    fn models(&self, setup: &Setup, set: &LabelSet) -> Result<Models, CliError> {
         let mut models = setup.models(&self.model)?;
-        warn_of_twins(models.large.folder(), set);
+        warn_of_twins(models.large.folder(), &set);
         let one = std::slice::from_mut(&mut models);
-        setup.put_small_before(one, &self.small, &self.model, set)?;
-        Ok(models)
+        setup.put_small_before(one, &self.small, &self.model, &set)?;
+        let stop = setup.stop.clone();
+        aside(move || run(&job, models, &set, &|| stop.is_cancelled())).await
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
@@ -220,34 +191,25 @@ fn run(
         scored => scored?,
     };
     tell(job, report, to_stdout);
-    Ok(if report.failed > 0 {
-        Exit::Partial
-    } else {
-        Exit::Done
-    })
+    Ok(Exit::done_if(report.failed == 0))
 }
 
 fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
-    let output = job.output.display();
-    let done = report.lines;
-    if report.stopped && to_stdout {
-        tracing::warn!(done, "stopped before the end of the input");
-    } else if report.stopped {
-        tracing::warn!(
+    let (output, done) = (job.output.display(), report.lines);
+    match (report.stopped, to_stdout) {
+        (true, true) => tracing::warn!(done, "stopped before the end of the input"),
+        (true, false) => tracing::warn!(
             done,
             "stopped: give the same command again to go on; so far it is in {output}.partial"
-        );
-    } else {
-        let output = if to_stdout {
-            "stdout".to_owned()
-        } else {
-            output.to_string()
-        };
-        tracing::info!(
-            texts = report.lines,
-            failed = report.failed,
-            resumed = report.resumed,
-            "written to {output}"
-        );
+        ),
+        (false, to_stdout) => {
+            let (failed, resumed) = (report.failed, report.resumed);
+            let output = if to_stdout {
+                "stdout".to_owned()
+            } else {
+                output.to_string()
+            };
+            tracing::info!(texts = done, failed, resumed, "written to {output}");
+        }
     }
 }

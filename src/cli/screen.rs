@@ -4,7 +4,6 @@
 //! in a pipe or a file, nothing is cut here or anywhere.
 
 use std::borrow::Cow;
-use std::env;
 use std::io::{self, IsTerminal};
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -93,40 +92,17 @@ pub fn shares(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
     Some(at(fits).collect())
 }
 
-/// Whether whoever reads stdout sees more than ASCII: not on a terminal that calls itself dumb, nor where the locale
-/// names another encoding. Where nobody set a locale, as in most containers, terminals take UTF-8 all the same.
-pub fn is_plain() -> bool {
-    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    // In the order in which they count: POSIX, "Environment Variables", 8.2.
-    let locale = set("LC_ALL")
-        .or_else(|| set("LC_CTYPE"))
-        .or_else(|| set("LANG"));
-    let is_dumb = set("TERM").is_some_and(|term| term == "dumb") && io::stdout().is_terminal();
-    is_dumb || locale.is_some_and(|locale| !is_utf8(&locale))
-}
-
-fn is_utf8(locale: &str) -> bool {
-    let lower = locale.to_ascii_lowercase();
-    lower.contains("utf-8") || lower.contains("utf8")
-}
-
-/// A share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column; in ASCII to a whole one.
+/// A share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
     reason = "a bar is as wide as a terminal"
 )]
-pub fn bar(share: f64, room: usize, plain: bool) -> String {
+pub fn bar(share: f64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let share = if share.is_finite() {
-        share.clamp(0.0, 1.0)
-    } else {
-        0.0
-    };
-    if plain {
-        return "#".repeat((share * room as f64).round() as usize);
-    }
+    let share = if share.is_nan() { 0.0 } else { share };
+    let share = share.clamp(0.0, 1.0);
     let eighths = (share * room as f64 * 8.0).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
@@ -183,18 +159,9 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_long_as_its_share() {
-        assert_eq!(bar(0.5, 10, false), "█████");
-        assert_eq!(bar(0.55, 10, false), "█████▌");
-        assert_eq!(bar(1.0, 3, false), "███");
-        assert_eq!(bar(0.0, 10, false), "");
-        assert_eq!(bar(2.0, 4, true), "####");
-        assert_eq!(bar(f64::NAN, 4, true), "");
-        assert_eq!(bar(0.55, 10, true), "######");
-    }
-
-    #[test]
-    fn a_locale_names_its_encoding() {
-        assert!(is_utf8("de_DE.UTF-8") && is_utf8("C.utf8"));
-        assert!(!is_utf8("C") && !is_utf8("de_DE.ISO-8859-1"));
+        assert_eq!(bar(0.5, 10), "█████");
+        assert_eq!(bar(0.55, 10), "█████▌");
+        assert_eq!(bar(2.0, 4), "████");
+        assert_eq!(bar(0.0, 10) + &bar(f64::NAN, 4), "");
     }
 }

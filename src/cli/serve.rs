@@ -12,12 +12,10 @@ use super::{CliError, Exit};
 use crate::serve::{Asking, Options, SEARCHED, Server};
 use crate::store::Access;
 
-/// Flags of `serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill serve\n\
-\x20 topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
+#[command(after_help = "Examples:
+  topicmill serve
+  topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
 pub struct Serve {
     /// Listen on this address and port; port 0 takes a free one. Another address than this machine's own loopback needs a
     /// token [default: the setting `serve.listen`, which is 127.0.0.1:8765]
@@ -82,9 +80,7 @@ impl Serve {
         ended?;
         Ok(Exit::Done)
     }
-}
 
-impl Serve {
     /// What asking people takes: the one connection that writes.
     async fn asking(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
         if !self.review {

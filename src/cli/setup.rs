@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags};
@@ -21,14 +22,16 @@ use crate::domain::{Listing, SourceKind};
 use crate::gpu::GpuWatch;
 use crate::metrics::Metrics;
 use crate::notify::Notify;
-use crate::pipeline::{Context, RunRecord};
+use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
 use crate::placing::{self, Standing};
 use crate::record::RunSettings;
 use crate::source::SourceSettings;
 use crate::source::arctic_shift::ArcticShiftSettings;
 use crate::source::http::Timeouts;
+use crate::source::open::sample;
 use crate::source::reddit::{Reddit, RedditSettings};
+use crate::source::sample::SampleReddit;
 use crate::store::{Access, Address, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
@@ -92,14 +95,12 @@ impl CurrentFlags {
 impl Setup {
     /// Reads the settings and starts logging.
     pub fn load(global: &Global) -> Result<Self, CliError> {
-        let mut flags = Vec::new();
-        flags.extend(global.database.clone().map(|url| ("database.url", url)));
-        flags.extend(
-            global
-                .log_format
-                .clone()
-                .map(|format| ("log.format", format)),
-        );
+        let (url, format) = (global.database.clone(), global.log_format.clone());
+        let flags = [("database.url", url), ("log.format", format)];
+        let flags = flags
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        let flags: Vec<_> = flags.collect();
         let loaded = config::load(
             global.config.as_deref(),
             // `vars` would panic at a variable of somebody else that is no UTF-8.
@@ -224,12 +225,8 @@ impl Setup {
         flags.pipeline.as_deref().or(set)
     }
 
-    /// The pipeline that is built in, whatever the settings say.
-    pub fn built_in_pipeline(&self) -> Result<Pipeline, CliError> {
-        self.load_pipeline(None)
-    }
-
-    fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
+    /// The pipeline file of a path; without one, the pipeline that is built in, whatever the settings say.
+    pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
         let follows = collect.listing == FOLLOW;
         let listing = if follows {
@@ -253,11 +250,25 @@ impl Setup {
 
     /// A client for Reddit itself.
     pub fn reddit(&self) -> Result<Reddit, CliError> {
-        Ok(Reddit::new(
-            self.reddit_settings(),
-            SourceKind::Reddit,
-            self.clock.clone(),
-        )?)
+        let (settings, clock) = (self.reddit_settings(), self.clock.clone());
+        Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
+    }
+
+    /// Who is asked about posts by their ids, and the sample Reddit that serves while it is held.
+    pub async fn asked(
+        &self,
+        source: SourceKind,
+    ) -> Result<(Reddit, Option<SampleReddit>), CliError> {
+        match source {
+            SourceKind::Reddit => Ok((self.reddit()?, None)),
+            SourceKind::Sample => {
+                let (reddit, sample) = sample(self.reddit_settings(), self.clock.clone()).await?;
+                Ok((reddit, Some(sample)))
+            }
+            other => Err(CliError::Usage(format!(
+                "`{other}` cannot be asked about posts: --source is reddit or sample"
+            ))),
+        }
     }
 
     /// The section `[reddit]` as the client takes it.
@@ -370,20 +381,16 @@ impl RunFlags {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
-        let records: Vec<_> = context.records().iter().map(RunRecord::to_json).collect();
-        let text = match records.as_slice() {
-            [one] => format!("{one:#}\n"),
-            several => format!("{:#}\n", serde_json::Value::from(several)),
+        let text = match context.records().as_slice() {
+            [one] => format!("{:#}\n", json!(one)),
+            several => format!("{:#}\n", json!(several)),
         };
         let written = match placing::put(path, &text, Standing::Replaced) {
             // A file that may be written to, in a folder where none may be made.
             Err(error) if !placing::is_full(&error) => std::fs::write(path, text),
             written => written,
         };
-        written.map_err(|source| CliError::Write {
-            path: path.display().to_string(),
-            source,
-        })
+        written.map_err(CliError::writing(path))
     }
 }
 
@@ -402,4 +409,12 @@ where
 /// A variable of the environment as text; one that is no text is none of ours.
 fn as_text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
     Some((name.into_string().ok()?, value.into_string().ok()?))
+}
+
+/// Does what blocks its thread on another one, so that the signal handler is heard meanwhile.
+pub async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+) -> Result<T, CliError> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| CliError::Usage(format!("a thread ended: {error}")))?
 }

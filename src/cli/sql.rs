@@ -23,13 +23,11 @@ const PATIENCE: Duration = Duration::from_hours(1);
 /// After its time is up, how long the rows that came may take to be written.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Flags of `sql`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill sql --named topics\n\
-\x20 topicmill sql --schema labeled_posts\n\
-\x20 topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
+#[command(after_help = "Examples:
+  topicmill sql --named topics
+  topicmill sql --schema labeled_posts
+  topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
 pub struct Sql {
     /// Run this statement; `-` reads it from stdin
     #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list", "schema"], conflicts_with_all = ["named", "list", "schema"])]
@@ -120,7 +118,11 @@ impl Sql {
         };
         let asked = asked?;
         if is_late {
-            return Err(CliError::Timeout(self.timeout.unwrap_or_default()));
+            let secs = self.timeout.unwrap_or_default();
+            let text = format!(
+                "answer the query within {secs} s: it was ended; ask for less, or give it more time with `--timeout`"
+            );
+            return Err(CliError::Told(Exit::Partial, text));
         }
         if self.format == OutputFormat::Table && asked != Answered::Stopped {
             let s = if rows == 1 { "" } else { "s" };

@@ -17,16 +17,14 @@ use crate::store::{Access, Standing, Table};
 use topicmill_score::folder;
 
 /// What `status --help` adds.
-const EXAMPLES: &str = "\
-Examples:\n\
-\x20 topicmill status\n\
-\x20 topicmill status --format json\n\
-\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
+const EXAMPLES: &str = "Examples:
+  topicmill status
+  topicmill status --format json
+  topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
 With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a wrong flag, and 4 if the database cannot be \
 read.";
 
-/// Flags of `status`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {
@@ -106,11 +104,7 @@ impl Status {
                 output::print_table(&problems_table(&problems), self.format)?;
             }
         }
-        Ok(if problems.is_empty() {
-            Exit::Done
-        } else {
-            Exit::Partial
-        })
+        Ok(Exit::done_if(problems.is_empty()))
     }
 }
 
@@ -136,27 +130,11 @@ fn as_json(outlook: &Outlook) -> Value {
 /// The numbers of the backlog, one a row.
 fn backlog(standing: &Standing) -> Table {
     let all = json!(standing);
-    let rows = all.as_object().into_iter().flatten();
-    Table {
-        columns: vec!["backlog".into(), "value".into()],
-        rows: rows
-            .map(|(name, value)| vec![json!(name), value.clone()])
-            .collect(),
-    }
+    output::facts("backlog", all.as_object().cloned().unwrap_or_default())
 }
 
 fn problems_table(problems: &[Problem]) -> Table {
-    let row = |it: &Problem| {
-        vec![
-            json!(it.check),
-            json!(it.problem),
-            json!(it.age_secs),
-            json!(it.limit_secs),
-        ]
-    };
+    let row = |it: &Problem| json!([it.check, it.problem, it.age_secs, it.limit_secs]);
     let columns = ["check", "problem", "age_secs", "limit_secs"];
-    Table {
-        columns: columns.map(String::from).to_vec(),
-        rows: problems.iter().map(row).collect(),
-    }
+    output::table(columns, problems.iter().map(row))
 }

@@ -61,6 +61,9 @@ pub(super) struct Listing {
     /// The commit.
     pub sha: String,
     pub siblings: Vec<Sibling>,
+    /// The repository.
+    #[serde(skip)]
+    repo: String,
 }
 
 impl Sibling {
@@ -100,22 +103,19 @@ fn git_hash(path: &Path) -> Result<String, ModelError> {
 impl Listing {
     /// The list that came, where it can be one.
     pub fn read(bytes: &[u8], repo: &str) -> Result<Self, PullError> {
-        let wrong = |detail: String| PullError::Listing {
-            repo: repo.to_owned(),
-            detail,
-        };
-        let listing: Self =
-            serde_json::from_slice(bytes).map_err(|error| wrong(format!("{error}")))?;
+        let wrong = |detail: &str| PullError::listing(repo, detail);
+        let mut listing: Self =
+            serde_json::from_slice(bytes).map_err(|error| wrong(&error.to_string()))?;
+        repo.clone_into(&mut listing.repo);
         let commit = &listing.sha;
         // It becomes part of a path and of an address.
         if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(wrong("its commit is none".to_owned()));
+            return Err(wrong("its commit is none"));
         }
         if listing.siblings.len() > MAX_ENTRIES {
             let files = listing.siblings.len();
-            return Err(wrong(format!(
-                "it has {files} files, and no model has over {MAX_ENTRIES}"
-            )));
+            let detail = format!("it has {files} files, and no model has over {MAX_ENTRIES}");
+            return Err(wrong(&detail));
         }
         Ok(listing)
     }
@@ -126,11 +126,25 @@ impl Listing {
     }
 
     /// A file that a model cannot do without.
-    pub fn file(&self, name: &str, repo: &str) -> Result<&Sibling, PullError> {
-        self.find(name).ok_or_else(|| PullError::NoFile {
-            repo: repo.to_owned(),
-            file: name.to_owned(),
+    pub fn file(&self, name: &str) -> Result<&Sibling, PullError> {
+        let repo = &self.repo;
+        self.find(name).ok_or_else(|| {
+            PullError::Unfit(format!(
+                "the repository `{repo}` has no `{name}`: take one with an ONNX export, or export it yourself"
+            ))
         })
+    }
+
+    /// An error where the repository has weights, but no graph.
+    pub fn has_graph(&self) -> Result<(), PullError> {
+        if self.names().into_iter().any(is_graph) {
+            return Ok(());
+        }
+        Err(PullError::Unfit(format!(
+            "the repository `{}` has no ONNX graph: fetch its weights with `hf download` and make the graphs with \
+             tools/model.py",
+            self.repo
+        )))
     }
 
     fn find(&self, name: &str) -> Option<&Sibling> {
@@ -138,9 +152,9 @@ impl Listing {
     }
 
     /// The files that every model needs besides its graphs.
-    pub fn small_files(&self, repo: &str) -> Result<Vec<Sibling>, PullError> {
+    pub fn small_files(&self) -> Result<Vec<Sibling>, PullError> {
         for name in NEEDED {
-            self.file(name, repo)?;
+            self.file(name)?;
         }
         let names = NEEDED.iter().chain(WELCOME);
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
@@ -160,45 +174,39 @@ impl Listing {
         let files = files.filter(|file| chosen.contains(&*file.name) && !is_small(&file.name));
         Ok(files.cloned().collect())
     }
-}
 
-/// Whether these files may be fetched into one folder: none may lead out of it, hide behind another, or be larger than
-/// what it is there for.
-pub(super) fn check(files: &[&Sibling], repo: &str) -> Result<(), PullError> {
-    let wrong = |detail: String| {
-        Err(PullError::Listing {
-            repo: repo.to_owned(),
-            detail,
-        })
-    };
-    if files.len() > MAX_FETCHED {
-        let files = files.len();
-        return wrong(format!("{files} files belong to the graph"));
-    }
-    let mut seen = BTreeSet::new();
-    let mut total: u64 = 0;
-    for file in files {
-        let name = &file.name;
-        if !is_plain(name) {
-            // `{:?}`: what it does to a terminal it must not do to ours.
-            return wrong(format!("it names a file {name:?}"));
+    /// Whether these files may be fetched into one folder: none may lead out of it, hide behind another, or be larger
+    /// than what it is there for.
+    pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
+        let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
+        if files.len() > MAX_FETCHED {
+            return wrong(format!("{} files belong to the graph", files.len()));
         }
-        // On many machines these are one file.
-        if !seen.insert(name.to_lowercase()) {
-            return wrong(format!("it has `{name}` twice"));
+        let mut seen = BTreeSet::new();
+        let mut total: u64 = 0;
+        for file in files {
+            let name = &file.name;
+            if !is_plain(name) {
+                // `{:?}`: what it does to a terminal it must not do to ours.
+                return wrong(format!("it names a file {name:?}"));
+            }
+            // On many machines these are one file.
+            if !seen.insert(name.to_lowercase()) {
+                return wrong(format!("it has `{name}` twice"));
+            }
+            let (told, limit) = (file.size.unwrap_or(0), bounds::of(name));
+            if told > limit {
+                return wrong(format!(
+                    "its `{name}` has {told} bytes, and {limit} is the most"
+                ));
+            }
+            total = total.saturating_add(told);
         }
-        let (told, limit) = (file.size.unwrap_or(0), bounds::of(name));
-        if told > limit {
-            return wrong(format!(
-                "its `{name}` has {told} bytes, and {limit} is the most"
-            ));
+        if total > MAX_BYTES {
+            return wrong(format!("its files have {total} bytes"));
         }
-        total = total.saturating_add(told);
+        Ok(())
     }
-    if total > MAX_BYTES {
-        return wrong(format!("its files have {total} bytes"));
-    }
-    Ok(())
 }
 
 /// Whether a name is that of a file in the folder or in its folder `onnx`, on any system, and is none of ours.
@@ -223,65 +231,54 @@ fn choose_graphs(
     wanted: &Wanted,
     manifest: Option<&Manifest>,
 ) -> Result<Vec<String>, PullError> {
-    let precision = wanted.precision.as_deref();
-    let graphs: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| is_graph(name))
-        .collect();
-    if let Some(manifest) = manifest {
-        let of_precision = manifest.graphs.values().filter(|graph| {
-            precision == Some("all") || graph.precision == precision.unwrap_or("fp32")
-        });
-        let files: Vec<String> = of_precision
-            .flat_map(Graph::files)
-            .map(str::to_owned)
-            .collect();
-        if !files.is_empty() {
-            return Ok(files);
-        }
+    let (all, precision) = match wanted.precision.as_deref() {
+        Some("all") => (true, "all"),
+        precision => (false, precision.unwrap_or("fp32")),
+    };
+    let graphs = names.iter().copied().filter(|name| is_graph(name));
+    let graphs: Vec<&str> = graphs.collect();
+    let files: Vec<&str> = if let Some(manifest) = manifest {
+        let of_precision = manifest.graphs.values();
+        let of_precision = of_precision.filter(|graph| all || graph.precision == precision);
+        of_precision.flat_map(Graph::files).collect()
     } else {
-        let chosen: Vec<&str> = match (precision, graphs.as_slice()) {
-            (Some("all"), _) => graphs.clone(),
+        let chosen: Vec<&str> = match graphs.as_slice() {
+            graphs if all => graphs.to_vec(),
             // Nobody asked for a precision, and there is no choice.
-            (None, [only]) => vec![only],
-            (precision, _) => {
-                let wanted = graph_names(precision.unwrap_or("fp32"));
-                let at = |folder: &str, name: &String| format!("{folder}{name}");
-                ["", "onnx/"]
-                    .iter()
-                    .flat_map(|folder| wanted.iter().map(move |name| at(folder, name)))
-                    .find_map(|path| graphs.iter().copied().find(|graph| *graph == path))
-                    .into_iter()
-                    .collect()
+            [only] if wanted.precision.is_none() => vec![only],
+            graphs => {
+                let wanted = graph_names(precision);
+                let paths = ["", "onnx/"].iter().flat_map(|folder| {
+                    let wanted = wanted.iter();
+                    wanted.map(move |name| format!("{folder}{name}"))
+                });
+                let mut found =
+                    paths.filter_map(|path| graphs.iter().find(|graph| **graph == path));
+                found.next().copied().into_iter().collect()
             }
         };
-        let belongs = |name: &&&str| {
-            chosen.iter().any(|graph| {
-                name.strip_prefix(graph).is_some_and(|rest| {
-                    // Weights over 2 GiB lie beside their graph, because protobuf takes no more in one message.
-                    // Exporters use these two names.
-                    rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data")
-                })
-            })
+        // Weights over 2 GiB lie beside their graph, because protobuf takes no more in one message. Exporters use these
+        // two names.
+        let is_of =
+            |rest: &str| rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data");
+        let belongs = |name: &&str| {
+            let mut rests = chosen.iter().filter_map(|graph| name.strip_prefix(graph));
+            rests.any(is_of)
         };
-        if !chosen.is_empty() {
-            return Ok(names
-                .iter()
-                .filter(belongs)
-                .map(|name| (*name).to_owned())
-                .collect());
-        }
+        names.iter().copied().filter(belongs).collect()
+    };
+    if files.is_empty() {
+        return Err(PullError::Unfit(format!(
+            "the repository `{}` has no graph of precision `{precision}` (there is {}): choose with --precision",
+            wanted.repo,
+            graphs.join(", ")
+        )));
     }
-    Err(PullError::Precision {
-        repo: wanted.repo.clone(),
-        precision: precision.unwrap_or("fp32").to_owned(),
-        found: graphs.into_iter().map(str::to_owned).collect(),
-    })
+    Ok(files.into_iter().map(str::to_owned).collect())
 }
 
 /// A graph where a model folder has it: at the top or in `onnx`, under a name that leads nowhere else.
-pub(super) fn is_graph(name: &str) -> bool {
+fn is_graph(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|e| e == "onnx") && is_plain(name)
 }
 
@@ -289,151 +286,58 @@ pub(super) fn is_graph(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn chosen(names: &[&str], precision: Option<&str>) -> Result<Vec<String>, PullError> {
-        let wanted = Wanted {
-            repo: "a/b".into(),
-            revision: "main".into(),
-            precision: precision.map(str::to_owned),
-            to: "b".into(),
-        };
-        choose_graphs(names, &wanted, None)
-    }
-
-    fn file(name: &str) -> Sibling {
+    fn file(name: &str, size: u64) -> Sibling {
         Sibling {
             name: name.to_owned(),
-            size: Some(1),
+            size: Some(size),
             blob: None,
             lfs: None,
         }
     }
 
-    fn refused(files: &[Sibling]) -> String {
-        let files: Vec<&Sibling> = files.iter().collect();
-        check(&files, "a/b").unwrap_err().to_string()
-    }
-
-    #[test]
-    fn only_the_weights_of_the_precision_are_fetched() {
-        let names = [
-            "config.json",
-            "model.safetensors",
-            "onnx/model.onnx",
-            "onnx/model.onnx_data",
-            "onnx/model_fp16.onnx",
-            "onnx/model_quantized.onnx",
-            "other/model.onnx",
-        ];
-        assert_eq!(
-            chosen(&names, None).unwrap(),
-            ["onnx/model.onnx", "onnx/model.onnx_data"]
-        );
-        assert_eq!(
-            chosen(&names, Some("fp16")).unwrap(),
-            ["onnx/model_fp16.onnx"]
-        );
-        assert_eq!(
-            chosen(&names, Some("int8")).unwrap(),
-            ["onnx/model_quantized.onnx"]
-        );
-        assert_eq!(chosen(&names, Some("all")).unwrap().len(), 4);
-        assert_eq!(chosen(&["bart.onnx"], None).unwrap(), ["bart.onnx"]);
-        let error = chosen(&names, Some("q4")).unwrap_err().to_string();
-        assert!(
-            error.contains("`q4`") && error.contains("onnx/model_fp16.onnx"),
-            "{error}"
-        );
-    }
-
     #[test]
     fn a_name_leads_nowhere_else() {
-        for name in [
-            "config.json",
-            "LICENSE",
-            "model.onnx",
-            "onnx/model_q4f16.onnx_data_12",
-        ] {
+        let long = "a".repeat(201);
+        for name in ["config.json", "LICENSE", "onnx/model_q4f16.onnx_data_12"] {
             assert!(is_plain(name), "{name}");
         }
-        let long = "a".repeat(201);
-        for name in [
-            "",
-            ".",
-            "..",
-            "/etc/passwd",
-            "../model.onnx",
-            "onnx/../../model.onnx",
-            "onnx/",
-            "onnx//x",
-            "a/model.onnx",
-            "onnx\\..\\x",
-            "c:x",
-            "x\0",
-            "x\n",
-            "x\u{1b}[2J",
-            "model.onnx ",
-            "model.onnx.",
-            "caf\u{e9}.onnx",
-            "a%2f..%2fb",
-            "a?b",
-            "a#b",
-            &long,
-            "onnx",
-            "ONNX",
-            ".hashes.toml",
-            "onnx/.hashes.toml",
-            "verified.toml",
-            "Verified.TOML",
-            "model.onnx.part",
-        ] {
+        let paths = ["", ".", "..", "/x", "../x", "onnx/../x", "onnx/", "onnx//x"];
+        let others = ["a/x", "onnx\\x", "c:x", "x\0", "x\n", "x\u{1b}", "x ", "x."];
+        let encoded = ["caf\u{e9}", "a%2fb", "a?b", "a#b", &long, "onnx", "ONNX"];
+        let ours = [".hashes.toml", "onnx/.x", "Verified.TOML", "x.part"];
+        for name in [&paths[..], &others, &encoded, &ours].concat() {
             assert!(!is_plain(name), "{name:?}");
         }
-        assert!(is_graph("onnx/model.onnx") && is_graph("model.onnx"));
-        for name in ["../model.onnx", "onnx/../../model.onnx", "model.bin"] {
-            assert!(!is_graph(name), "{name}");
-        }
+        assert!(is_graph("onnx/model.onnx") && !is_graph("../x.onnx") && !is_graph("x.bin"));
     }
 
     #[test]
     fn files_that_hide_each_other_or_are_absurdly_many_or_large_are_refused() {
-        let twice = refused(&[file("model.onnx"), file("Model.ONNX")]);
-        assert!(twice.contains("`Model.ONNX` twice"), "{twice}");
-        let many: Vec<Sibling> = (0..257)
-            .map(|n| file(&format!("m.onnx_data_{n}")))
-            .collect();
-        assert!(refused(&many).contains("257 files"));
-        let vast = |name: &str| Sibling {
-            size: Some(u64::MAX),
-            ..file(name)
+        let refused = |files: &[Sibling]| {
+            let listing = Listing::read(br#"{"sha": "a", "siblings": []}"#, "a/b").unwrap();
+            listing.check(files).unwrap_err().to_string()
         };
-        for name in ["config.json", "tokenizer.json", "model.onnx"] {
-            assert!(refused(&[vast(name)]).contains(name));
+        let twice = refused(&[file("model.onnx", 1), file("Model.ONNX", 1)]);
+        assert!(twice.contains("`Model.ONNX` twice"), "{twice}");
+        let many: Vec<Sibling> = (0..257).map(|n| file(&format!("m_{n}"), 1)).collect();
+        assert!(refused(&many).contains("257 files"));
+        for name in ["config.json", "model.onnx"] {
+            assert!(refused(&[file(name, u64::MAX)]).contains(name));
         }
     }
 
     #[test]
     fn a_commit_leads_nowhere_else_and_a_list_ends() {
-        let read = |text: &str| Listing::read(text.as_bytes(), "a/b").map(|_| ());
-        assert!(read(r#"{"sha": "0a1", "siblings": []}"#).is_ok());
-        for sha in ["", "..", "a/b", "a\\b", &"a".repeat(65)] {
-            let text = serde_json::json!({"sha": sha, "siblings": []}).to_string();
-            assert!(read(&text).is_err(), "{sha}");
+        let read = |sha: &str, files: &str| {
+            let text = format!("{{\"sha\":\"{sha}\",\"siblings\":[{files}]}}");
+            Listing::read(text.as_bytes(), "a/b").map(|_| ())
+        };
+        assert!(read("0a1", "").is_ok());
+        for sha in ["", "..", "a/b", &"a".repeat(65)] {
+            assert!(read(sha, "").is_err(), "{sha}");
         }
         let files = r#"{"rfilename":"a"},"#.repeat(20_001);
-        let error = read(&format!(
-            "{{\"sha\":\"a\",\"siblings\":[{}]}}",
-            files.trim_end_matches(',')
-        ));
+        let error = read("a", files.trim_end_matches(','));
         assert!(error.unwrap_err().to_string().contains("20001 files"));
-    }
-
-    #[test]
-    fn a_file_is_called_as_git_calls_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x");
-        std::fs::write(&path, "hello\n").unwrap();
-        // `echo hello | git hash-object --stdin`
-        let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
-        assert_eq!(git_hash(&path).unwrap(), blob);
     }
 }

@@ -37,9 +37,9 @@ impl Wire {
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| transfer("the hub", &error))?;
-        let mut endpoint = Url::parse(&source.endpoint).map_err(|_| PullError::Endpoint)?;
+        let mut endpoint = Url::parse(&source.endpoint).map_err(|_| PullError::endpoint())?;
         if !matches!(endpoint.scheme(), "http" | "https") {
-            return Err(PullError::Endpoint);
+            return Err(PullError::endpoint());
         }
         let login = login_of(&mut endpoint);
         // Paths are added behind it.
@@ -49,7 +49,10 @@ impl Wire {
             None => None,
             Some(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
-                let mut value = value.map_err(|_| PullError::Token)?;
+                let mut value = value.map_err(|_| {
+                    let text = "use HF_TOKEN, or the token in HF_HOME: it has characters that no token has; copy it again";
+                    PullError::Refused(text.to_owned())
+                })?;
                 // The client's own logs then show no token.
                 value.set_sensitive(true);
                 Some(value)
@@ -76,8 +79,8 @@ impl Wire {
         from: u64,
         what: &str,
     ) -> Result<Response, PullError> {
-        let mut url =
-            Url::parse(&format!("{}/{path}", self.endpoint())).map_err(|_| PullError::Endpoint)?;
+        let mut url = Url::parse(&format!("{}/{path}", self.endpoint()))
+            .map_err(|_| PullError::endpoint())?;
         for _ in 0..=MAX_HOPS {
             let response = self.send(&url, from, what).await?;
             if !response.status().is_redirection() {
@@ -85,15 +88,10 @@ impl Wire {
             }
             let location = response.headers().get(LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
-            url = leads_to(&url, location).map_err(|detail| PullError::Redirect {
-                what: what.to_owned(),
-                detail,
-            })?;
+            url = leads_to(&url, location).map_err(|why| PullError::redirect(what, &why))?;
         }
-        Err(PullError::Redirect {
-            what: what.to_owned(),
-            detail: format!("it leads on more than {MAX_HOPS} times"),
-        })
+        let why = format!("it leads on more than {MAX_HOPS} times");
+        Err(PullError::redirect(what, &why))
     }
 
     fn is_endpoint(&self, url: &Url) -> bool {
@@ -135,16 +133,23 @@ impl Wire {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 Ok(response)
             }
-            _ if ours && (unknown || status == StatusCode::NOT_FOUND) => Err(PullError::NotFound {
-                repo: repo.to_owned(),
-                endpoint: self.endpoint().to_owned(),
-            }),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if ours => Err(PullError::Refused {
-                repo: repo.to_owned(),
-                endpoint: self.endpoint().to_owned(),
-                status: status.as_u16(),
-                with_token: self.token.is_some() || self.login.is_some(),
-            }),
+            _ if ours && (unknown || status == StatusCode::NOT_FOUND) => {
+                Err(PullError::Asked(format!(
+                    "find `{repo}` on {}: there is no such repository or revision; check the name",
+                    self.endpoint()
+                )))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if ours => {
+                let advice = if self.token.is_some() || self.login.is_some() {
+                    "the token may not read it: accept its terms on the hub's page, or use another token"
+                } else {
+                    "it needs a token, or does not exist: set HF_TOKEN, or check the name"
+                };
+                let (endpoint, status) = (self.endpoint(), status.as_u16());
+                Err(PullError::Refused(format!(
+                    "fetch `{repo}` from {endpoint}: status {status}; {advice}"
+                )))
+            }
             _ => Err(PullError::Transfer {
                 what: what.to_owned(),
                 detail: format!("status {status}"),
@@ -184,37 +189,5 @@ pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
     PullError::Transfer {
         what: what.to_owned(),
         detail: cause.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_redirect_never_leaves_encryption_nor_chooses_a_user() {
-        let to = |from: &str, location| leads_to(&Url::parse(from).unwrap(), Some(location));
-        let from = "https://hub.test/a/b?c";
-        assert_eq!(to(from, "/x").unwrap().as_str(), "https://hub.test/x");
-        assert_eq!(
-            to(from, "//me:pw@other.test/x").unwrap().as_str(),
-            "https://other.test/x"
-        );
-        assert_eq!(
-            to("http://hub.test/", "http://hub.test:81/")
-                .unwrap()
-                .as_str(),
-            "http://hub.test:81/"
-        );
-        for location in [
-            "http://hub.test/x",
-            "file:///etc/passwd",
-            "ftp://hub.test/x",
-            "https://[",
-        ] {
-            assert!(to(from, location).is_err(), "{location}");
-        }
-        assert!(to("http://hub.test/", "file:///etc/passwd").is_err());
-        assert!(leads_to(&Url::parse(from).unwrap(), None).is_err());
     }
 }

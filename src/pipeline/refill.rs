@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Context, quota};
+use super::{Context, done_if, quota};
 use crate::collect::{self, CollectError, RefillPlan, Refilled};
 use crate::domain::{RunStatus, Stage};
 use crate::source::page::Source;
@@ -27,17 +27,12 @@ impl Context {
         };
         self.recorded(Stage::Import, work, |done: &Refilled| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;
-            let status = if whole {
-                RunStatus::Done
-            } else {
-                RunStatus::Partial
-            };
             let mut counts = json!(done);
             // As the counts of every other import.
             counts["rejected"] = json!(done.rejected.total());
             counts["rejected_for"] = json!(done.rejected);
             counts[reddit.kind().about().section] = reddit.counts();
-            (status, counts, json!([]))
+            (done_if(whole), counts, json!([]))
         })
         .await
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{read, rounded, table};
+use super::{read, rounded};
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
@@ -27,12 +27,10 @@ const ROUNDS: usize = 2;
 /// Texts that are also scored alone, to see whether a score depends on its batch.
 const ALONE: usize = 16;
 
-/// Flags of `bench agreement`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill bench agreement --texts texts.ndjson\n\
-\x20 topicmill bench agreement --texts texts.ndjson --model models/bart-large-mnli --posts 200
+#[command(after_help = "Examples:
+  topicmill bench agreement --texts texts.ndjson
+  topicmill bench agreement --texts texts.ndjson --model models/bart-large-mnli --posts 200
 
 With the setting `classify.agreement = 0.995`, commands then take the fastest way that gives 99.5 % of the texts the label \
 that they get in float32. Take texts of the kind that you will label.")]
@@ -134,7 +132,7 @@ impl Agreement {
         rows.extend(failed.iter().map(|(number, why)| {
             json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "agreement": why})
         }));
-        output::print_table(&table(&rows), self.format)?;
+        output::print_table(&output::objects(&rows), self.format)?;
         match work.choice.keep_measured(&measured) {
             Ok(path) => tracing::info!("written to {}", path.display()),
             Err(why) => {

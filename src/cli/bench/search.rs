@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Bed, Subject, table};
+use super::{Bed, Subject};
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::engines::Budget;
 use crate::engines::autotune::{self, Allowance};
 use crate::telemetry::tenths;
 
-/// Flags of `bench autotune`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill bench autotune\n\
-\x20 topicmill bench autotune --texts texts.ndjson --seconds 120")]
+#[command(after_help = "Examples:
+  topicmill bench autotune
+  topicmill bench autotune --texts texts.ndjson --seconds 120")]
 pub struct Autotune {
     #[command(flatten)]
     pub(super) subject: Subject,
@@ -33,13 +30,7 @@ pub struct Autotune {
 
 impl Autotune {
     pub(super) fn run(self, bed: Bed, clock: &SharedClock) -> Result<Exit, CliError> {
-        let Bed {
-            mut labeler,
-            prepared,
-            encoded,
-            budget,
-            ..
-        } = bed;
+        let (mut labeler, budget) = (bed.model.labeler, bed.model.budget);
         if labeler.folder().depends_on_batch() {
             return Err(CliError::Usage(format!(
                 "search the best batch: with {} a score depends on its batch, so its size stays at {} tokens; search with `--precision fp32`",
@@ -47,15 +38,9 @@ impl Autotune {
                 labeler.batch_tokens(),
             )));
         }
-        if let Budget::Remembered(_) = budget {
-            tracing::info!(
-                batch_tokens = labeler.batch_tokens(),
-                "an earlier search is replaced"
-            );
-        }
         let began = clock.elapsed();
         let allowance = Allowance::Time(Duration::from_secs(self.seconds));
-        let found = autotune::tune(&mut labeler, &prepared, &encoded, clock, allowance)?;
+        let found = autotune::tune(&mut labeler, &bed.prepared, &bed.encoded, clock, allowance)?;
         let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
         let mut best: BTreeMap<usize, Option<f64>> = BTreeMap::new();
         for step in &found.steps {
@@ -64,18 +49,16 @@ impl Autotune {
                 *of_budget = Some(of_budget.map_or(speed, |best| speed.max(best)));
             }
         }
-        let rows: Vec<Value> = best
-            .iter()
-            .map(|(batch_tokens, speed)| {
-                let what = match speed {
-                    None => "too much memory",
-                    Some(_) if *batch_tokens == found.batch_tokens => "taken",
-                    Some(_) => "",
-                };
-                json!({"batch tokens": batch_tokens, "tokens/s": speed.map(f64::round), "": what})
-            })
-            .collect();
-        output::print_table(&table(&rows), self.format)?;
+        let rows = best.iter().map(|(batch_tokens, speed)| {
+            let what = match speed {
+                None => "too much memory",
+                Some(_) if *batch_tokens == found.batch_tokens => "taken",
+                Some(_) => "",
+            };
+            json!([batch_tokens, speed.map(f64::round), what])
+        });
+        let table = output::table(["batch tokens", "tokens/s", ""], rows);
+        output::print_table(&table, self.format)?;
         tracing::info!(
             batch_tokens = found.batch_tokens,
             seconds = tenths(seconds),

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
+use super::{Bed, Subject, least_and_median, rounded, write};
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
@@ -18,15 +18,10 @@ use crate::telemetry::Progress;
 use topicmill_score::LabelerError;
 use topicmill_score::batch::{BatchRow, Shapes};
 
-/// A smaller size this near to the best one is the knee.
-const NEAR: f64 = 0.97;
-
-/// Flags of `bench sweep`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill bench sweep --posts 100\n\
-\x20 topicmill bench sweep --batch 5:20:5 --tokens 256:4096")]
+#[command(after_help = "Examples:
+  topicmill bench sweep --posts 100
+  topicmill bench sweep --batch 5:20:5 --tokens 256:4096")]
 pub struct Sweep {
     #[command(flatten)]
     pub(super) subject: Subject,
@@ -89,11 +84,11 @@ impl Sweep {
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
-        if bed.labeler.folder().depends_on_batch() {
+        if bed.model.labeler.folder().depends_on_batch() {
             tracing::warn!(
                 "with {} a score depends on its batch, so scoring keeps to {} tokens whatever is fastest here",
-                bed.labeler.folder().precision,
-                bed.labeler.batch_tokens(),
+                bed.model.labeler.folder().precision,
+                bed.model.labeler.batch_tokens(),
             );
         }
         let mut settings = self.settings(&bed);
@@ -108,7 +103,7 @@ impl Sweep {
                 break;
             }
             // A fresh engine: what another size took is not counted as this one's.
-            bed.labeler.restart().map_err(LabelerError::Engine)?;
+            bed.model.labeler.restart().map_err(LabelerError::Engine)?;
             memory::forget_peak();
             setting.compute(&mut bed, &bar, stop)?;
             setting.peak_mib = memory::peak_mib();
@@ -138,22 +133,15 @@ impl Sweep {
             return Ok(Exit::Done);
         }
         let rows: Vec<Value> = settings.iter().map(|of| of.row(bed.texts.len())).collect();
-        let all = table(&rows);
+        let all = output::objects(&rows);
         output::print_table(&all, self.format)?;
-        let knees = ["posts", "tokens"].map(|by| knee(&rows, by));
-        for (by, knee) in ["posts", "tokens"].iter().zip(&knees) {
-            if let Some(size) = knee {
-                tracing::info!("from {size} {by} a batch on, larger ones gain less than 3 %");
-            }
-        }
         if let Some(folder) = &self.out {
             let result = json!({
-                "facts": bed.facts(), "repeats": self.repeats,
-                "knee_posts": knees[0], "knee_tokens": knees[1], "settings": rows,
+                "facts": bed.facts(), "repeats": self.repeats, "settings": rows,
             });
             let files = [
                 ("sweep.json", format!("{result:#}\n")),
-                ("sweep.csv", csv(&all)?),
+                ("sweep.csv", output::render(&all, OutputFormat::Csv)?),
             ];
             write(folder, &files)?;
         }
@@ -161,11 +149,11 @@ impl Sweep {
     }
 
     fn settings(&self, bed: &Bed) -> Vec<Setting> {
-        let rows = bed.labeler.rows(&bed.prepared, &bed.encoded);
+        let rows = bed.model.labeler.rows(&bed.prepared, &bed.encoded);
         let setting = |by, size, batches| Setting {
             by,
             size,
-            shapes: bed.labeler.shapes(),
+            shapes: bed.model.labeler.shapes(),
             batches,
             peak_mib: None,
             seconds: Vec::new(),
@@ -181,7 +169,7 @@ impl Sweep {
         let tokens = std::iter::successors(Some(self.tokens.first), |size| Some(size * 2));
         let tokens = tokens
             .take_while(|size| *size <= self.tokens.last)
-            .map(|size| setting("tokens", size, bed.labeler.plan(rows.clone(), size)));
+            .map(|size| setting("tokens", size, bed.model.labeler.plan(rows.clone(), size)));
         posts.chain(tokens).collect()
     }
 }
@@ -210,7 +198,8 @@ impl Setting {
             if stop.is_cancelled() {
                 break;
             }
-            bed.labeler
+            bed.model
+                .labeler
                 .compute_batch(&bed.prepared, &bed.encoded, batch)
                 .map_err(LabelerError::Engine)?;
             bar.add(padded_tokens(batch, self.shapes) as u64);
@@ -231,15 +220,6 @@ impl Setting {
             "peak MiB": self.peak_mib.map(f64::round),
         })
     }
-}
-
-/// The smallest size that is nearly as fast as the fastest of its kind.
-fn knee(rows: &[Value], by: &str) -> Option<u64> {
-    let of_kind = || rows.iter().filter(|row| row["by"] == by);
-    let speed = |row: &Value| row["posts/s"].as_f64().unwrap_or(0.0);
-    let best = of_kind().map(speed).fold(0.0, f64::max);
-    let knee = of_kind().find(|row| speed(row) >= NEAR * best)?;
-    knee["size"].as_u64()
 }
 
 /// The largest memory of this process, where Linux tells.
@@ -266,31 +246,14 @@ mod tests {
 
     #[test]
     fn spans_are_read_and_nonsense_is_refused() {
-        let span = |text: &str| text.parse::<Span>();
-        let five = Span {
-            first: 5,
-            last: 40,
-            step: 5,
+        let span = |text: &str| {
+            text.parse()
+                .map(|Span { first, last, step }| (first, last, step))
         };
-        assert_eq!(span("5:40:5"), Ok(five));
-        assert_eq!(span("256:512").map(|span| span.last), Ok(512));
+        assert_eq!(span("5:40:5"), Ok((5, 40, 5)));
+        assert_eq!(span("256:512"), Ok((256, 512, 1)));
         for text in ["", "5", "0:4:1", "5:4:1", "1:2:0", "a:b:c", "1:2:3:4"] {
             assert!(span(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn the_knee_is_the_smallest_size_near_the_best() {
-        let row =
-            |by: &str, size: u64, speed: f64| json!({"by": by, "size": size, "posts/s": speed});
-        let rows = [
-            row("posts", 5, 100.0),
-            row("tokens", 256, 5.0),
-            row("tokens", 512, 9.8),
-            row("tokens", 1024, 10.0),
-        ];
-        assert_eq!(knee(&rows, "tokens"), Some(512));
-        assert_eq!(knee(&rows, "posts"), Some(5));
-        assert_eq!(knee(&rows, "lines"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::output::{self, OutputFormat};
 use super::super::setup::Setup;
@@ -10,7 +10,7 @@ use super::super::{CliError, Exit};
 use crate::domain::redact_url;
 use crate::keeping;
 use crate::store::checking::{Finding, Severity};
-use crate::store::{Access, Address, Store, StoreError, Table};
+use crate::store::{Access, Address, Store, StoreError};
 use crate::telemetry::Progress;
 
 pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
@@ -37,7 +37,7 @@ pub async fn check(setup: &Setup, format: OutputFormat) -> Result<Exit, CliError
     store.close().await?;
     print_findings(&found, format)?;
     let problems = found.iter().any(|one| one.severity == Severity::Problem);
-    Ok(if problems { Exit::Partial } else { Exit::Done })
+    Ok(Exit::done_if(!problems))
 }
 
 fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliError> {
@@ -63,16 +63,10 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
         };
         return output::print(&text);
     }
-    let rows = found.iter().map(|one| {
-        let row = json!([one.severity, one.check, one.count, one.meaning, one.remedy]);
-        row.as_array().cloned().unwrap_or_default()
-    });
-    let table = Table {
-        columns: ["severity", "check", "count", "meaning", "remedy"]
-            .map(String::from)
-            .to_vec(),
-        rows: rows.collect::<Vec<Vec<Value>>>(),
-    };
+    let rows = found.iter();
+    let rows = rows.map(|one| json!([one.severity, one.check, one.count, one.meaning, one.remedy]));
+    let columns = ["severity", "check", "count", "meaning", "remedy"];
+    let table = output::table(columns, rows);
     output::print_table(&table, format)
 }
 
@@ -103,17 +97,9 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     drop(bar);
     source.close().await?;
     target.close().await?;
-    let rows = copied?.into_iter().map(|one| {
-        vec![
-            Value::from(one.table),
-            Value::from(one.rows),
-            Value::from(one.digest),
-        ]
-    });
-    let table = Table {
-        columns: ["table", "rows", "digest"].map(String::from).to_vec(),
-        rows: rows.collect(),
-    };
+    let rows = copied?.into_iter();
+    let rows = rows.map(|one| json!([one.table, one.rows, one.digest]));
+    let table = output::table(["table", "rows", "digest"], rows);
     output::print_table(&table, format)?;
     tracing::info!(to = %redact_url(to), "everything is copied, and both databases have the same digests");
     Ok(Exit::Done)

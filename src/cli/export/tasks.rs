@@ -13,7 +13,7 @@ use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::domain::{Chosen, Fullname};
 use crate::export::Subject;
-use crate::placing::{Standing, beside, place};
+use crate::placing::{Standing, beside, place, put};
 use crate::review::ask;
 use crate::review::tasks::Tasks;
 use crate::store::{Access, ReviewPost, Store};
@@ -43,13 +43,10 @@ impl Export {
             tracing::warn!(
                 "no tasks are written: no labelled post is left that nobody has said anything about"
             );
-            if self.json {
-                self.print_told(&posts, 0, None)?;
-            }
-            return Ok(Exit::Done);
+            return self.tell(&posts, None);
         }
         let config = self.label_studio(&tasks)?;
-        self.tell(&posts, &config)
+        self.tell(&posts, Some(&config))
     }
 
     fn refuse_what_tasks_cannot(&self) -> Result<(), CliError> {
@@ -90,15 +87,14 @@ impl Export {
         let random = store.random_posts(subject.target, None, limit).await?;
         let mixed = ask::mixed(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
-        let mut posts = store.review_posts(subject.target, &names).await?;
-        let mut all = Vec::with_capacity(posts.len());
+        let posts = store.review_posts(subject.target, &names).await?;
         // Whatever was purged in between is not there.
         let mut mixed = mixed.into_iter();
-        for post in posts.drain(..) {
-            let why = mixed.find(|(name, _)| *name == post.fullname);
-            all.extend(why.map(|(_, chosen)| (post, chosen)));
-        }
-        Ok(all)
+        let posts = posts.into_iter().filter_map(|post| {
+            let (_, chosen) = mixed.find(|(name, _)| *name == post.fullname)?;
+            Some((post, chosen))
+        });
+        Ok(posts.collect())
     }
 
     /// A file of tasks, and its labelling interface beside it; the path of that.
@@ -115,21 +111,13 @@ impl Export {
             self.refuse_to_replace(&config)?;
         }
         self.refuse_to_replace(&self.out)?;
-        // Both are whole before either gets its name.
-        let interface = if is_there {
-            None
-        } else {
-            Some(draft(&config, &interface)?)
-        };
-        let list = draft(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
+        // Whole before either gets its name.
+        let (list, target) = draft(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
         let standing = Standing::by(self.overwrite);
-        let placed = |(file, target): (NamedTempFile, PathBuf), path: &Path| {
-            place(file, &target, standing).map_err(|error| not_placed(path, error))
-        };
-        if let Some(interface) = interface {
-            placed(interface, &config)?;
+        if !is_there {
+            put(&config, &interface, standing).map_err(|error| not_placed(&config, error))?;
         }
-        placed(list, &self.out)?;
+        place(list, &target, standing).map_err(|error| not_placed(&self.out, error))?;
         Ok(config)
     }
 
@@ -140,34 +128,30 @@ impl Export {
         Ok(())
     }
 
-    fn print_told(
+    /// Tells of the tasks; `config` is none where none were written.
+    fn tell(
         &self,
         posts: &[(ReviewPost, Chosen)],
-        random: usize,
         config: Option<&Path>,
-    ) -> Result<(), CliError> {
-        let path = Some(&self.out).filter(|_| !posts.is_empty());
-        let value = json!({
-            "path": path, "tasks": posts.len(), "random": random, "closest": posts.len() - random, "config": config,
-        });
-        output::print_json(&value, OutputFormat::Json)
-    }
-
-    fn tell(&self, posts: &[(ReviewPost, Chosen)], config: &Path) -> Result<Exit, CliError> {
+    ) -> Result<Exit, CliError> {
         let random = posts.iter().filter(|(_, chosen)| *chosen == Chosen::Random);
         let random = random.count();
         if self.json {
-            self.print_told(posts, random, Some(config))?;
-            return Ok(Exit::Done);
+            let path = config.map(|_| &self.out);
+            let value = json!({
+                "path": path, "tasks": posts.len(), "random": random, "closest": posts.len() - random, "config": config,
+            });
+            output::print_json(&value, OutputFormat::Json)?;
+        } else if let Some(config) = config {
+            tracing::info!(
+                tasks = posts.len(),
+                random,
+                "the tasks are in `{}`; `{}` is the labelling interface for the project's settings; what people answered, \
+                 exported as JSON, comes back with `topicmill labels gold import`",
+                self.out.display(),
+                config.display()
+            );
         }
-        tracing::info!(
-            tasks = posts.len(),
-            random,
-            "the tasks are in `{}`; `{}` is the labelling interface for the project's settings; what people answered, \
-             exported as JSON, comes back with `topicmill labels gold import`",
-            self.out.display(),
-            config.display()
-        );
         Ok(Exit::Done)
     }
 }
@@ -181,10 +165,8 @@ fn draft(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> 
         file.as_file().sync_all()?;
         Ok(file)
     };
-    match write() {
-        Ok(file) => Ok((file, target)),
-        Err(error) => Err(not_written(path, error)),
-    }
+    let file = write().map_err(CliError::writing(path))?;
+    Ok((file, target))
 }
 
 fn exists(path: &Path) -> CliError {
@@ -198,13 +180,6 @@ fn exists(path: &Path) -> CliError {
 fn not_placed(path: &Path, source: io::Error) -> CliError {
     match source.kind() {
         io::ErrorKind::AlreadyExists => exists(path),
-        _ => not_written(path, source),
-    }
-}
-
-fn not_written(path: &Path, source: io::Error) -> CliError {
-    CliError::Write {
-        path: path.display().to_string(),
-        source,
+        _ => CliError::writing(path)(source),
     }
 }

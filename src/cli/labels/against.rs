@@ -10,7 +10,7 @@ use crate::domain::Fullname;
 use crate::review::calibrate::Share;
 use crate::review::evaluate::Estimate;
 use crate::review::gold::{self, GoldRow, Understood};
-use crate::review::held::{self, Held, Labelling, LeftOut};
+use crate::review::held::{self, Held, Labelling};
 use crate::store::Store;
 use topicmill_score::LabelSet;
 
@@ -138,22 +138,12 @@ pub(super) async fn understood(
     let gold = gold::understand(asked.rows, sets, others_out_of_scope)?;
     if !gold.foreign.is_empty() {
         let rows: usize = gold.foreign.values().sum();
-        let words: Vec<&str> = gold
-            .foreign
-            .keys()
-            .map(String::as_str)
-            .take(NAMED)
-            .collect();
+        let words: Vec<String> = gold.foreign.keys().take(NAMED).cloned().collect();
         tracing::warn!(
             rows,
             labels = gold.foreign.len(),
-            "gold labels that are not in the label set count as out of scope: {}{}",
-            words.join(", "),
-            if gold.foreign.len() > NAMED {
-                ", …"
-            } else {
-                ""
-            }
+            "gold labels that are not in the label set count as out of scope: {}",
+            first_of(&words, gold.foreign.len())
         );
     }
     if gold.repeated > 0 {
@@ -172,42 +162,34 @@ pub(super) async fn hold(
     gold: &Understood,
 ) -> Result<Held, CliError> {
     let held = held::hold(store, labellings, &gold.posts).await?;
-    let LeftOut {
-        unknown,
-        purged,
-        examples,
-        text_purged,
-        edited,
-        unlabelled,
-    } = &held.left_out;
+    let out = &held.left_out;
     if held.posts.is_empty() {
         return Err(CliError::Usage(format!(
-            "none of the {} gold posts can be judged: {unknown} are not in the database ({purged} of them were purged), \
-             the text of {text_purged} was purged, {edited} were edited since they were labelled, {unlabelled} have no \
-             label of this model and label set; check the ids; `topicmill classify`, or `labels evaluate --compute`, labels what has no label",
-            gold.posts.len()
+            "none of the {} gold posts can be judged: {} are not in the database ({} of them were purged), the text of {} \
+             was purged, {} were edited since they were labelled, {} have no label of this model and label set; check the \
+             ids; `topicmill classify`, or `labels evaluate --compute`, labels what has no label",
+            gold.posts.len(),
+            out.unknown,
+            out.purged,
+            out.text_purged,
+            out.edited,
+            out.unlabelled
         )));
     }
-    if *unknown > 0 {
+    if out.unknown > 0 {
         tracing::warn!(
-            posts = unknown,
-            purged,
-            "gold posts that are not in the database are left out: {}{}",
-            examples.join(", "),
-            if *unknown > examples.len() {
-                ", …"
-            } else {
-                ""
-            }
+            posts = out.unknown,
+            purged = out.purged,
+            "gold posts that are not in the database are left out: {}",
+            first_of(&out.examples, out.unknown)
         );
     }
-    if text_purged + edited + unlabelled > 0 {
+    if out.text_purged + out.edited + out.unlabelled > 0 {
         let some = |n: usize| Some(n).filter(|n| *n > 0);
-        let (text_purged, edited) = (some(*text_purged), some(*edited));
         tracing::warn!(
-            unlabelled,
-            edited,
-            text_purged,
+            unlabelled = out.unlabelled,
+            edited = some(out.edited),
+            text_purged = some(out.text_purged),
             "gold posts without a label of their present text are left out: `topicmill classify` labels what is there"
         );
     }
@@ -220,6 +202,12 @@ pub(super) async fn hold(
     Ok(held)
 }
 
+/// The first words of so many.
+fn first_of(words: &[String], all: usize) -> String {
+    let more = if all > words.len() { ", …" } else { "" };
+    format!("{}{more}", words.join(", "))
+}
+
 /// A figure with its interval, for people.
 pub(super) fn estimate(of: &Estimate) -> Value {
     of.value.map_or(Value::Null, |value| {
@@ -230,9 +218,7 @@ pub(super) fn estimate(of: &Estimate) -> Value {
 /// A share with its interval, for people.
 pub(super) fn share(share: &Share, digits: usize) -> Value {
     share.share.map_or(Value::Null, |of| {
-        json!(format!(
-            "{of:.digits$} ({:.2}–{:.2})",
-            share.low, share.high
-        ))
+        let (low, high) = (share.low, share.high);
+        json!(format!("{of:.digits$} ({low:.2}–{high:.2})"))
     })
 }

@@ -7,18 +7,18 @@ use clap::Args;
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, value};
 
-use super::super::output::OutputFormat;
+use super::super::output::{self, OutputFormat};
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::against::{self, share};
-use super::{Found, Out, WhichModel, as_heading, find_model, label_vectors, settings_json, short};
+use super::{Found, Out, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
 };
 use crate::review::known;
-use crate::store::{Access, Store, Table};
+use crate::store::{Access, Store};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 
@@ -30,12 +30,10 @@ const GOOD_ROWS: usize = 200;
 /// Right labels by post: positions in the label set, none of them for none of these.
 type Gold = BTreeMap<Fullname, Vec<usize>>;
 
-/// Flags of `labels calibrate`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels calibrate --gold db\n\
-\x20 topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
+#[command(after_help = "Examples:
+  topicmill labels calibrate --gold db
+  topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
     /// Fit to these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
     /// `label` (a slug or the words of a label; empty means none of these); or `topic`, the topic that each post was
@@ -267,33 +265,17 @@ pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Opt
 }
 
 fn found(set: &LabelSet, fitted: &Calibration) -> Found {
-    let Calibration {
-        before,
-        after,
-        held_out,
-        ..
-    } = fitted;
     let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
-        let cells = [before, after, held_out].map(of);
-        std::iter::once(Value::from(what)).chain(cells).collect()
+        let it = fitted;
+        json!([what, of(&it.before), of(&it.after), of(&it.held_out)])
     };
     let four = |x: f64| json!(format!("{x:.4}"));
-    let fixed = |what: &str, a: Value, b: Value| vec![Value::from(what), a, b, Value::Null];
-    let summary = Table {
-        columns: ["", "before", "after", "held out"]
-            .map(String::from)
-            .to_vec(),
-        rows: vec![
-            fixed(
-                "temperature",
-                four(set.temperature),
-                four(fitted.temperature),
-            ),
-            fixed(
-                "threshold",
-                four(set.threshold),
-                fitted.threshold.map_or(Value::Null, four),
-            ),
+    let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
+    let summary = output::table(
+        ["", "before", "after", "held out"],
+        [
+            fixed("temperature", set.temperature, Some(fitted.temperature)),
+            fixed("threshold", set.threshold, fitted.threshold),
             three("rows", &|of| json!(of.accuracy.all.to_string())),
             three("precision", &|of| share(&of.precision, 3)),
             three("coverage", &|of| share(&of.coverage, 3)),
@@ -302,55 +284,43 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
             three("calibration error", &|of| four(of.ece)),
             three("loss", &|of| four(of.loss)),
         ],
-    };
+    );
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
-    let heading = as_heading(&format!(
+    let heading = format!(
         "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
         FOLDS - 1
-    ));
-    Found {
-        json,
-        main: 0,
-        parts: vec![(heading, summary)],
-    }
+    );
+    Found::new(json).with(&heading, summary)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_score::{Label, Mode};
 
     #[test]
     fn a_pipeline_file_keeps_its_comments() {
+        let read = crate::pipeline_file::Pipeline::load(None, crate::domain::Listing::Hot, 1);
         let set = LabelSet {
-            name: "t".into(),
-            template: "About {}.".into(),
             mode: Mode::Multi,
             threshold: 0.25,
             temperature: 1.5,
-            labels: vec![Label {
-                slug: "a".into(),
-                label: "a".into(),
-                descriptions: vec![],
-            }],
-            background: None,
+            ..read.unwrap().label_set
         };
         let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(calibrated(text, &set, None).unwrap(), expected);
         assert_eq!(calibrated(expected, &set, None).unwrap(), expected);
         // A file beside the old one is named by a path that leads there from anywhere; what is built in stays a name.
-        let own = "background = \"own.toml\" # mine\n";
-        let named = calibrated(own, &set, Some(Path::new("/old"))).unwrap();
-        assert!(
-            named.contains("background = \"/old/own.toml\" # mine"),
-            "{named}"
-        );
-        let reddit = "background = \"reddit\"\n";
-        let named = calibrated(reddit, &set, Some(Path::new("/old"))).unwrap();
-        assert!(named.contains(reddit), "{named}");
+        for (named, expected) in [
+            ("own.toml", "background = \"/old/own.toml\" # mine"),
+            ("reddit", "background = \"reddit\" # mine"),
+        ] {
+            let text = format!("background = \"{named}\" # mine\n");
+            let written = calibrated(&text, &set, Some(Path::new("/old"))).unwrap();
+            assert!(written.contains(expected), "{written}");
+        }
         let built_in = calibrated(SIXTEEN_TOPICS, &set, None).unwrap();
         let differing = SIXTEEN_TOPICS
             .lines()

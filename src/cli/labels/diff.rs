@@ -2,27 +2,25 @@
 //! and which posts move.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::output::OutputFormat;
+use super::super::output::{self, OutputFormat, facts};
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::side::{Side, parts};
-use super::{Found, NONE, cost, facts, settings, with_titles};
-use crate::review::compare::{Compared, LabelVerdict, Labels, compare};
-use crate::store::{Access, Store, StoreError, Table};
+use super::{Found, cost, rows_of, settings};
+use crate::review::compare::{Compared, Labels, compare};
+use crate::store::{Access, Store, Table};
 use crate::telemetry::Progress;
 use topicmill_score::{Label, LabelSet};
 
 /// Moves from label to label that people are shown of all there are.
 const MOVES: usize = 15;
 
-/// Flags of `labels diff`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels diff current my-labels.toml\n\
-\x20 topicmill labels diff current@minilm-reddit-topics current@models/new")]
+#[command(after_help = "Examples:
+  topicmill labels diff current my-labels.toml
+  topicmill labels diff current@minilm-reddit-topics current@models/new")]
 pub struct Diff {
     /// Compare this label set: a pipeline file, `current`, or the name or first letters of the version of a stored one;
     /// with @MODEL behind it, under this model: a folder, or the name or first letters of the hash of one that labelled
@@ -42,28 +40,13 @@ pub struct Diff {
 
 impl Diff {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let words = [parts(&self.a), parts(&self.b)];
-        let are_files = words
-            .iter()
-            .all(|(set, _)| std::path::Path::new(set).is_file());
-        let store = match setup.store(Access::ReadOnly).await {
-            // Two files can be compared without a database, too.
-            Err(CliError::Store(
-                error @ (StoreError::Open { .. } | StoreError::NotMigrated(_)),
-            )) if are_files => {
-                tracing::warn!("what it costs and which posts move cannot be told: {error}");
-                None
-            }
-            store => Some(store?),
-        };
-        let a = Side::find(setup, store.as_ref(), words[0], false).await?;
-        let b = Side::find(setup, store.as_ref(), words[1], false).await?;
+        let store = setup.store(Access::ReadOnly).await?;
+        let a = Side::find(setup, &store, parts(&self.a), false).await?;
+        let b = Side::find(setup, &store, parts(&self.b), false).await?;
         let mut found = sets(&a, &b);
-        if let Some(store) = store {
-            costs(&store, &b, &mut found).await?;
-            self.moves(setup, &store, [&a, &b], &mut found).await?;
-            store.close().await?;
-        }
+        costs(&store, &b, &mut found).await?;
+        self.moves(setup, &store, [&a, &b], &mut found).await?;
+        store.close().await?;
         found.print(self.format)?;
         Ok(Exit::Done)
     }
@@ -75,16 +58,10 @@ impl Diff {
         [a, b]: [&Side; 2],
         found: &mut Found,
     ) -> Result<(), CliError> {
-        let labels = [
-            Labels {
-                stored: a.target(),
-                known: a.known(setup, store).await?,
-            },
-            Labels {
-                stored: b.target(),
-                known: b.known(setup, store).await?,
-            },
-        ];
+        let of_a = (a.target(), a.known(setup, store).await?);
+        let of_b = (b.target(), b.known(setup, store).await?);
+        let labels = [of_a, of_b];
+        let labels = labels.map(|(stored, known)| Labels { stored, known });
         let bar = Progress::counter("diff", "posts");
         let stop = || setup.stop.is_cancelled();
         let compared = compare(store, &labels, self.limit, &stop, &|n| bar.add(n)).await?;
@@ -98,7 +75,7 @@ impl Diff {
                  and model labels them, and the current labels stay"
             );
         }
-        found.moved(&compared);
+        moved(found, &compared);
         Ok(())
     }
 }
@@ -113,22 +90,16 @@ fn sets(a: &Side, b: &Side) -> Found {
     };
     json["labels"] = changes.iter().map(one).collect();
     let rows = settings(&a.set).into_iter().zip(settings(&b.set));
-    let rows = rows.map(|((what, a), (_, b))| vec![json!(what), a, b]);
-    let model = vec![json!("model"), json!(a.model()), json!(b.model())];
-    Found {
-        json,
-        main: 1,
-        parts: vec![
-            (
-                String::new(),
-                Table {
-                    columns: ["", "first", "second"].map(String::from).to_vec(),
-                    rows: rows.chain([model]).collect(),
-                },
-            ),
-            labels_part(&changes),
-        ],
-    }
+    let rows = rows.map(|((what, a), (_, b))| json!([what, a, b]));
+    let rows = rows.chain([json!(["model", a.model(), b.model()])]);
+    let mut found = Found::new(json).with("", output::table(["", "first", "second"], rows));
+    let heading = if changes.is_empty() {
+        "The labels are the same."
+    } else {
+        "Labels"
+    };
+    found.add_main(heading, labels_table(&changes));
+    found
 }
 
 /// What it takes to label every post as in the second.
@@ -138,73 +109,54 @@ async fn costs(store: &Store, b: &Side, found: &mut Found) -> Result<(), CliErro
     };
     let cost = cost(store, folder, &b.set).await?;
     found.json["cost"] = json!(cost);
-    let table = facts(vec![
+    let ready = cost.posts_without_inference;
+    let rows = [
         ("posts labelled already", json!(cost.labelled)),
         ("posts to label", json!(cost.posts)),
-        (
-            "of those, without inference",
-            json!(cost.posts_without_inference),
-        ),
+        ("of those, without inference", json!(ready)),
         ("pairs of text and label, stored", json!(cost.pairs_stored)),
         ("pairs to compute", json!(cost.pairs_missing)),
-    ]);
+    ];
+    let table = facts("what", rows);
     let heading = format!("To label every post as in the second, with {}", folder.name);
-    found.parts.push((heading, table));
+    found.add(&heading, table);
     Ok(())
 }
 
-impl Found {
-    /// Adds which posts move.
-    fn moved(&mut self, compared: &Compared) {
-        let Compared {
-            posts,
-            lacking,
-            moves,
-            examples,
-        } = compared;
-        let (before, after) = moves.abstained();
-        let biggest = moves.biggest();
-        let list = biggest
-            .iter()
-            .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
-        self.json["moved"] = json!({
-            "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
-            "none_of_these_before": before, "none_of_these_after": after, "looked_at": posts, "lacking": lacking,
-            "moves": list.collect::<Vec<_>>(), "examples": examples,
-        });
-        let summary = facts(vec![
-            ("posts looked at", json!(posts)),
-            ("posts with both labels", json!(moves.posts())),
-            ("posts that move", json!(moves.moved())),
-            ("share with the same label", json!(moves.agreement())),
-            ("Cohen's kappa", json!(moves.kappa())),
-            ("other or unsure, in the first", json!(before)),
-            ("other or unsure, in the second", json!(after)),
-        ]);
-        self.parts
-            .push(("Labels on the same posts".into(), summary));
-        if moves.moved() == 0 {
-            return;
-        }
-        let verdict = |of: &LabelVerdict| json!(of.as_deref().unwrap_or(NONE));
-        let rows = biggest.iter().take(MOVES);
-        let table = Table {
-            columns: ["from", "to", "posts"].map(String::from).to_vec(),
-            rows: rows
-                .map(|(from, to, posts)| vec![verdict(from), verdict(to), json!(posts)])
-                .collect(),
-        };
-        self.main = self.parts.len();
-        self.parts.push(("The biggest moves".into(), table));
-        if !examples.is_empty() {
-            let rows = examples.iter().map(|post| {
-                let (from, to) = (verdict(&post.from), verdict(&post.to));
-                vec![json!(post.fullname), from, to, json!(post.score)]
-            });
-            let titles = examples.iter().map(|post| post.title.as_str());
-            let table = with_titles(&["post", "from", "to", "score"], rows.collect(), titles);
-            self.parts.push(("The surest of them".into(), table));
-        }
+/// Adds which posts move.
+fn moved(found: &mut Found, compared: &Compared) {
+    let (posts, moves) = (compared.posts, &compared.moves);
+    let (before, after) = moves.abstained();
+    let biggest = moves.biggest();
+    let list = biggest
+        .iter()
+        .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
+    found.json["moved"] = json!({
+        "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
+        "none_of_these_before": before, "none_of_these_after": after, "looked_at": posts,
+        "lacking": compared.lacking, "moves": list.collect::<Vec<_>>(), "examples": compared.examples,
+    });
+    let rows = [
+        ("posts looked at", json!(posts)),
+        ("posts with both labels", json!(moves.posts())),
+        ("posts that move", json!(moves.moved())),
+        ("share with the same label", json!(moves.agreement())),
+        ("Cohen's kappa", json!(moves.kappa())),
+        ("other or unsure, in the first", json!(before)),
+        ("other or unsure, in the second", json!(after)),
+    ];
+    found.add("Labels on the same posts", facts("what", rows));
+    if moves.moved() == 0 {
+        return;
+    }
+    let rows = rows_of(&found.json["moved"]["moves"], &["from", "to", "posts"]);
+    let table = output::table(["from", "to", "posts"], rows.into_iter().take(MOVES));
+    found.add_main("The biggest moves", table);
+    if !compared.examples.is_empty() {
+        let keys = ["fullname", "from", "to", "score", "title"];
+        let rows = rows_of(&found.json["moved"]["examples"], &keys);
+        let table = output::table(["post", "from", "to", "score", "title"], rows);
+        found.add("The surest of them", table);
     }
 }
 
@@ -238,72 +190,41 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
     changes
 }
 
-fn labels_part(changes: &[Change]) -> (String, Table) {
-    let heading = if changes.is_empty() {
-        "The labels are the same."
-    } else {
-        "Labels"
-    };
+fn labels_table(changes: &[Change]) -> Table {
     let words = |label: &Label| match label.descriptions.len() {
         0 => label.label.clone(),
         n => format!("{} (+{n} descriptions)", label.label),
     };
-    let row = |(what, a, b): &Change| -> Vec<Value> {
+    let rows = changes.iter().map(|(what, a, b)| {
         let slug = b.or(*a).map(|label| &label.slug);
-        vec![
-            json!(what),
-            json!(slug),
-            json!(a.map(words)),
-            json!(b.map(words)),
-        ]
-    };
-    let table = Table {
-        columns: ["change", "slug", "first", "second"]
-            .map(String::from)
-            .to_vec(),
-        rows: changes.iter().map(row).collect(),
-    };
-    (heading.to_owned(), table)
+        json!([what, slug, a.map(words), b.map(words)])
+    });
+    output::table(["change", "slug", "first", "second"], rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_score::Mode;
+    use crate::domain::Listing;
+    use crate::pipeline_file::Pipeline;
 
     #[test]
     fn labels_are_added_removed_changed_and_moved() {
-        let set = |labels: &[(&str, &str)]| LabelSet {
-            name: "t".into(),
-            template: "About {}.".into(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: labels
-                .iter()
-                .map(|(slug, label)| Label {
-                    slug: (*slug).into(),
-                    label: (*label).into(),
-                    descriptions: vec![],
-                })
-                .collect(),
-            background: None,
+        let set = |labels: &str| {
+            let text = format!("labels = {labels}");
+            let read = Pipeline::parse(&text, "t.toml".as_ref(), Listing::Hot, 1);
+            read.unwrap().label_set
         };
-        let told = |b: &[(&str, &str)]| -> Vec<String> {
-            let (a, b) = (set(&[("x", "ex"), ("y", "why"), ("z", "zed")]), set(b));
-            changes(&a, &b)
-                .iter()
-                .map(|(what, a, b)| format!("{what} {}", b.or(*a).unwrap().slug))
-                .collect()
-        };
-        assert!(told(&[("x", "ex"), ("y", "why"), ("z", "zed")]).is_empty());
-        assert_eq!(
-            told(&[("n", "new"), ("x", "ex"), ("z", "zet")]),
-            ["added n", "changed z", "removed y"]
-        );
-        assert_eq!(
-            told(&[("y", "why"), ("x", "ex"), ("z", "zed")]),
-            ["moved y", "moved x"]
-        );
+        let a = set(r#"["x", "y", "z"]"#);
+        for (b, expected) in [
+            (r#"["x", "y", "z"]"#, ""),
+            (r#"["n", "x", "Z"]"#, "added n, changed z, removed y"),
+            (r#"["y", "x", "z"]"#, "moved y, moved x"),
+        ] {
+            let b = set(b);
+            let changes = changes(&a, &b).into_iter();
+            let told = changes.map(|(what, a, b)| format!("{what} {}", b.or(a).unwrap().slug));
+            assert_eq!(told.collect::<Vec<_>>().join(", "), expected);
+        }
     }
 }

@@ -9,12 +9,10 @@ use super::{Named, short};
 use crate::review::unused;
 use crate::store::{Access, Dropped};
 
-/// Flags of `labels drop`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels drop trial\n\
-\x20 topicmill labels drop 3fa9c1d20b7e --yes")]
+#[command(after_help = "Examples:
+  topicmill labels drop trial
+  topicmill labels drop 3fa9c1d20b7e --yes")]
 pub struct Drop {
     /// Drop this label set: its name, or the first letters of its version, as `labels list` shows them
     #[arg(value_name = "SET")]

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::OutputFormat;
+use super::super::output::{self, OutputFormat};
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::against::{self, estimate, share};
 use super::side::Side;
-use super::{Found, NONE, as_heading, nothing_current, short, with_titles};
+use super::{Found, NONE, nothing_current, rows_of, short};
 use crate::domain::Fullname;
 use crate::review::evaluate::{Difference, Evaluation, difference, evaluate};
 use crate::review::held::{Held, Labelling};
@@ -23,13 +23,11 @@ const CONFUSIONS: usize = 8;
 const INTERVALS: &str = "Intervals have 95 %: Wilson's for shares, a bootstrap of 1,000 resamples (fewer above 100,000 posts) \
                          with a fixed seed for macro-F1.";
 
-/// Flags of `labels evaluate`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels evaluate --gold db\n\
-\x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial\n\
-\x20 topicmill labels evaluate --gold db --model old --model models/new --compute --require-better")]
+#[command(after_help = "Examples:
+  topicmill labels evaluate --gold db
+  topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
+  topicmill labels evaluate --gold db --model old --model models/new --compute --require-better")]
 pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
     /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that
@@ -90,7 +88,7 @@ impl Evaluate {
             let set = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let words = (&set[..], of(&self.model));
             let words = (words.0, words.1.as_deref());
-            sides.push(Side::find(setup, Some(&store), words, self.compute).await?);
+            sides.push(Side::find(setup, &store, words, self.compute).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
         let gold = against::understood(&store, asked, &sets, self.others_out_of_scope).await?;
@@ -202,51 +200,34 @@ impl Evaluate {
                  file chose them. {heading}"
             );
         }
-        let mut parts = vec![
-            (as_heading(&heading), summary(&of)),
-            ("Each label".into(), labels_table(set, &of)),
-        ];
+        let mut found = Found::new(json)
+            .with(&heading, summary(&of))
+            .with("Each label", labels_table(set, &of));
         let confused = confusions_table(set, &of);
         if !confused.rows.is_empty() {
-            parts.push(("The largest confusions".into(), confused));
+            found.add("The largest confusions", confused);
         }
         if of.precision.all > 0 {
             let heading = "Labels by their score: a calibrated score is the share of right labels";
-            parts.push((heading.into(), reliability_table(&of)));
+            found.add(heading, reliability_table(&of));
         }
         if let Some(whole) = whole {
             let all = evaluate(&whole.rows[0], set.labels.len());
-            json["all_answers"] = json!({
+            let posts = whole.posts.len();
+            found.json["all_answers"] = json!({
                 "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage, "precision": all.precision,
-                "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": whole.posts.len(),
+                "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": posts,
             });
-            let heading = format!(
-                "All {} posts with gold labels, close calls included",
-                whole.posts.len()
-            );
-            parts.push((heading, summary(&all)));
+            let heading = format!("All {posts} posts with gold labels, close calls included");
+            found.add(&heading, summary(&all));
         }
         if !wrong.is_empty() {
-            let titles = wrong.iter().map(|place| held.posts[*place].title.as_str());
-            let cell = |place: &usize| {
-                let post = &held.posts[*place];
-                let label = given(*place).unwrap_or(NONE);
-                vec![
-                    json!(post.id),
-                    gold_word(&post.gold),
-                    json!(label),
-                    json!(rows[*place].score),
-                ]
-            };
-            let cells = wrong.iter().map(cell).collect();
-            let table = with_titles(&["post", "gold", "label", "score"], cells, titles);
-            parts.push(("The surest wrong labels".into(), table));
+            let keys = ["id", "gold", "label", "score", "title"];
+            let rows = rows_of(&found.json["wrong"], &keys);
+            let table = output::table(["post", "gold", "label", "score", "title"], rows);
+            found.add("The surest wrong labels", table);
         }
-        Found {
-            json,
-            main: 0,
-            parts,
-        }
+        found
     }
 
     /// How two labellings of the same posts differ.
@@ -300,53 +281,30 @@ impl Evaluate {
                 format!("{:.4}", difference.p)
             }
         );
-        let mut rows: Vec<Vec<Value>> = figures(&first)
-            .into_iter()
-            .zip(figures(&second))
-            .map(|((name, a, _), (_, b, _))| vec![json!(name), a, b, Value::Null])
-            .filter(|row| !(row[1].is_null() && row[2].is_null()))
-            .collect();
-        for row in &mut rows {
-            match row[0].as_str() {
-                Some(OUTCOME) => row[3] = estimate(&difference.outcome),
-                Some(MACRO_F1) => row[3] = estimate(&difference.macro_f1),
-                _ => {}
-            }
-        }
-        let mut parts = vec![
-            (
-                as_heading(&heading),
-                table(&["figure", "first", "second", "difference"], rows),
-            ),
-            (as_heading(&chance), table(&[], Vec::new())),
-        ];
-        if !differing.is_empty() {
-            let titles = differing
-                .iter()
-                .map(|place| held.posts[*place].title.as_str());
-            let cell = |place: &usize| {
-                let post = &held.posts[*place];
-                let [a, b] = [0, 1].map(|side| json!(given(side, *place).unwrap_or(NONE)));
-                let right = json!(who(held, *place));
-                vec![json!(post.id), gold_word(&post.gold), a, b, right]
+        let both = figures(&first).into_iter().zip(figures(&second));
+        let both = both.filter(|((_, a, _), (_, b, _))| !(a.is_null() && b.is_null()));
+        let rows = both.map(|((name, a, _), (_, b, _))| {
+            let apart = match name {
+                OUTCOME => estimate(&difference.outcome),
+                MACRO_F1 => estimate(&difference.macro_f1),
+                _ => Value::Null,
             };
-            let columns = ["post", "gold", "first", "second", "right"];
-            let heading = as_heading(&format!(
+            json!([name, a, b, apart])
+        });
+        let figures = output::table(["figure", "first", "second", "difference"], rows);
+        let mut found = Found::new(json)
+            .with(&heading, figures)
+            .with(&chance, output::table([], []));
+        if !differing.is_empty() {
+            let heading = format!(
                 "Posts that the two label differently: {} of {all}, those first that one of them has right",
                 differing.len()
-            ));
-            let cells = differing.iter().map(cell).collect();
-            parts.push((heading, with_titles(&columns, cells, titles)));
+            );
+            let keys = ["id", "gold", "a", "b", "right", "title"];
+            let rows = rows_of(&found.json["differing"], &keys);
+            let columns = ["post", "gold", "first", "second", "right", "title"];
+            found.add_main(&heading, output::table(columns, rows));
         }
-        let found = Found {
-            json,
-            main: if differing.is_empty() {
-                0
-            } else {
-                parts.len() - 1
-            },
-            parts,
-        };
         (found, difference)
     }
 }
@@ -359,10 +317,6 @@ fn slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
     label.map(|label| set.labels[label].slug.as_str())
 }
 
-fn gold_word(word: &str) -> Value {
-    json!(if word.is_empty() { NONE } else { word })
-}
-
 /// Which labelling has a post right.
 fn who(held: &Held, place: usize) -> &'static str {
     match [0, 1].map(|side| held.rows[side][place].is_right()) {
@@ -370,13 +324,6 @@ fn who(held: &Held, place: usize) -> &'static str {
         [true, false] => "first",
         [false, true] => "second",
         [false, false] => "neither",
-    }
-}
-
-fn table(columns: &[&str], rows: Vec<Vec<Value>>) -> Table {
-    Table {
-        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
-        rows,
     }
 }
 
@@ -396,49 +343,40 @@ fn figures(of: &Evaluation) -> Vec<(&'static str, Value, usize)> {
 }
 
 fn summary(of: &Evaluation) -> Table {
-    let rows = figures(of)
-        .into_iter()
-        .filter(|(_, value, _)| !value.is_null());
-    let rows = rows.map(|(name, value, posts)| vec![json!(name), value, json!(posts)]);
-    table(&["figure", "value, 95 %", "posts"], rows.collect())
+    let rows = figures(of).into_iter();
+    let rows = rows.filter(|(_, value, _)| !value.is_null());
+    let rows = rows.map(|(name, value, posts)| json!([name, value, posts]));
+    output::table(["figure", "value, 95 %", "posts"], rows)
 }
 
 fn labels_table(set: &LabelSet, of: &Evaluation) -> Table {
     let rows = set.labels.iter().zip(&of.labels).map(|(label, of)| {
-        vec![
-            json!(label.slug),
-            share(&of.precision, 2),
-            share(&of.recall, 2),
-            json!(of.f1.map(|f1| format!("{f1:.2}"))),
-            json!(of.support()),
-            json!(of.given()),
-        ]
+        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
+        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
+        json!([label.slug, precision, recall, f1, of.support(), of.given()])
     });
     let columns = ["label", "precision", "recall", "F1", "gold", "given"];
-    table(&columns, rows.collect())
+    output::table(columns, rows)
 }
 
 fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
     let wrong = of.confusion.iter().filter(|cell| cell.gold != cell.given);
     let mut wrong: Vec<_> = wrong.collect();
     wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
-    let slug = |label: usize| json!(set.labels.get(label).map_or(NONE, |label| &label.slug));
+    let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
     let rows = wrong.into_iter().take(CONFUSIONS);
-    let rows = rows.map(|cell| vec![slug(cell.gold), slug(cell.given), json!(cell.posts)]);
-    table(&["gold", "given", "posts"], rows.collect())
+    let rows = rows.map(|cell| json!([slug(cell.gold), slug(cell.given), cell.posts]));
+    output::table(["gold", "given", "posts"], rows)
 }
 
 fn reliability_table(of: &Evaluation) -> Table {
     let bins = of.reliability.iter().filter(|bin| bin.right.all > 0);
     let rows = bins.map(|bin| {
-        vec![
-            json!(format!("{:.1}–{:.1}", bin.from, bin.to)),
-            json!(bin.right.all),
-            json!(format!("{:.2}", bin.mean_score)),
-            share(&bin.right, 2),
-        ]
+        let range = format!("{:.1}–{:.1}", bin.from, bin.to);
+        let mean = format!("{:.2}", bin.mean_score);
+        json!([range, bin.right.all, mean, share(&bin.right, 2)])
     });
-    table(&["score", "posts", "mean score", "right"], rows.collect())
+    output::table(["score", "posts", "mean score", "right"], rows)
 }
 
 fn evaluation_json(set: &LabelSet, of: &Evaluation) -> Value {

@@ -11,19 +11,11 @@ use crate::store::Access;
 
 pub(in crate::cli) use self::import::login;
 
-/// Flags of `labels gold`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels gold import answers.csv --reviewer ada\n\
-\x20 topicmill labels gold list")]
-pub struct GoldCommand {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill labels gold import answers.csv --reviewer ada
+  topicmill labels gold list")]
+pub enum GoldCommand {
     /// Store what people said in a table or in Label Studio
     Import(import::Import),
     /// Show how many answers there are of each label and person, and where people disagree
@@ -35,13 +27,11 @@ enum Command {
     Remove(Remove),
 }
 
-/// Flags of `labels gold remove`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels gold remove --reviewer ada\n\
-\x20 topicmill labels gold remove --reviewer ada --post t3_1a2b3c")]
-struct Remove {
+#[command(after_help = "Examples:
+  topicmill labels gold remove --reviewer ada
+  topicmill labels gold remove --reviewer ada --post t3_1a2b3c")]
+pub struct Remove {
     /// Take back the answers of this person
     #[arg(long, value_name = "NAME")]
     reviewer: String,
@@ -52,11 +42,11 @@ struct Remove {
 
 impl GoldCommand {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        match self.command {
-            Command::Import(command) => command.run(setup).await,
-            Command::List(command) => command.run(setup).await,
-            Command::Export(command) => command.run(setup).await,
-            Command::Remove(command) => command.run(setup).await,
+        match self {
+            Self::Import(command) => command.run(setup).await,
+            Self::List(command) => command.run(setup).await,
+            Self::Export(command) => command.run(setup).await,
+            Self::Remove(command) => command.run(setup).await,
         }
     }
 }

@@ -21,40 +21,30 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{self, OutputFormat};
+pub(super) use super::output::Found;
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
 use crate::placing::{Standing, put};
-use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
+use crate::store::{Cost, LabelSetRow, ModelRow, Store};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 
 pub(super) use self::gold::login;
-pub(super) use self::shown::model_of;
+pub(super) use self::shown::subject;
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
-/// Blanks between the columns of a table.
-const GAP: usize = 3;
 /// Letters of a hash that people are shown.
 const SHORT: usize = 12;
 /// Fewest letters of a hash that name it.
 const FEWEST: usize = 4;
 
-/// Flags of `labels`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels validate --pipeline my-labels.toml\n\
-\x20 topicmill labels diff current my-labels.toml")]
-pub struct Labels {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill labels validate --pipeline my-labels.toml
+  topicmill labels diff current my-labels.toml")]
+pub enum Labels {
     /// Write a pipeline file to begin with, with a comment on each key
     New(new::New),
     /// Check the labels of a pipeline file, and show them
@@ -66,6 +56,7 @@ enum Command {
     /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
     /// Read, show and write out what people said about labels
+    #[command(subcommand)]
     Gold(gold::GoldCommand),
     /// Suggest labels for the posts that have none, by what they are about
     Suggest(suggest::Suggest),
@@ -125,25 +116,25 @@ impl Out {
 impl Labels {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
-        match &self.command {
-            Command::Drop(_) => true,
-            Command::Evaluate(evaluate) => evaluate.drains(),
+        match self {
+            Self::Drop(_) => true,
+            Self::Evaluate(evaluate) => evaluate.drains(),
             _ => false,
         }
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        match self.command {
-            Command::New(command) => command.run(setup).await,
-            Command::Validate(command) => command.run(setup),
-            Command::Diff(command) => command.run(setup).await,
-            Command::Calibrate(command) => command.run(setup).await,
-            Command::Evaluate(command) => command.run(setup).await,
-            Command::Gold(command) => command.run(setup).await,
-            Command::Suggest(command) => command.run(setup).await,
-            Command::List(command) => command.run(setup).await,
-            Command::Use(command) => command.run(setup).await,
-            Command::Drop(command) => command.run(setup).await,
+        match self {
+            Self::New(command) => command.run(setup).await,
+            Self::Validate(command) => command.run(setup),
+            Self::Diff(command) => command.run(setup).await,
+            Self::Calibrate(command) => command.run(setup).await,
+            Self::Evaluate(command) => command.run(setup).await,
+            Self::Gold(command) => command.run(setup).await,
+            Self::Suggest(command) => command.run(setup).await,
+            Self::List(command) => command.run(setup).await,
+            Self::Use(command) => command.run(setup).await,
+            Self::Drop(command) => command.run(setup).await,
         }
     }
 }
@@ -167,7 +158,7 @@ impl WhichModel {
 }
 
 /// A label set that a word of the command line means.
-pub(super) struct Named {
+struct Named {
     pub set: LabelSet,
     /// Its key, where it was ever used.
     pub stored: Option<i64>,
@@ -176,24 +167,17 @@ pub(super) struct Named {
 impl Named {
     /// See [`Named::find`]; a pipeline file in the mode that it says, for no model is asked.
     pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
-        let which = WhichModel {
-            model: None,
-            mode: None,
-        };
-        Self::find(setup, &which, Some(store), word).await
+        Self::find(setup, &WhichModel::default(), store, word).await
     }
 
     /// A pipeline file; else `current`; else the one stored version that has this name or begins with it.
     async fn find(
         setup: &Setup,
         which: &WhichModel,
-        store: Option<&Store>,
+        store: &Store,
         word: &str,
     ) -> Result<Self, CliError> {
-        let rows = match store {
-            Some(store) => store.label_sets().await?,
-            None => Vec::new(),
-        };
+        let rows = store.label_sets().await?;
         let path = Path::new(word);
         if path.is_file() {
             let set = which.label_set(setup, Some(path))?;
@@ -201,20 +185,14 @@ impl Named {
             return Ok(Self { set, stored });
         }
         let no_such = || {
-            let known: Vec<String> = rows
+            let known = rows
                 .iter()
-                .map(|row| format!("{} ({})", short(&row.hash), row.name))
-                .collect();
+                .map(|row| format!("{} ({})", short(&row.hash), row.name));
             CliError::Usage(format!(
                 "`{word}` is no pipeline file, and no version or name of a stored label set; stored are: {}",
-                if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                }
+                listed(known)
             ))
         };
-        let store = store.ok_or_else(no_such)?;
         let id = if word == "current" {
             let target = store.current_target().await?;
             target.ok_or_else(nothing_current)?.label_set
@@ -240,14 +218,13 @@ fn several(word: &str, meant: &[&LabelSetRow]) -> CliError {
         let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
         format!("{} ({}, first used {date})", short(&row.hash), row.name)
     };
-    let versions: Vec<String> = meant.iter().map(version).collect();
     CliError::Usage(format!(
         "`{word}` means several versions of label sets; give the one you mean, as `topicmill labels list` shows it: {}",
-        versions.join(", ")
+        listed(meant.iter().map(version))
     ))
 }
 
-fn nothing_current() -> CliError {
+pub(super) fn nothing_current() -> CliError {
     CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
 }
 
@@ -275,32 +252,27 @@ pub(super) fn named_model<'a>(
     if let [one] = meant[..] {
         return Ok(one);
     }
-    let list = |rows: &mut dyn Iterator<Item = &(i64, ModelRow)>| {
-        let all: Vec<String> = rows.map(|(_, row)| told_apart(row)).collect();
-        if all.is_empty() {
-            "none".to_owned()
-        } else {
-            all.join(", ")
-        }
-    };
     Err(CliError::Usage(if meant.is_empty() {
-        let known = list(&mut rows.iter());
+        let known = listed(rows.iter().map(|(_, row)| told_apart(row)));
         format!("no model `{word}` ever labelled here; there are: {known}")
     } else {
-        let known = list(&mut meant.into_iter());
+        let known = listed(meant.into_iter().map(|(_, row)| told_apart(row)));
         format!("several models are called `{word}`: give the beginning of a hash: {known}")
     }))
 }
 
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    if words.is_empty() {
+        return "none".to_owned();
+    }
+    words.join(", ")
+}
+
 /// A model for people: names are those of folders, so two may have the same.
 pub(super) fn told_apart(row: &ModelRow) -> String {
-    let ModelRow {
-        name,
-        precision,
-        manifest_hash,
-        ..
-    } = row;
-    format!("{} ({name}, {precision})", short(manifest_hash))
+    let (name, precision) = (&row.name, &row.precision);
+    format!("{} ({name}, {precision})", short(&row.manifest_hash))
 }
 
 /// The key of a model folder, if it was ever used.
@@ -359,32 +331,15 @@ async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cos
     Ok(store.cost(model, stored, &hypotheses).await?)
 }
 
-/// A table of two columns.
-fn facts(rows: Vec<(&str, Value)>) -> Table {
-    Table {
-        columns: vec!["what".into(), "value".into()],
-        rows: rows
-            .into_iter()
-            .map(|(what, value)| vec![Value::from(what), value])
-            .collect(),
-    }
-}
-
-/// What decides a label, but for the labels.
-fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
-    vec![
-        ("name", json!(set.name)),
-        ("version", json!(short(&set.hash()))),
-        ("template", json!(set.template)),
-        ("mode", json!(set.mode)),
-        ("threshold", json!(set.threshold)),
-        ("temperature", json!(set.temperature)),
-        ("labels", json!(set.labels.len())),
-        (
-            "background",
-            json!(set.background.as_ref().map(Background::tag)),
-        ),
-    ]
+/// What decides a label, but for the labels, for people.
+fn settings(set: &LabelSet) -> Vec<(String, Value)> {
+    let all = settings_json(set);
+    let all = all.as_object().cloned().unwrap_or_default().into_iter();
+    let shown = all.map(|(what, value)| match what.as_str() {
+        "hash" => ("version".to_owned(), json!(short(&set.hash()))),
+        _ => (what, value),
+    });
+    shown.collect()
 }
 
 fn settings_json(set: &LabelSet) -> Value {
@@ -395,67 +350,13 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// A table of posts whose titles end where the terminal does.
-fn with_titles<'a>(
-    columns: &[&str],
-    mut rows: Vec<Vec<Value>>,
-    titles: impl Iterator<Item = &'a str>,
-) -> Table {
-    const SCORE: usize = 5;
-    let widest = |column: usize| {
-        let cells = rows.iter().map(|row| {
-            row[column]
-                .as_str()
-                .map_or(SCORE, |text| text.chars().count())
-        });
-        cells.max().unwrap_or(0).max(columns[column].len()) + GAP
+/// Rows of a table from objects: what these keys have, where nothing is none of the labels.
+fn rows_of(list: &Value, keys: &[&str]) -> Vec<Value> {
+    let cell = |value: &Value| match value {
+        Value::Null => json!(NONE),
+        Value::String(text) if text.is_empty() => json!(NONE),
+        value => value.clone(),
     };
-    let beside = (0..columns.len()).map(widest).sum::<usize>() + GAP;
-    for (row, title) in rows.iter_mut().zip(titles) {
-        row.push(json!(output::shortened(title, beside)));
-    }
-    Table {
-        columns: columns
-            .iter()
-            .chain(&["title"])
-            .map(|name| (*name).to_owned())
-            .collect(),
-        rows,
-    }
-}
-
-/// What a command has found: parts with a heading for people, one object for programs.
-struct Found {
-    json: Value,
-    /// The part that is printed as CSV.
-    main: usize,
-    parts: Vec<(String, Table)>,
-}
-
-/// A heading in lines that fit.
-fn as_heading(text: &str) -> String {
-    output::wrapped(text).trim_end().to_owned()
-}
-
-impl Found {
-    fn print(&self, format: OutputFormat) -> Result<(), CliError> {
-        match format {
-            OutputFormat::Json | OutputFormat::Ndjson => output::print_json(&self.json, format),
-            OutputFormat::Csv => output::print_table(&self.parts[self.main].1, format),
-            OutputFormat::Table => {
-                for (i, (heading, table)) in self.parts.iter().enumerate() {
-                    if i > 0 {
-                        output::print("\n")?;
-                    }
-                    if !heading.is_empty() {
-                        output::print(&format!("{heading}\n"))?;
-                    }
-                    if !table.rows.is_empty() {
-                        output::print(&output::for_people(table))?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
+    let row = |object: &Value| keys.iter().map(|key| cell(&object[*key])).collect();
+    list.as_array().into_iter().flatten().map(row).collect()
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use super::super::output;
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
-use super::{Named, WhichModel};
+use super::Named;
 use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use crate::placing::{Standing, put};
@@ -20,12 +20,10 @@ const STDOUT: &str = "-";
 /// Name of the label set where the file has none.
 const NAME: &str = "my-labels";
 
-/// Flags of `labels new`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels new my-labels.toml \"climate change\" gaming\n\
-\x20 topicmill labels new my-labels.toml --from current")]
+#[command(after_help = "Examples:
+  topicmill labels new my-labels.toml \"climate change\" gaming
+  topicmill labels new my-labels.toml --from current")]
 pub struct New {
     /// Write this file, which must not exist; - prints it
     #[arg(value_name = "FILE")]
@@ -135,11 +133,7 @@ impl New {
 /// A stored label set, under another name.
 async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
-    let which = WhichModel {
-        model: None,
-        mode: None,
-    };
-    let found = Named::find(setup, &which, Some(&store), word).await?;
+    let found = Named::stored(setup, &store, word).await?;
     store.close().await?;
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| left_out(own).is_none()) {
@@ -169,23 +163,18 @@ fn left_out(own: &Background) -> Option<Vec<String>> {
 }
 
 fn examples() -> Vec<Label> {
-    let label = |slug: &str, label: &str, description: &str| Label {
+    let games = "Video games, consoles and the people who play them.";
+    let food = "Recipes, cooking, baking, restaurants and what people eat.";
+    let labels = [
+        ("gaming", "video games", games),
+        ("food", "food and cooking", food),
+    ];
+    let labels = labels.map(|(slug, label, description)| Label {
         slug: slug.to_owned(),
         label: label.to_owned(),
         descriptions: vec![description.to_owned()],
-    };
-    vec![
-        label(
-            "gaming",
-            "video games",
-            "Video games, consoles and the people who play them.",
-        ),
-        label(
-            "food",
-            "food and cooking",
-            "Recipes, cooking, baking, restaurants and what people eat.",
-        ),
-    ]
+    });
+    labels.to_vec()
 }
 
 /// A slug of these words that is none of those.
@@ -203,6 +192,11 @@ pub(super) fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
+/// Texts as a list of TOML.
+fn listed(texts: &[String]) -> String {
+    texts.iter().collect::<toml_edit::Array>().to_string()
+}
+
 /// A number as TOML; one with a fraction of 0 too.
 fn number(value: f64) -> String {
     toml_edit::Value::from(value).to_string()
@@ -210,30 +204,13 @@ fn number(value: f64) -> String {
 
 /// The file, with a comment on each key.
 fn written(set: &LabelSet, file: &str, examples: bool) -> String {
-    let LabelSet {
-        name,
-        template,
-        mode,
-        threshold,
-        temperature,
-        labels,
-        background,
-    } = set;
-    let left_out = background.as_ref().and_then(left_out).unwrap_or_default();
-    let left_out: Vec<String> = left_out.iter().map(|topic| quoted(topic)).collect();
-    let mut background = quoted(if background.is_some() {
-        REDDIT.0
-    } else {
-        "none"
-    });
-    if !left_out.is_empty() {
-        background = format!(
-            "{background}\nbackground_without = [{}]",
-            left_out.join(", ")
-        );
-    }
-    let (name, template) = (quoted(name), quoted(template));
-    let (threshold, temperature) = (number(*threshold), number(*temperature));
+    let left_out = set.background.as_ref().and_then(left_out);
+    let without = left_out.filter(|topics| !topics.is_empty());
+    let without = without.map(|topics| format!("\nbackground_without = {}", listed(&topics)));
+    let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
+    let background = quoted(named) + &without.unwrap_or_default();
+    let (name, template, mode) = (quoted(&set.name), quoted(&set.template), set.mode);
+    let (threshold, temperature) = (number(set.threshold), number(set.temperature));
     let mut text = format!(
         "# What to label posts with, and what to collect. Check this file with:\n\
          #   topicmill labels validate --pipeline {file}\n\
@@ -267,7 +244,7 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
     if examples {
         text.push_str("# These two are examples: write your own in their place.\n");
     }
-    for label in labels {
+    for label in &set.labels {
         text.push_str(&topic(label));
     }
     text
@@ -275,11 +252,9 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
 
 fn topic(label: &Label) -> String {
     let (slug, words) = (quoted(&label.slug), quoted(&label.label));
-    let descriptions = if label.descriptions.is_empty() {
-        "# descriptions = [\"A sentence about it.\"]".to_owned()
-    } else {
-        let texts: Vec<String> = label.descriptions.iter().map(|text| quoted(text)).collect();
-        format!("descriptions = [{}]", texts.join(", "))
+    let descriptions = match label.descriptions.as_slice() {
+        [] => "# descriptions = [\"A sentence about it.\"]".to_owned(),
+        texts => format!("descriptions = {}", listed(texts)),
     };
     format!(
         "\n[[topic]]\nslug = {slug}\nlabel = {words}\n{descriptions}\n# subreddits = [\"NAME\"]\n"

@@ -6,27 +6,24 @@ use serde_json::{Value, json};
 use super::super::output::{self, OutputFormat};
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
-use super::{Named, WhichModel, named_model, short, told_apart};
-use crate::store::{Access, LabelSetRow, ModelRow, Store, Table, Target};
+use super::{Named, WhichModel, listed, named_model, short, told_apart};
+use crate::store::{Access, ModelRow, Store, Target};
+use topicmill_score::LabelSet;
 
-/// Flags of `labels list`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels list\n\
-\x20 topicmill labels list --format json")]
+#[command(after_help = "Examples:
+  topicmill labels list
+  topicmill labels list --format json")]
 pub struct List {
     /// Print in this format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
-/// Flags of `labels use`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels use trial\n\
-\x20 topicmill labels use my-labels.toml --model minilm-reddit-topics")]
+#[command(after_help = "Examples:
+  topicmill labels use trial
+  topicmill labels use my-labels.toml --model minilm-reddit-topics")]
 pub struct Use {
     /// Show the labels of this label set in the views: its name, the first letters of its version, or its pipeline file
     #[arg(value_name = "SET")]
@@ -39,54 +36,12 @@ pub struct Use {
     mode: Option<String>,
 }
 
-/// A label set and a model that gave labels under it, if one did.
-struct Labels {
-    set: LabelSetRow,
-    model: Option<(i64, ModelRow)>,
-    posts: u64,
-    is_current: bool,
-}
-
 impl List {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let columns = [
-            "label_set",
-            "version",
-            "model",
-            "model_hash",
-            "precision",
-            "posts",
-            "current",
-            "created_at",
-        ];
-        let row = |labels: &Labels| {
-            let of_model = |get: fn(&ModelRow) -> &str| {
-                let model = labels.model.as_ref();
-                json!(model.map(|(_, model)| get(model)))
-            };
-            vec![
-                json!(labels.set.name),
-                json!(short(&labels.set.hash)),
-                of_model(|model| &model.name),
-                of_model(|model| short(&model.manifest_hash)),
-                of_model(|model| &model.precision),
-                json!(labels.posts),
-                json!(labels.is_current),
-                json!(labels.set.created_at),
-            ]
-        };
-        let mut table = Table {
-            columns: columns.map(String::from).to_vec(),
-            rows: stored(&store).await?.iter().map(row).collect(),
-        };
-        if self.format == OutputFormat::Table {
-            for row in &mut table.rows {
-                row[6] = Value::from(if row[6] == true { "yes" } else { "" });
-            }
-        }
-        output::print_table(&table, self.format)?;
-        if table.rows.is_empty() {
+        let rows = stored(&store, self.format == OutputFormat::Table).await?;
+        output::print_table(&output::objects(&rows), self.format)?;
+        if rows.is_empty() {
             tracing::info!("no label set was used here yet: `topicmill classify` labels posts");
         }
         Ok(Exit::Done)
@@ -94,7 +49,7 @@ impl List {
 }
 
 /// The label sets that were ever used, the latest first, each with the models that gave labels under it.
-async fn stored(store: &Store) -> Result<Vec<Labels>, CliError> {
+async fn stored(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
     let (models, current) = (store.models().await?, store.current_target().await?);
     let mut all = Vec::new();
     for set in store.label_sets().await? {
@@ -104,25 +59,29 @@ async fn stored(store: &Store) -> Result<Vec<Labels>, CliError> {
         if let Some(current) = of_current.filter(|current| !keys.contains(&current.model)) {
             keys.insert(0, current.model);
         }
-        for key in &keys {
-            let target = Target {
-                model: *key,
+        let unlabelled = keys.is_empty().then_some(None);
+        for key in keys.into_iter().map(Some).chain(unlabelled) {
+            let found = models.iter().find(|(id, _)| Some(*id) == key);
+            let model = found.map(|(_, model)| model);
+            let target = key.map(|model| Target {
+                model,
                 label_set: set.id,
+            });
+            let posts = match target {
+                Some(target) => store.labelled(target).await?,
+                None => 0,
             };
-            all.push(Labels {
-                set: set.clone(),
-                model: models.iter().find(|(id, _)| id == key).cloned(),
-                posts: store.labelled(target).await?,
-                is_current: current == Some(target),
-            });
-        }
-        if keys.is_empty() {
-            all.push(Labels {
-                set,
-                model: None,
-                posts: 0,
-                is_current: false,
-            });
+            let is_current = match target.is_some() && target == current {
+                is_current if !people => json!(is_current),
+                is_current => json!(if is_current { "yes" } else { "" }),
+            };
+            all.push(json!({
+                "label_set": set.name, "version": short(&set.hash),
+                "model": model.map(|model| &model.name),
+                "model_hash": model.map(|model| short(&model.manifest_hash)),
+                "precision": model.map(|model| &model.precision),
+                "posts": posts, "current": is_current, "created_at": set.created_at,
+            }));
         }
     }
     Ok(all)
@@ -135,7 +94,7 @@ impl Use {
             model: None,
             mode: self.mode.clone(),
         };
-        let named = Named::find(setup, &which, Some(&store), &self.set).await?;
+        let named = Named::find(setup, &which, &store, &self.set).await?;
         let version = short(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
         let Some(label_set) = named.stored else {
@@ -177,7 +136,7 @@ impl Use {
 
 /// The model whose labels under a set are meant: the one that is named, the only one that gave labels, or else the current
 /// one. `None` where no model gave any.
-pub(in crate::cli) async fn model_of(
+async fn model_of(
     store: &Store,
     label_set: i64,
     current: Option<Target>,
@@ -201,17 +160,41 @@ pub(in crate::cli) async fn model_of(
     }
     let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
     let choices = || {
-        let all: Vec<String> = with_labels
-            .iter()
-            .map(|(_, model)| told_apart(model))
-            .collect();
+        let all = with_labels.iter().map(|(_, model)| told_apart(model));
+        let all = listed(all);
         CliError::Usage(format!(
-            "several models gave labels under {set}; choose one with --model: {}",
-            all.join(", ")
+            "several models gave labels under {set}; choose one with --model: {all}"
         ))
     };
     let found = with_labels.iter().find(is_current).cloned();
     found.map(Some).ok_or_else(choices)
+}
+
+/// The labels that `export` and `report` are about: those of a label set that is named, else the current ones, if there
+/// are any.
+pub(in crate::cli) async fn subject(
+    setup: &Setup,
+    store: &Store,
+    word: Option<&str>,
+    model: Option<&str>,
+) -> Result<Option<(Target, LabelSet)>, CliError> {
+    let current = store.current_target().await?;
+    let Some(word) = word else {
+        return Ok(match current {
+            Some(target) => Some((target, store.label_set(target.label_set).await?)),
+            None => None,
+        });
+    };
+    let named = Named::stored(setup, store, word).await?;
+    let none = || {
+        CliError::Usage(format!(
+            "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"
+        ))
+    };
+    let label_set = named.stored.ok_or_else(none)?;
+    let model = model_of(store, label_set, current, model, &format!("`{word}`")).await?;
+    let (model, _) = model.ok_or_else(none)?;
+    Ok(Some((Target { model, label_set }, named.set)))
 }
 
 /// Nothing would be left in the views.

@@ -38,7 +38,7 @@ impl Side {
     /// under the model of the settings.
     pub async fn find(
         setup: &Setup,
-        store: Option<&Store>,
+        store: &Store,
         (set, model): (&str, Option<&str>),
         computes: bool,
     ) -> Result<Self, CliError> {
@@ -54,9 +54,6 @@ impl Side {
             model: None,
             folder: None,
             path,
-        };
-        let Some(store) = store else {
-            return Ok(side);
         };
         let rows = store.models().await?;
         let current = store.current_target().await?.map(|target| target.model);

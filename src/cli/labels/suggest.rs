@@ -22,21 +22,13 @@ use topicmill_score::{LabelSet, LabelVector, hypothesis};
 const FEWEST_POSTS: u64 = 30;
 /// Titles of a cluster that are shown.
 const TITLES: usize = 2;
-/// Columns that the terms have together with the label beside them, where 80 hold the whole table.
-const WORDS: usize = 56;
-/// Columns of them that the terms have at least.
-const TERMS: usize = 14;
-/// Blanks around the two columns of titles.
-const GAP: usize = 5;
 /// The word for the label set that the views show.
 const CURRENT: &str = "current";
 
-/// Flags of `labels suggest`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels suggest\n\
-\x20 topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
+#[command(after_help = "Examples:
+  topicmill labels suggest
+  topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
 pub struct Suggest {
     /// Look at the posts that this label set leaves without a label: `current`, a pipeline file, or the name or first
     /// letters of the version of a stored one
@@ -106,7 +98,7 @@ impl Suggest {
         self.out.check(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
-        let named = Named::find(setup, &WhichModel::default(), Some(&store), word).await?;
+        let named = Named::stored(setup, &store, word).await?;
         // Before the search, which may take long: a file that cannot be copied is told at once.
         let base = match &self.out.path {
             Some(_) => Some(self.base(setup, &named.set)?),
@@ -256,46 +248,34 @@ impl Suggest {
 
     /// No post has the outcome.
     fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
-        let lacks_background = set.background.is_none() && self.outcome != Outcome::Unsure;
-        let lacks_threshold = set.threshold == 0.0 && self.outcome != Outcome::Other;
-        let text = match self.outcome {
-            Outcome::Other if lacks_background => format!(
-                "no post is other under the label set {} ({}): it has no background; write `background = \"reddit\"` into \
-                 its pipeline file, run `topicmill classify --pipeline FILE`, then `topicmill labels suggest --label-set \
-                 FILE`",
-                short(&set.hash()),
-                set.name
-            ),
-            Outcome::Unsure if lacks_threshold => format!(
-                "no post is unsure under the label set {} ({}): its threshold is 0, so that each post gets its best label; \
-                 `topicmill labels calibrate` finds a threshold",
-                short(&set.hash()),
-                set.name
-            ),
+        let words = self.outcome.words();
+        let why = match self.outcome {
+            Outcome::Other if set.background.is_none() => {
+                "it has no background; write `background = \"reddit\"` into its pipeline file, run `topicmill classify \
+                 --pipeline FILE`, then `topicmill labels suggest --label-set FILE`"
+            }
+            Outcome::Unsure if set.threshold == 0.0 => {
+                "its threshold is 0, so that each post gets its best label; `topicmill labels calibrate` finds a threshold"
+            }
             _ => {
-                let words = self.outcome.words();
                 tracing::info!("no post is {words}: there is nothing to suggest");
                 return Ok(());
             }
         };
-        Err(CliError::Usage(text))
+        let (hash, name) = (set.hash(), &set.name);
+        Err(CliError::Usage(format!(
+            "no post is {words} under the label set {} ({name}): {why}",
+            short(&hash)
+        )))
     }
 
     fn print(&self, scene: Option<&Scene>, found: &Suggestions) -> Result<(), CliError> {
         match self.format {
             OutputFormat::Csv => output::print_table(&tidy(&found.clusters), self.format),
-            format => Found {
-                json: self.json(scene, found),
-                main: 0,
-                parts: vec![
-                    (String::new(), table(&found.clusters)),
-                    (
-                        "Posts in the middle of each".into(),
-                        titles(&found.clusters),
-                    ),
-                ],
-            }
-            .print(format),
+            format => Found::new(self.json(scene, found))
+                .with("", table(&found.clusters))
+                .with("Posts in the middle of each", titles(&found.clusters))
+                .print(format),
         }
     }
 
@@ -359,95 +339,44 @@ async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliErro
 }
 
 fn table(clusters: &[Suggestion]) -> Table {
-    let room = WORDS.saturating_sub(widest(clusters)).max(TERMS);
-    let row = |cluster: &Suggestion| {
+    let rows = clusters.iter().map(|cluster| {
         let percent = format!("{:.1} %", 100.0 * cluster.share);
-        vec![
-            json!(cluster.posts),
-            json!(format!("{percent:>6}")),
-            json!(cluster.label),
-            json!(further(cluster, room)),
-        ]
-    };
-    Table {
-        columns: ["posts", "share", "label", "further words"]
-            .map(String::from)
-            .to_vec(),
-        rows: clusters.iter().map(row).collect(),
-    }
-}
-
-/// Columns of the longest label.
-fn widest(clusters: &[Suggestion]) -> usize {
-    let widths = clusters.iter().map(|cluster| cluster.label.chars().count());
-    widths.max().unwrap_or(0)
-}
-
-/// The terms that are not in the label, as many as there is room for.
-fn further(cluster: &Suggestion, room: usize) -> String {
-    let mut found = String::new();
-    for term in &cluster.terms {
-        let is_said = cluster.label.split(" and ").any(|words| words == term);
-        if is_said {
-            continue;
-        }
-        let longer = if found.is_empty() {
-            term.clone()
-        } else {
-            format!("{found}, {term}")
-        };
-        if longer.chars().count() <= room {
-            found = longer;
-        }
-    }
-    found
+        let is_new = |term: &&String| !cluster.label.split(" and ").any(|words| words == *term);
+        let further: Vec<&String> = cluster.terms.iter().filter(is_new).collect();
+        let further: String = further
+            .into_iter()
+            .map(|term| format!("{term}, "))
+            .collect();
+        let further = further.trim_end_matches(", ");
+        json!([
+            cluster.posts,
+            format!("{percent:>6}"),
+            cluster.label,
+            further
+        ])
+    });
+    output::table(["posts", "share", "label", "further words"], rows)
 }
 
 fn titles(clusters: &[Suggestion]) -> Table {
-    let beside = widest(clusters) + GAP;
     let rows = clusters.iter().flat_map(|cluster| {
         let titles = cluster.examples.iter().enumerate();
         titles.map(move |(place, example)| {
             let label = if place == 0 { &cluster.label[..] } else { "" };
-            let title = output::shortened(&example.title, beside);
-            vec![json!(label), json!(title)]
+            json!([label, example.title])
         })
     });
-    Table {
-        columns: ["label", "title"].map(String::from).to_vec(),
-        rows: rows.collect(),
-    }
+    output::table(["label", "title"], rows)
 }
 
 /// For programs: a row a cluster.
 fn tidy(clusters: &[Suggestion]) -> Table {
-    let title = |cluster: &Suggestion, at: usize| {
-        let example = cluster.examples.get(at);
-        json!(example.map(|example| example.title.clone()))
-    };
-    let row = |cluster: &Suggestion| {
-        vec![
-            json!(cluster.posts),
-            json!(cluster.share),
-            json!(cluster.label),
-            json!(cluster.terms.join(", ")),
-            json!(cluster.background),
-            title(cluster, 0),
-            title(cluster, 1),
-        ]
-    };
-    Table {
-        columns: [
-            "posts",
-            "share",
-            "label",
-            "terms",
-            "background",
-            "title_1",
-            "title_2",
-        ]
-        .map(String::from)
-        .to_vec(),
-        rows: clusters.iter().map(row).collect(),
-    }
+    let rows = clusters.iter().map(|cluster| {
+        let title = |at: usize| cluster.examples.get(at).map(|example| &example.title);
+        let (terms, near) = (cluster.terms.join(", "), &cluster.background);
+        let (posts, share, label) = (cluster.posts, cluster.share, &cluster.label);
+        json!([posts, share, label, terms, near, title(0), title(1)])
+    });
+    let columns = ["posts", "share", "label", "terms", "background"];
+    output::table(columns.into_iter().chain(["title_1", "title_2"]), rows)
 }

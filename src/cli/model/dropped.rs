@@ -8,12 +8,10 @@ use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use crate::store::{Access, Dropped};
 
-/// Flags of `model drop`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model drop bart-large-mnli\n\
-\x20 topicmill model drop 3fa9c1d20b7e --yes")]
+#[command(after_help = "Examples:
+  topicmill model drop bart-large-mnli
+  topicmill model drop 3fa9c1d20b7e --yes")]
 pub struct DropModel {
     /// Drop this model: its name, or the first letters of its hash, as `labels list` shows them
     #[arg(value_name = "MODEL")]

@@ -8,21 +8,13 @@ use serde_json::{Value, json};
 use super::super::output::{self, OutputFormat};
 use super::super::{CliError, Exit};
 use crate::engines::find_model;
-use crate::store::Table;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 
-/// Letters of a hash that people are shown.
-const SHORT: usize = 12;
-/// Learned labels that people are shown: a line of a terminal has room for them.
-const FEW: usize = 3;
-
-/// Flags of `model info`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model info models/minilm-reddit-topics\n\
-\x20 topicmill model info models/quality --format json")]
-pub(super) struct Info {
+#[command(after_help = "Examples:
+  topicmill model info models/minilm-reddit-topics
+  topicmill model info models/quality --format json")]
+pub struct Info {
     /// Show the model in this folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
@@ -40,30 +32,21 @@ impl Info {
         let precision = self.precision.filter(|precision| precision != "auto");
         let model = ModelFolder::open(&folder, precision.as_deref())?;
         let people = self.format == OutputFormat::Table;
-        let rows = facts(&model, people).into_iter();
-        let table = Table {
-            columns: vec!["what".into(), "value".into()],
-            rows: rows
-                .map(|(what, value)| vec![Value::from(what), value])
-                .collect(),
-        };
+        let table = output::facts("what", facts(&model, people));
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
     }
 }
 
-/// What there is to say; for people the labels are cut short.
+/// What there is to say.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
-    // Texts stand on the left of a column, numbers on its right.
-    let number = |n: usize| {
+    let listed = |labels: Vec<&str>| {
         if people {
-            json!(n.to_string())
+            json!(labels.join(", "))
         } else {
-            json!(n)
+            json!(labels)
         }
     };
-    let shown = if people { SHORT } else { usize::MAX };
-    let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![
         ("model", json!(model.name)),
@@ -71,40 +54,27 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         ("reads", json!(reads(&model.kind))),
     ];
     if let Some(head) = model.kind.head() {
-        let labels = if people {
-            json!(head.listed())
-        } else {
-            json!(head.labels)
-        };
-        facts.push(("labels", labels));
-        facts.push(("number of labels", number(head.labels.len())));
+        let labels = head.labels.iter().map(String::as_str);
+        facts.push(("labels", listed(labels.collect())));
+        facts.push(("number of labels", json!(head.labels.len())));
         facts.push(("default mode", json!(Mode::from(head.function).as_str())));
     }
     if let ModelKind::Embedding(head) = &model.kind
         && !head.learned.is_empty()
     {
         let learned = head.learned.hypotheses();
-        let count = learned.len();
+        let count = json!(learned.len());
         let labels = learned.map(|hypothesis| bare(hypothesis, model.template.as_deref()));
-        let labels: Vec<&str> = labels.collect();
-        let labels = if people && count > FEW {
-            let (first, more) = (labels[..FEW].join(", "), count - FEW);
-            json!(format!("{first} and {more} more"))
-        } else if people {
-            json!(labels.join(", "))
-        } else {
-            json!(labels)
-        };
-        facts.push(("learned labels", labels));
-        facts.push(("number of learned labels", number(count)));
+        facts.push(("learned labels", listed(labels.collect())));
+        facts.push(("number of learned labels", count));
     }
     facts.extend([
         ("hypothesis template", json!(model.template)),
         ("graph", json!(graph.display().to_string())),
         ("precision", json!(model.precision)),
-        ("max tokens", number(model.max_tokens)),
+        ("max tokens", json!(model.max_tokens)),
         ("manifest", json!(model.made.is_some())),
-        ("version", json!(version)),
+        ("version", json!(model.manifest_hash)),
         ("folder", json!(model.dir.display().to_string())),
     ]);
     facts.retain(|(_, value)| !value.is_null());

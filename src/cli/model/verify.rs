@@ -1,16 +1,16 @@
 //! `topicmill model verify`: every file of a folder by its hash, and every graph by what it computes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup, word};
+use super::super::setup::{PipelineFlags, Setup, aside, word};
 use super::super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
-use crate::store::Table;
 use crate::telemetry::Progress;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
@@ -22,13 +22,11 @@ use topicmill_score::{
     OnnxError, OpenedEngine,
 };
 
-/// Flags of `model verify`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model verify models/bart-large-mnli\n\
-\x20 topicmill model verify models/made --texts texts.ndjson")]
-pub(super) struct Verify {
+#[command(after_help = "Examples:
+  topicmill model verify models/bart-large-mnli
+  topicmill model verify models/made --texts texts.ndjson")]
+pub struct Verify {
     /// Check the model in this folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
@@ -43,7 +41,7 @@ pub(super) struct Verify {
 }
 
 /// What came of one file of the folder.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Checked {
     file: String,
     hash: &'static str,
@@ -57,23 +55,17 @@ struct Checked {
 }
 
 impl Checked {
-    fn row(&self) -> Vec<Value> {
+    fn row(&self) -> Value {
         // Small numbers would be zeros with three digits behind the point.
-        let small = |x: Option<f64>| x.map_or(Value::Null, |x| format!("{x:.1e}").into());
-        let agreement = self
-            .agreement
-            .map(|found| json!(format!("{} of {}", found.agreed, found.texts)));
-        vec![
-            json!(self.file),
-            json!(self.hash),
-            json!(self.graph),
-            json!(self.precision),
-            small(self.errors.map(|errors| errors.logits)),
-            small(self.errors.map(|errors| errors.scores)),
-            small(self.tolerance),
-            agreement.unwrap_or_default(),
-            json!(self.state),
-        ]
+        let small = |x: Option<f64>| x.map(|x| format!("{x:.1e}"));
+        let agreement = self.agreement;
+        let agreement = agreement.map(|found| format!("{} of {}", found.agreed, found.texts));
+        json!({
+            "file": self.file, "hash": self.hash, "graph": self.graph, "precision": self.precision,
+            "logits off": small(self.errors.map(|errors| errors.logits)),
+            "scores off": small(self.errors.map(|errors| errors.scores)),
+            "allowed": small(self.tolerance), "labelled as fp32": agreement, "state": self.state,
+        })
     }
 
     fn fail(&mut self, state: impl Into<String>) {
@@ -110,8 +102,7 @@ impl Verify {
         };
         let stop = setup.stop.clone();
         let (texts, format) = (self.texts, self.format);
-        // Computing blocks its thread; the signal handler must not be on it.
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = aside(move || {
             let mut checked = verify(&folder, &options)?;
             if let (Some(texts), Some(set)) = (&texts, &set) {
                 let found = agreement(&folder, &options, texts, set, &|| stop.is_cancelled())?;
@@ -119,32 +110,13 @@ impl Verify {
                     row.agreement = Some(found);
                 }
             }
-            Ok::<_, CliError>(checked)
+            Ok(checked)
         });
-        let checked = checked
-            .await
-            .map_err(|error| CliError::Usage(format!("the verifying thread ended: {error}")))??;
-        let columns = [
-            "file",
-            "hash",
-            "graph",
-            "precision",
-            "logits off",
-            "scores off",
-            "allowed",
-            "labelled as fp32",
-            "state",
-        ];
-        let table = Table {
-            columns: columns.map(String::from).to_vec(),
-            rows: checked.iter().map(Checked::row).collect(),
-        };
+        let checked = checked.await?;
+        let table = output::objects(&checked.iter().map(Checked::row).collect::<Vec<_>>());
         output::print_table(&table, format)?;
-        Ok(if checked.iter().any(|row| row.wrong) {
-            Exit::Model
-        } else {
-            Exit::Done
-        })
+        let is_wrong = checked.iter().any(|row| row.wrong);
+        Ok(if is_wrong { Exit::Model } else { Exit::Done })
     }
 }
 
@@ -163,10 +135,8 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
             state: "ok".into(),
             ..Checked::default()
         };
-        let of_a_graph = manifest
-            .graphs
-            .values()
-            .any(|graph| graph.files().any(|name| name == file));
+        let mut of_graphs = manifest.graphs.values().flat_map(Graph::files);
+        let of_a_graph = of_graphs.any(|name| name == file);
         if !path.is_file() {
             row.hash = "absent";
             row.state = "not here".into();
@@ -177,17 +147,14 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         }
         checked.push(row);
     }
-    let sound = |files: &[&str], checked: &[Checked]| {
-        let good = |file: &&str| {
-            checked
-                .iter()
-                .any(|row| row.file == **file && row.hash == "ok")
-        };
-        files.iter().all(good)
-    };
+    let good: BTreeSet<String> = checked
+        .iter()
+        .filter(|row| row.hash == "ok")
+        .map(|row| row.file.clone())
+        .collect();
     for (name, graph) in &manifest.graphs {
-        let files: Vec<&str> = graph.files().collect();
-        let whole = sound(&files, &checked) && sound(&["config.json", "tokenizer.json"], &checked);
+        let mut files = graph.files().chain(["config.json", "tokenizer.json"]);
+        let whole = files.all(|file| good.contains(file));
         let of_file = |row: &&mut Checked| row.file == graph.file;
         let Some(row) = checked.iter_mut().find(of_file) else {
             continue;
@@ -197,11 +164,8 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         } else {
             // One file, and a graph for each device.
             let again = Checked {
-                file: row.file.clone(),
-                hash: row.hash,
-                state: row.state.clone(),
-                wrong: row.wrong,
-                ..Checked::default()
+                errors: None,
+                ..row.clone()
             };
             checked.push(again);
             checked.last_mut().expect("it was just added")
@@ -290,10 +254,7 @@ fn agreement(
         let graph = model.made.as_ref().map(|made| made.graph.clone());
         let mut models = Models::from(Labeler::load(model, Box::new(engine), 1_024)?);
         // Nobody else may foresee the name, or read what is in it.
-        let scratch = tempfile::tempdir().map_err(|source| CliError::Write {
-            path: std::env::temp_dir().display().to_string(),
-            source,
-        })?;
+        let scratch = tempfile::tempdir().map_err(CliError::writing(&std::env::temp_dir()))?;
         let output = scratch.path().join("labels.ndjson");
         let job = FileJob {
             inputs: vec![texts.to_owned()],

@@ -11,9 +11,6 @@ use crate::cli::screen;
 use crate::store::Table;
 use crate::telemetry::harmless;
 
-/// Columns narrower than this, on average, cannot be read.
-const NARROWEST: usize = 8;
-
 /// What is left of a text, at least, that was cut: enough to tell it from its neighbours.
 const READABLE: usize = 12;
 
@@ -30,15 +27,6 @@ const WIDEST_WITH_BARS: usize = 100;
 /// Nobody reads more of a score or a second.
 const MOST_DECIMALS: usize = 3;
 
-/// What becomes of a text that is longer than the terminal has room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Long {
-    /// It ends in an ellipsis.
-    Cut,
-    /// It goes on below.
-    Wrapped,
-}
-
 /// A table that fits the terminal: a row is a line, and long texts end in an ellipsis. In a pipe or a file they are whole.
 /// Numbers stand right, with as many decimals as their column needs, and at most three. Where the columns are too many
 /// to stand beside each other, each row is a list.
@@ -54,31 +42,27 @@ pub fn for_reading(table: &Table) -> String {
     wrapped_cells(table, screen::width())
 }
 
-fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
-    let decimals = all_decimals(table);
-    if let Some(width) = width.filter(|width| table.columns.len() * NARROWEST > *width) {
-        return as_lists(table, &decimals, width, Long::Wrapped);
-    }
+/// A table without lines but the one under its header.
+fn ruled<'c>(names: impl Iterator<Item = &'c str>) -> comfy_table::Table {
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Dynamic);
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(names.map(|name| Cell::new(harmless::line(name))));
+    out
+}
+
+fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
+    let decimals = all_decimals(table);
+    let mut out = ruled(table.columns.iter().map(String::as_str));
+    out.set_content_arrangement(ContentArrangement::Dynamic);
     if let Some(width) = width {
         out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     }
-    out.set_header(
-        table
-            .columns
-            .iter()
-            .map(|name| Cell::new(harmless::line(name))),
-    );
     for row in &table.rows {
-        out.add_row(
-            row.iter()
-                .zip(&decimals)
-                .map(|(value, decimals)| cell(value, *decimals)),
-        );
+        let cells = row.iter().zip(&decimals);
+        out.add_row(cells.map(|(value, decimals)| aligned(value, &cell_text(value, *decimals))));
     }
     lines(&out)
 }
@@ -86,85 +70,66 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
 /// A row on a line of at most `width` columns.
 fn cut(table: &Table, width: usize) -> String {
     let decimals = all_decimals(table);
-    let rows: Vec<Vec<String>> = table
-        .rows
-        .iter()
-        .map(|row| {
-            let cells = row.iter().zip(&decimals);
-            cells.map(|(value, d)| cell_text(value, *d)).collect()
-        })
-        .collect();
-    let wants = |(column, name): (usize, &String)| {
-        let cells = table.rows.iter().zip(&rows);
-        let cells =
-            cells.filter_map(|(values, texts)| Some((values.get(column)?, texts.get(column)?)));
+    let texts = |row: &Vec<Value>| -> Vec<String> {
+        let cells = row.iter().zip(&decimals);
+        cells.map(|(value, d)| cell_text(value, *d)).collect()
+    };
+    let rows: Vec<Vec<String>> = table.rows.iter().map(texts).collect();
+    // How wide a column is, and how much of it must be left where its texts keep so many columns.
+    let wants = |column: usize, readable: usize| {
         let (mut texts, mut numbers) = (0, 0);
-        for (value, text) in cells {
-            let widest = if value.is_number() {
-                &mut numbers
-            } else {
-                &mut texts
-            };
-            *widest = screen::columns(text).max(*widest);
+        for (values, row) in table.rows.iter().zip(&rows) {
+            let is_number = values.get(column).is_some_and(Value::is_number);
+            let widest = if is_number { &mut numbers } else { &mut texts };
+            *widest = row
+                .get(column)
+                .map_or(0, |text| screen::columns(text))
+                .max(*widest);
         }
-        let wide = screen::columns(&harmless::line(name))
-            .max(texts)
-            .max(numbers);
+        let name = screen::columns(&harmless::line(&table.columns[column]));
+        let wide = name.max(texts).max(numbers);
         // Half a number is another one.
-        (wide, wide.min(numbers.max(READABLE)))
+        (wide, wide.min(numbers.max(readable)))
     };
-    let mut wants: Vec<(usize, usize)> = table.columns.iter().enumerate().map(wants).collect();
-    // Three spaces between cells, and one before the first.
-    let room = (width + 2).saturating_sub(3 * wants.len());
+    // Three spaces between cells, and one before the first; the rule under the header has one more behind the last.
+    let room = (width + 1).saturating_sub(3 * table.columns.len());
     // The first column names the row, and stays whole where the others leave it so.
-    let fallback = wants.first_mut().map(|(wide, keep)| {
-        let least = *keep;
-        *keep = (*wide).min(NAME.max(least));
-        least
+    let widths = [NAME, READABLE].into_iter().find_map(|first| {
+        let readable = std::iter::once(first).chain(std::iter::repeat(READABLE));
+        let wants = (0..table.columns.len())
+            .zip(readable)
+            .map(|(column, it)| wants(column, it));
+        screen::shares(&wants.collect::<Vec<_>>(), room)
     });
-    let mut widths = screen::shares(&wants, room);
-    if let (None, Some(first), Some(least)) = (&widths, wants.first_mut(), fallback) {
-        first.1 = least;
-        widths = screen::shares(&wants, room);
-    }
     let Some(widths) = widths else {
-        return as_lists(table, &decimals, width, Long::Cut);
+        return as_lists(table, &decimals, width);
     };
-    let mut out = comfy_table::Table::new();
-    out.load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '─')
-        .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Disabled);
-    let names = table.columns.iter().zip(&widths);
-    out.set_header(names.map(|(name, room)| Cell::new(screen::cut(&harmless::line(name), *room))));
+    let names: Vec<String> = table
+        .columns
+        .iter()
+        .map(|name| harmless::line(name).into_owned())
+        .collect();
+    let names = names
+        .iter()
+        .zip(&widths)
+        .map(|(name, room)| screen::cut(name, *room).into_owned());
+    let names: Vec<String> = names.collect();
+    let mut out = ruled(names.iter().map(String::as_str));
     for (values, texts) in table.rows.iter().zip(&rows) {
         let cells = values.iter().zip(texts).zip(&widths);
         out.add_row(cells.map(|((value, text), room)| aligned(value, &screen::cut(text, *room))));
     }
-    // The rule under the header is as wide as the cells with their spaces.
     lines(&out)
-        .lines()
-        .map(|line| {
-            format!(
-                "{}\n",
-                line.strip_suffix('─')
-                    .filter(|_| line.starts_with('─'))
-                    .unwrap_or(line)
-            )
-        })
-        .collect()
 }
 
 /// Cells are filled up to the width of their column; nobody wants to copy that.
 fn lines(table: &comfy_table::Table) -> String {
-    table
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    let lines = table.lines();
+    lines.map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// A row under the other, a blank line between them.
-fn as_lists(table: &Table, decimals: &[usize], width: usize, long: Long) -> String {
+fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     let names = table.columns.iter().map(|name| harmless::line(name));
     let names: Vec<_> = names.collect();
     let widest = names.iter().map(|name| screen::columns(name)).max();
@@ -174,18 +139,9 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize, long: Long) -> Stri
     let lists = table.rows.iter().map(|row| {
         let mut list = comfy_table::Table::new();
         list.load_preset(presets::NOTHING);
-        if long == Long::Wrapped {
-            list.set_content_arrangement(ContentArrangement::Dynamic)
-                .set_width(u16::try_from(width).unwrap_or(u16::MAX));
-        }
         for ((name, value), decimals) in names.iter().zip(row).zip(decimals) {
             let text = cell_text(value, *decimals);
-            match long {
-                Long::Cut => {
-                    list.add_row([screen::cut(name, names_room), screen::cut(&text, room)])
-                }
-                Long::Wrapped => list.add_row([&**name, &text]),
-            };
+            list.add_row([screen::cut(name, names_room), screen::cut(&text, room)]);
         }
         lines(&list)
     });
@@ -216,10 +172,9 @@ pub fn with_bars(table: &Table, shares: &str) -> Table {
         return with;
     }
     with.columns.push(String::new());
-    let plain = screen::is_plain();
     for row in &mut with.rows {
         let share = row[column].as_f64().unwrap_or(0.0);
-        row.push(screen::bar(share, room, plain).into());
+        row.push(screen::bar(share, room).into());
     }
     with
 }
@@ -244,10 +199,6 @@ fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
     let fractions = values.filter(|value| value.is_f64());
     let needed = fractions.filter_map(|value| value.as_f64().map(needed));
     needed.max().unwrap_or(0)
-}
-
-fn cell(value: &Value, decimals: usize) -> Cell {
-    aligned(value, &cell_text(value, decimals))
 }
 
 /// Numbers stand right.
@@ -294,13 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_people_keeps_a_row_on_a_line() {
-        let text = for_people(&sample());
-        assert!(text.contains("a \"b\", c"), "{text}");
-        assert_eq!(text.lines().count(), 4, "{text}");
-    }
-
-    #[test]
     fn a_column_has_as_many_decimals_as_it_needs() {
         let table = Table {
             columns: ["n", "mib", "posts/s", "score"].map(String::from).to_vec(),
@@ -328,14 +272,7 @@ mod tests {
 
     #[test]
     fn a_row_of_too_many_columns_is_a_list() {
-        for long in [Long::Cut, Long::Wrapped] {
-            let text = as_lists(&sample(), &[0, 0, 1], 80, long);
-            assert_eq!(
-                text,
-                " topic  a \"b\", c\n n      3\n score  0.5\n\n topic\n n      40\n score\n"
-            );
-        }
-        let text = as_lists(&sample(), &[0, 0, 1], 11, Long::Cut);
+        let text = as_lists(&sample(), &[0, 0, 1], 11);
         assert!(text.starts_with(" topic  a…\n n      3\n"), "{text}");
     }
 

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::entries;
 use crate::cli::output::{self, OutputFormat};
@@ -19,12 +19,10 @@ const LOOKED_AT: u32 = 1_000;
 /// A slot that nobody took this long after it was due shows that no scheduler runs.
 const BEHIND: TimeDelta = TimeDelta::minutes(3);
 
-/// Flags of `schedule list`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill schedule list --pipeline my-topics.toml\n\
-\x20 topicmill schedule list --format json")]
+#[command(after_help = "Examples:
+  topicmill schedule list --pipeline my-topics.toml
+  topicmill schedule list --format json")]
 pub struct List {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -55,10 +53,8 @@ impl List {
             return Ok(Exit::Done);
         }
         output::print_table(&table_for_people(&all), self.format)?;
-        for standing in &all {
-            if let Some(note) = standing.note() {
-                output::print(&format!("\n{}", output::wrapped(&note)))?;
-            }
+        for note in all.iter().filter_map(Standing::note) {
+            output::print(&format!("\n{}", output::wrapped(&note)))?;
         }
         Ok(Exit::Done)
     }
@@ -111,11 +107,8 @@ impl Standing {
 
     fn ended(&self) -> Option<&'static str> {
         let last = self.last.as_ref()?;
-        let died = self
-            .state
-            .running
-            .as_ref()
-            .is_some_and(|held| held.is_expired);
+        let running = self.state.running.as_ref();
+        let died = running.is_some_and(|held| held.is_expired);
         Some(match last.status {
             SlotStatus::Running if died => "died",
             // It began, and was handed back.
@@ -160,76 +153,35 @@ fn shown(time: Timestamp) -> String {
 fn table_for_people(all: &[Standing]) -> Table {
     // A line of 80 columns has no room for the year, which is in every other format.
     let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
-    let columns = [
-        "schedule",
-        "next (UTC)",
-        "last (UTC)",
-        "ended",
-        "failed",
-        "missed",
-    ];
-    let row = |standing: &Standing| {
+    let rows = all.iter().map(|standing| {
         let last = standing.last.as_ref();
-        vec![
-            json!(standing.entry.name),
-            json!(standing.next().map(short)),
-            json!(last.map_or("never".to_owned(), |last| short(last.due_at))),
-            json!(standing.ended_for_people()),
-            json!(standing.count(SlotStatus::Failed)),
-            json!(standing.missed()),
-        ]
-    };
-    Table {
-        columns: columns.map(str::to_owned).to_vec(),
-        rows: all.iter().map(row).collect(),
-    }
+        let last = last.map_or("never".to_owned(), |last| short(last.due_at));
+        json!({
+            "schedule": standing.entry.name, "next (UTC)": standing.next().map(short), "last (UTC)": last,
+            "ended": standing.ended_for_people(), "failed": standing.count(SlotStatus::Failed),
+            "missed": standing.missed(),
+        })
+    });
+    output::objects(&rows.collect::<Vec<_>>())
 }
 
 fn table_for_programs(all: &[Standing]) -> Table {
-    let row = |standing: &Standing| -> Vec<(&'static str, Value)> {
+    let rows = all.iter().map(|standing| {
         let (entry, last) = (&standing.entry, standing.last.as_ref());
         let stages: Vec<String> = entry.stages.iter().map(|words| words.join(" ")).collect();
-        vec![
-            ("schedule", json!(entry.name)),
-            ("cron", json!(entry.timetable.line())),
-            ("timezone", json!(entry.timetable.zone().name())),
-            ("stages", json!(stages)),
-            ("catch_up", json!(entry.catch_up)),
-            ("overlap", json!(entry.overlap)),
-            (
-                "timeout_secs",
-                json!(entry.timeout.map(|timeout| timeout.as_secs())),
-            ),
-            ("next_due_at", json!(standing.next())),
-            ("last_due_at", json!(last.map(|last| last.due_at))),
-            ("last_status", json!(standing.ended())),
-            (
-                "last_started_at",
-                json!(last.and_then(|last| last.started_at)),
-            ),
-            (
-                "last_finished_at",
-                json!(last.and_then(|last| last.finished_at)),
-            ),
-            ("last_late_secs", json!(standing.late())),
-            (
-                "last_error",
-                json!(last.and_then(|last| last.error.clone())),
-            ),
-            ("waiting", json!(standing.state.waiting)),
-            ("failed_7_days", json!(standing.count(SlotStatus::Failed))),
-            ("skipped_7_days", json!(standing.count(SlotStatus::Skipped))),
-            ("missed_7_days", json!(standing.missed())),
-            ("behind_since", json!(standing.behind())),
-        ]
-    };
-    let rows: Vec<_> = all.iter().map(row).collect();
-    let columns = rows.first().map_or(Vec::new(), |row| {
-        row.iter().map(|(name, _)| (*name).to_owned()).collect()
+        json!({
+            "schedule": entry.name, "cron": entry.timetable.line(), "timezone": entry.timetable.zone().name(),
+            "stages": stages, "catch_up": entry.catch_up, "overlap": entry.overlap,
+            "timeout_secs": entry.timeout.map(|timeout| timeout.as_secs()),
+            "next_due_at": standing.next(), "last_due_at": last.map(|last| last.due_at),
+            "last_status": standing.ended(),
+            "last_started_at": last.and_then(|last| last.started_at),
+            "last_finished_at": last.and_then(|last| last.finished_at),
+            "last_late_secs": standing.late(), "last_error": last.and_then(|last| last.error.as_ref()),
+            "waiting": standing.state.waiting, "failed_7_days": standing.count(SlotStatus::Failed),
+            "skipped_7_days": standing.count(SlotStatus::Skipped), "missed_7_days": standing.missed(),
+            "behind_since": standing.behind(),
+        })
     });
-    let values = |row: Vec<(&str, Value)>| row.into_iter().map(|(_, value)| value).collect();
-    Table {
-        columns,
-        rows: rows.into_iter().map(values).collect(),
-    }
+    output::objects(&rows.collect::<Vec<_>>())
 }

@@ -5,7 +5,7 @@ mod run;
 mod stage;
 mod telling;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use self::list::List;
 use self::run::Run;
@@ -13,19 +13,11 @@ use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::schedule::Entry;
 
-/// Flags of `schedule`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill schedule run --pipeline my-topics.toml\n\
-\x20 topicmill schedule list")]
-pub struct Schedule {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+#[command(after_help = "Examples:
+  topicmill schedule run --pipeline my-topics.toml
+  topicmill schedule list")]
+pub enum Schedule {
     /// Stay, and run the stages of each schedule when they are due
     ///
     /// A [[schedule]] of the pipeline file says what runs when. Each due time is a row in the database, so that several
@@ -39,13 +31,13 @@ enum Command {
 impl Schedule {
     /// Whether there is something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
-        matches!(self.command, Command::Run(_))
+        matches!(self, Self::Run(_))
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        match self.command {
-            Command::Run(command) => command.run(setup).await,
-            Command::List(command) => command.run(setup).await,
+        match self {
+            Self::Run(command) => command.run(setup).await,
+            Self::List(command) => command.run(setup).await,
         }
     }
 }

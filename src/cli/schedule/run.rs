@@ -16,12 +16,10 @@ use crate::domain::SlotStatus;
 use crate::schedule::{Entry, Event, Order, Scheduler};
 use crate::store::Access;
 
-/// Flags of `schedule run`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill schedule run --pipeline my-topics.toml\n\
-\x20 topicmill schedule run --once --schedule nightly")]
+#[command(after_help = "Examples:
+  topicmill schedule run --pipeline my-topics.toml
+  topicmill schedule run --once --schedule nightly")]
 pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -49,38 +47,28 @@ impl Run {
         let clock = setup.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
         let work = async |order: Order<'_>| stage::work(&stages, order).await;
-        let exit = if self.once {
-            scheduler = scheduler.started_when_due();
-            scheduler.follow(followed);
-            let ended = {
-                let heard = |event: &Event<'_>| tell.happened(event);
+        let ended = {
+            let heard = |event: &Event<'_>| tell.happened(event);
+            if self.once {
+                scheduler = scheduler.started_when_due();
+                scheduler.follow(followed);
                 scheduler.run_due(&setup.stop, &work, &heard).await
-            };
-            tell.end().await;
-            let ended = ended?;
-            let is_good = |(_, status): &(String, Option<SlotStatus>)| {
-                !matches!(status, Some(SlotStatus::Failed | SlotStatus::Partial))
-            };
-            if ended.iter().all(is_good) {
-                Exit::Done
             } else {
-                Exit::Partial
+                told(setup, &followed);
+                scheduler.follow(followed);
+                let reload = || {
+                    file.changed().then_some(())?;
+                    self.reread(setup)
+                };
+                let kept = scheduler.keep(&setup.stop, reload, &work, &heard).await;
+                kept.map(|()| Vec::new())
             }
-        } else {
-            told(setup, &followed);
-            scheduler.follow(followed);
-            let reload = || {
-                file.changed().then_some(())?;
-                self.reread(setup)
-            };
-            let kept = {
-                let heard = |event: &Event<'_>| tell.happened(event);
-                scheduler.keep(&setup.stop, reload, &work, &heard).await
-            };
-            tell.end().await;
-            kept?;
-            Exit::Done
         };
+        tell.end().await;
+        let is_good = |(_, status): &(String, Option<SlotStatus>)| {
+            !matches!(status, Some(SlotStatus::Failed | SlotStatus::Partial))
+        };
+        let exit = Exit::done_if(ended?.iter().all(is_good));
         if let Some(metrics) = metrics {
             metrics.close().await;
         }

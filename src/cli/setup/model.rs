@@ -50,14 +50,6 @@ pub struct SmallFlags {
     small_model: PathBuf,
 }
 
-impl SmallFlags {
-    /// How many labels the small model picks; `None` where there is none, or it would leave out none.
-    fn labels(&self, set: &LabelSet) -> Option<usize> {
-        let labels = self.shortlist.map(|labels| labels as usize);
-        labels.filter(|labels| *labels < set.labels.len())
-    }
-}
-
 /// The model that ships.
 pub const SMALL_MODEL: &str = "models/minilm-reddit-topics";
 
@@ -70,9 +62,7 @@ impl ModelFlags {
             ..Self::default()
         }
     }
-}
 
-impl ModelFlags {
     /// Whether they say how exactly to compute.
     pub fn has_precision(&self) -> bool {
         self.precision.is_some()
@@ -214,15 +204,16 @@ impl Setup {
         beside: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
-        let Some(labels) = flags.labels(set) else {
-            if let Some(labels) = flags.shortlist {
-                tracing::warn!(
-                    "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
-                    set.labels.len()
-                );
-            }
+        let (Some(labels), all) = (flags.shortlist, set.labels.len()) else {
             return Ok(());
         };
+        let labels = labels as usize;
+        if labels >= all {
+            tracing::warn!(
+                "a shortlist of {labels} leaves out none of {all} labels: all are scored, without it"
+            );
+            return Ok(());
+        }
         let small = self.model_choice(beside)?.beside(&flags.small_model);
         small.put_before(models, labels)?;
         // Told now, and not after an hour of collecting.

@@ -1,6 +1,6 @@
 //! `topicmill sql --schema`: tables, views and columns for people and programs; no database is opened.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::CliError;
 use super::super::output::{self, OutputFormat};
@@ -36,23 +36,10 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
 
 /// A table or view with its columns, for people.
 fn one(relation: &Relation) -> Result<(), CliError> {
-    let Relation {
-        name,
-        kind,
-        meaning,
-        columns,
-    } = relation;
-    let row = |column: &Column| {
-        vec![
-            json!(column.name),
-            json!(kind_of(column)),
-            json!(column.meaning),
-        ]
-    };
-    let table = Table {
-        columns: ["column", "type", "meaning"].map(String::from).to_vec(),
-        rows: columns.iter().map(row).collect(),
-    };
+    let row = |column: &Column| json!([column.name, kind_of(column), column.meaning]);
+    let columns = relation.columns.iter().map(row);
+    let table = output::table(["column", "type", "meaning"], columns);
+    let (name, kind, meaning) = (&relation.name, relation.kind, &relation.meaning);
     let heading = output::wrapped(&format!("{kind} {name}: {meaning}"));
     output::print(&format!("{heading}\n"))?;
     output::print(&output::for_reading(&table))
@@ -65,36 +52,18 @@ fn kind_of(column: &Column) -> String {
 
 /// One row a table or view.
 fn list(all: &[Relation]) -> Table {
-    let row = |one: &Relation| {
-        [&one.name, one.kind, &one.meaning]
-            .map(Value::from)
-            .to_vec()
-    };
-    Table {
-        columns: ["name", "kind", "meaning"].map(String::from).to_vec(),
-        rows: all.iter().map(row).collect(),
-    }
+    let row = |one: &Relation| json!([one.name, one.kind, one.meaning]);
+    output::table(["name", "kind", "meaning"], all.iter().map(row))
 }
 
 /// One row a column.
 fn columns(all: &[Relation]) -> Table {
-    let columns = all
-        .iter()
-        .flat_map(|one| one.columns.iter().map(move |column| (one, column)));
-    let row = |(one, column): (&Relation, &Column)| {
-        vec![
-            json!(one.name),
-            json!(one.kind),
-            json!(column.name),
-            json!(column.kind),
-            json!(column.may_be_null),
-            json!(column.meaning),
-        ]
-    };
-    Table {
-        columns: ["table", "kind", "column", "type", "may_be_null", "meaning"]
-            .map(String::from)
-            .to_vec(),
-        rows: columns.map(row).collect(),
-    }
+    let rows = all.iter().flat_map(|one| {
+        one.columns.iter().map(move |column| {
+            let (name, kind, may_be_null) = (&column.name, &column.kind, column.may_be_null);
+            json!([one.name, one.kind, name, kind, may_be_null, column.meaning])
+        })
+    });
+    let columns = ["table", "kind", "column", "type", "may_be_null", "meaning"];
+    output::table(columns, rows)
 }

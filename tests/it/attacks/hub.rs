@@ -501,7 +501,7 @@ async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
     let pulled = Hub::new(&source, clock).unwrap();
     let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
     assert!(
-        matches!(&error, PullError::Slow(file) if file == "config.json"),
+        matches!(&error, PullError::Again(why) if why.contains("`config.json`: it comes slower")),
         "{error}"
     );
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{Found, Named, facts};
-use crate::cli::output::OutputFormat;
+use super::super::{Found, Named};
+use crate::cli::output::{OutputFormat, facts};
 use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::domain::{Fullname, Timestamp};
@@ -21,12 +21,10 @@ const LINES: usize = 5;
 /// Who said it, where neither file, flag nor login tell.
 const NOBODY: &str = "someone";
 
-/// Flags of `labels gold import`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill labels gold import answers.csv --reviewer ada\n\
-\x20 topicmill labels gold import label-studio-export.json")]
+#[command(after_help = "Examples:
+  topicmill labels gold import answers.csv --reviewer ada
+  topicmill labels gold import label-studio-export.json")]
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a label; empty, none
     /// or other means none of these) and perhaps `reviewer`, `answered_at` and `text_hash` (of the text that was seen; without
@@ -102,38 +100,30 @@ impl Import {
     async fn refuse(&self, store: &Store, said: &Said, set: &Named) -> Result<(), CliError> {
         let mut wrong = Vec::new();
         if !said.labels.is_empty() {
-            let told = said
-                .labels
-                .iter()
-                .map(|(word, at)| format!("`{word}` ({})", lines(at)));
-            let known: Vec<&str> = set
-                .set
-                .labels
-                .iter()
-                .map(|label| label.slug.as_str())
-                .collect();
+            let told = said.labels.iter();
+            let told = told.map(|(word, at)| format!("`{word}` ({})", lines(at)));
+            let known = set.set.labels.iter().map(|label| label.slug.as_str());
+            let known: Vec<&str> = known.collect();
             wrong.push(format!(
                 "the label set has no label {}; it has {}, and none for none of these",
-                listed(told.collect()),
+                listed(told, TOLD),
                 known.join(", ")
             ));
         }
         if !said.posts.is_empty() {
             let names: Vec<Fullname> = said.posts.keys().cloned().collect();
             let purged = store.count_tombstones(&names).await?;
-            let told = said
-                .posts
-                .iter()
-                .map(|(post, at)| format!("{post} ({})", lines(at)));
+            let told = said.posts.iter();
+            let told = told.map(|(post, at)| format!("{post} ({})", lines(at)));
             wrong.push(format!(
                 "not in the database ({purged} of them were purged) are {}",
-                listed(told.collect())
+                listed(told, TOLD)
             ));
         }
         if !said.twice.is_empty() {
             wrong.push(format!(
                 "the same person says different things of a post, and not when: {}",
-                listed(said.twice.clone())
+                listed(said.twice.iter().cloned(), TOLD)
             ));
         }
         if wrong.is_empty() {
@@ -171,10 +161,8 @@ async fn said(
         let meaning = gold::meaning(&set.set, &row.label);
         let is_stored = stored.contains(row.id.as_str());
         if meaning.is_none() {
-            said.labels
-                .entry(row.label.clone())
-                .or_default()
-                .push(row.line);
+            let at = said.labels.entry(row.label.clone()).or_default();
+            at.push(row.line);
         }
         if !is_stored {
             said.posts.entry(row.id.clone()).or_default().push(row.line);
@@ -219,18 +207,14 @@ async fn said(
 
 /// Numbers of lines, the first of them.
 fn lines(at: &[u64]) -> String {
-    let shown: Vec<String> = at.iter().take(LINES).map(u64::to_string).collect();
-    let more = at.len().saturating_sub(LINES);
     let word = if at.len() == 1 { "line" } else { "lines" };
-    match more {
-        0 => format!("{word} {}", shown.join(", ")),
-        _ => format!("{word} {} and {more} more", shown.join(", ")),
-    }
+    format!("{word} {}", listed(at.iter().map(u64::to_string), LINES))
 }
 
-fn listed(mut told: Vec<String>) -> String {
-    let more = told.len().saturating_sub(TOLD);
-    told.truncate(TOLD);
+/// The first of some words.
+fn listed(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let more = words.len().saturating_sub(most);
+    let mut told: Vec<String> = words.take(most).collect();
     if more > 0 {
         told.push(format!("and {more} more"));
     }
@@ -240,15 +224,11 @@ fn listed(mut told: Vec<String>) -> String {
 fn found(saved: &SavedGold, left_out: usize) -> Found {
     let mut json = json!(saved);
     json["left_out"] = json!(left_out);
-    let table = facts(vec![
+    let rows = [
         ("new answers", json!(saved.added)),
         ("changed answers", json!(saved.changed)),
         ("answers that were there already", json!(saved.same)),
         ("rows left out", json!(left_out)),
-    ]);
-    Found {
-        json,
-        main: 0,
-        parts: vec![(String::new(), table)],
-    }
+    ];
+    Found::new(json).with("", facts("what", rows))
 }
