@@ -4,6 +4,8 @@
 //! shown. Templates escape what they are given; what is done here, escaping does not do: a title of 70,000 characters
 //! becomes one line, and its combining marks do not climb over its neighbours.
 
+use unicode_width::UnicodeWidthChar;
+
 /// The colours, for light, dark and print.
 pub const TOKENS: &str = include_str!("look/tokens.css");
 
@@ -116,14 +118,9 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a character takes no room of its own, because it stands over, under or in the one before it: by Unicode's blocks of
-/// such marks, and the joiners.
+/// Whether a character takes no room of its own, because it stands over, under or in the one before it, or joins two.
 pub fn is_mark(c: char) -> bool {
-    matches!(c,
-        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5bd}' | '\u{610}'..='\u{61a}'
-        | '\u{64b}'..='\u{65f}' | '\u{6d6}'..='\u{6dc}' | '\u{e31}' | '\u{e34}'..='\u{e3a}' | '\u{e47}'..='\u{e4e}'
-        | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{200b}'..='\u{200d}' | '\u{20d0}'..='\u{20ff}'
-        | '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' | '\u{e0100}'..='\u{e01ef}')
+    c.width() == Some(0)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod refill;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -142,10 +142,11 @@ impl Context {
 
     /// The runs recorded so far, those that failed included.
     pub fn records(&self) -> Vec<RunRecord> {
-        self.records
-            .lock()
-            .expect("no holder of this lock panics")
-            .clone()
+        self.lock_records().clone()
+    }
+
+    fn lock_records(&self) -> MutexGuard<'_, Vec<RunRecord>> {
+        self.records.lock().expect("no holder of this lock panics")
     }
 
     /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
@@ -232,18 +233,14 @@ impl Context {
             worker: &self.worker,
         })
         .await;
-        let record = RunRecord {
+        self.lock_records().push(RunRecord {
             id,
             stage,
             status,
             counts,
             outcomes,
             error,
-        };
-        self.records
-            .lock()
-            .expect("no holder of this lock panics")
-            .push(record);
+        });
         // What ended the run matters more than that its end could not be written.
         ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         match written {
@@ -402,11 +399,9 @@ impl Context {
             return Ok(None);
         }
         // Whatever changes which rows are stored, or how, makes it another import.
-        let topics: Vec<_> = order
-            .topics
-            .iter()
-            .map(|topic| (&topic.slug, &topic.label, &topic.subreddits))
-            .collect();
+        let topics = order.topics.iter();
+        let topics = topics.map(|topic| (&topic.slug, &topic.label, &topic.subreddits));
+        let topics: Vec<_> = topics.collect();
         let filter = order.reading.filter.describe();
         let selection = json!([filter, topics, order.store_author]).to_string();
         let state = ImportState {
@@ -425,11 +420,8 @@ impl Context {
         if order.again {
             return Ok(Some(state));
         }
-        let earlier = self
-            .store
-            .import_state(&state.file, &state.selection)
-            .await?;
-        Ok(Some(earlier.unwrap_or(state)))
+        let earlier = self.store.import_state(&state.file, &state.selection);
+        Ok(Some(earlier.await?.unwrap_or(state)))
     }
 
     /// Labels what is not labelled yet.

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::output::{self, Found, OutputFormat};
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::output::Found;
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use crate::domain::Stage;
 use crate::record::{BudgetOrigin, Labelled};

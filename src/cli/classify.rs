@@ -4,9 +4,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::metrics::MetricsFlags;
-use super::output::{self, OutputFormat};
-use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
-use super::{CliError, Exit, labelling};
+use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
+use super::{CliError, Exit, OutputFormat, Setup, labelling, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{Estimate, EstimatedCost};
 use crate::store::{Access, Missing, Table};

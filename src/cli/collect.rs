@@ -87,11 +87,9 @@ impl Collecting {
             let topics = skipped.join(", ");
             tracing::info!(topics, "not collected: these topics name no subreddits");
         }
-        let listing = what
-            .listing
-            .as_deref()
-            .map(|text| word::<Listing>("--listing", text))
-            .transpose()?;
+        let listing = what.listing.as_deref();
+        let listing = listing.map(|text| word::<Listing>("--listing", text));
+        let listing = listing.transpose()?;
         for topic in &mut pipeline.topics {
             // An order that somebody asked for by a flag is kept in every run.
             topic.follows &= listing.is_none();
@@ -177,17 +175,13 @@ fn check_span(
 
 /// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.
 fn exit(reports: &[TopicReport], status: RunStatus) -> Exit {
-    let any = |outcomes: &[Outcome]| {
-        reports
-            .iter()
-            .any(|report| outcomes.contains(&report.outcome))
-    };
-    let all =
-        |outcome| !reports.is_empty() && reports.iter().all(|report| report.outcome == outcome);
+    let mut outcomes = reports.iter().map(|report| report.outcome);
+    let is_limited = |outcome| outcome == Outcome::RateLimited;
+    let all_limited = !reports.is_empty() && outcomes.clone().all(is_limited);
     match status {
         RunStatus::Done => Exit::Done,
-        _ if any(&[Outcome::Auth, Outcome::EdgeBlocked]) => Exit::Policy,
-        _ if all(Outcome::RateLimited) => Exit::TryAgain,
+        _ if outcomes.any(|it| matches!(it, Outcome::Auth | Outcome::EdgeBlocked)) => Exit::Policy,
+        _ if all_limited => Exit::TryAgain,
         _ => Exit::Partial,
     }
 }

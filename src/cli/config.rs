@@ -3,9 +3,7 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use super::output::{self, OutputFormat};
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::config::is_secret;
 use crate::domain::redact_url;
 

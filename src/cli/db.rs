@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::output::{self, OutputFormat};
 use super::purge::rewriting;
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::pipeline::WRITTEN_BY;
 use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;

@@ -4,9 +4,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::bottleneck;
-use super::output::{self, OutputFormat};
-use super::setup::{ModelFlags, PipelineFlags, Setup, word};
-use super::{CliError, Exit};
+use super::setup::{ModelFlags, PipelineFlags, word};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::domain::SourceKind;
 use crate::source::reddit::Credentials;
 use crate::store::{Access, Address, Store, StoreError};

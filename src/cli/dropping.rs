@@ -3,8 +3,7 @@
 use clap::Args;
 
 use super::output::thousands;
-use super::setup::Setup;
-use super::{CliError, Exit, confirm};
+use super::{CliError, Exit, Setup, confirm};
 use crate::store::{Dropped, Store};
 use crate::telemetry::Progress;
 

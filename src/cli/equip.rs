@@ -11,9 +11,8 @@ use std::{fs, io};
 use clap::Args;
 use serde_json::json;
 
-use super::output::{self, OutputFormat};
-use super::setup::{SMALL_MODEL, Setup, aside};
-use super::{CliError, Exit};
+use super::setup::{SMALL_MODEL, aside};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::classify::{died, worker_name};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
@@ -44,10 +43,7 @@ const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
 `setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \
 all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
 what is there already. `topicmill doctor` shows what the program finds.")]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "flags of a command line, each by itself"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub struct Equip {
     /// Copy the default model from this folder, for example from a copy of topicmill's repository
     #[arg(long, value_name = "DIR")]
@@ -284,10 +280,8 @@ impl Partial {
     fn of(folder: &Path, name: &str) -> Result<Self, CliError> {
         let (begin, me) = (format!(".{name}."), worker_name());
         let (here, id) = me.rsplit_once(':').unwrap_or_default();
-        for entry in fs::read_dir(folder)
-            .map_err(CliError::writing(folder))?
-            .flatten()
-        {
+        let entries = fs::read_dir(folder).map_err(CliError::writing(folder))?;
+        for entry in entries.flatten() {
             let file = entry.file_name();
             let file = file.to_string_lossy();
             let process = file.strip_prefix(&begin);

@@ -8,10 +8,8 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::labels::{nothing_current, subject};
-use super::output::{self, OutputFormat};
-use super::setup::Setup;
 use super::span::times;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{
     self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
 };

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::CliError;
-use super::setup::Setup;
+use super::{CliError, Setup};
 use crate::metrics::{self, Listening};
 use crate::store::Access;
 

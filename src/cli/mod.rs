@@ -47,6 +47,7 @@ use std::panic::AssertUnwindSafe;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::error::{CliError, Exit};
+use self::output::OutputFormat;
 use self::setup::Setup;
 use crate::domain::redact_url;
 use crate::store::is_stop;

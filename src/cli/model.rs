@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::output::{self, OutputFormat};
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::store::Table;

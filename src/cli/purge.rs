@@ -43,6 +43,7 @@ each post, topic and day, and sums up the runs of each day in the table run_days
 is used again; a file gets smaller with `topicmill db vacuum`.";
 
 #[derive(Debug, Args)]
+#[expect(clippy::option_option, reason = "a value may be left out")]
 #[command(after_help = RULES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
 pub struct Purge {
@@ -66,17 +67,9 @@ pub struct Purge {
     ids: Option<PathBuf>,
     /// Delete texts stored longer than HOURS, or than `collect.retention_hours`; labels and scores stay
     #[arg(long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
-    #[expect(
-        clippy::option_option,
-        reason = "how clap has a flag whose value may be left out"
-    )]
     retention: Option<Option<u32>>,
     /// Thin sightings and runs from before DAYS days ago, or `collect.thin_after_days`; posts and labels stay
     #[arg(long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
-    #[expect(
-        clippy::option_option,
-        reason = "how clap has a flag whose value may be left out"
-    )]
     thin: Option<Option<u32>>,
     /// Do not rewrite a SQLite file now; a later purge, or `db vacuum`, removes the last bytes
     #[arg(long)]

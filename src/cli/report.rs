@@ -6,10 +6,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::labels::subject;
-use super::output::{self, OutputFormat};
-use super::setup::Setup;
 use super::span::times;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::domain::redact_url;
 use crate::report::{self, Report as Numbers, ReportOptions};
 use crate::store::Access;

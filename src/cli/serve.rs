@@ -7,8 +7,7 @@ use clap::Args;
 use super::labels::login;
 use super::metrics::{MetricsFlags, address};
 use super::report::database_name;
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::{CliError, Exit, Setup};
 use crate::serve::{Asking, Options, SEARCHED, Server};
 use crate::store::Access;
 

@@ -9,9 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
-use super::output::{self, OutputFormat};
-use super::setup::Setup;
-use super::{CliError, Exit};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::analysis;
 use crate::store::{self, Access, Answered, Inquiry, Part};
 use crate::telemetry::harmless;

@@ -6,9 +6,8 @@ use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, OutputFormat};
-use super::setup::{ModelFlags, PipelineFlags, Setup};
-use super::{CliError, Exit};
+use super::setup::{ModelFlags, PipelineFlags};
+use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::classify;
 use crate::domain::length;
 use crate::engines::find_model;

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{read, rounded};
-use crate::cli::output::{self, OutputFormat};
-use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
-use crate::cli::{CliError, Exit};
+use crate::cli::setup::{ModelFlags, PipelineFlags};
+use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::clock::SharedClock;
 use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
 use crate::engines::{ModelChoice, OpenedModel};

@@ -7,8 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Bed, Subject};
-use crate::cli::output::{self, OutputFormat};
-use crate::cli::{CliError, Exit};
+use crate::cli::{CliError, Exit, OutputFormat, output};
 use crate::clock::SharedClock;
 use crate::engines::autotune::{self, Allowance};
 use crate::telemetry::tenths;

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Bed, Subject, least_and_median, rounded, write};
-use crate::cli::output::{self, OutputFormat};
-use crate::cli::{CliError, Exit};
+use crate::cli::{CliError, Exit, OutputFormat, output};
 use crate::clock::SharedClock;
 use crate::telemetry::Progress;
 use topicmill_score::LabelerError;

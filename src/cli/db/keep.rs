@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::domain::redact_url;
 use crate::keeping;
 use crate::store::checking::{Finding, Severity};

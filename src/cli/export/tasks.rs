@@ -8,9 +8,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::Export;
-use crate::cli::output::{self, OutputFormat};
-use crate::cli::setup::Setup;
-use crate::cli::{CliError, Exit};
+use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::domain::{Chosen, Fullname};
 use crate::export::Subject;
 use crate::placing::{Standing, beside, place, put};

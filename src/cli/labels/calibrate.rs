@@ -7,9 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, value};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup};
-use super::super::{CliError, Exit};
+use super::super::setup::PipelineFlags;
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::against::{self, share};
 use super::{Found, Out, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};

@@ -4,9 +4,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::output::{self, OutputFormat, facts};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::output::facts;
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::side::{Side, parts};
 use super::{Found, cost, rows_of, settings};
 use crate::review::compare::{Compared, Labels, compare};

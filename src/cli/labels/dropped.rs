@@ -3,8 +3,7 @@
 use clap::Args;
 
 use super::super::dropping::{self, DropFlags};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, Setup};
 use super::{Named, short};
 use crate::review::unused;
 use crate::store::{Access, Dropped};

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::against::{self, estimate, share};
 use super::side::Side;
 use super::{Found, NONE, nothing_current, rows_of, short};

@@ -5,8 +5,8 @@ mod shown;
 
 use clap::{Args, Subcommand};
 
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, Setup};
+use crate::domain::FullnameError;
 use crate::store::Access;
 
 pub(in crate::cli) use self::import::login;
@@ -57,11 +57,9 @@ impl Remove {
         let removed = match &self.post {
             None => store.forget_reviewer(&self.reviewer).await?,
             Some(post) => {
-                let post = post
-                    .parse()
-                    .map_err(|error: crate::domain::FullnameError| {
-                        CliError::Usage(format!("take an answer back: {error}"))
-                    })?;
+                let post = post.parse().map_err(|error: FullnameError| {
+                    CliError::Usage(format!("take an answer back: {error}"))
+                })?;
                 u64::from(store.forget_gold(&post, &self.reviewer).await?)
             }
         };

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::output;
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, Setup};
 use super::Named;
 use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};

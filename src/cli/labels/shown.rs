@@ -3,9 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Named, WhichModel, listed, named_model, short, told_apart};
 use crate::store::{Access, ModelRow, Store, Target};
 use topicmill_score::LabelSet;

@@ -7,9 +7,8 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup};
-use super::super::{CliError, Exit};
+use super::super::setup::PipelineFlags;
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Found, Named, Out, WhichModel, find_model, settings_json, short, told_apart};
 use crate::review::suggest::{
     Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
@@ -160,10 +159,8 @@ impl Suggest {
             },
             _ => self.pipeline.clone(),
         };
-        let of_file = setup.label_set(
-            &WhichModel::default().flags(),
-            setup.pipeline(&flags)?.label_set,
-        )?;
+        let which = WhichModel::default();
+        let of_file = which.label_set(setup, flags.pipeline.as_deref())?;
         if flags.pipeline.is_none() && of_file.hash() != set.hash() {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file with more topics, and the one of the label set {} ({}) is not \
@@ -215,9 +212,7 @@ impl Suggest {
              retention deleted their texts: label them with the model that ships, too (`topicmill classify --model \
              models/minilm-reddit-topics`); the current labels stay",
             self.outcome.words(),
-            own_name
-                .as_deref()
-                .unwrap_or("the model that labelled them")
+            own_name.unwrap_or_else(|| "the model that labelled them".to_owned())
         )))
     }
 

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use serde_json::json;
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup};
-use super::super::{CliError, Exit};
+use super::super::setup::PipelineFlags;
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Found, WhichModel, settings, settings_json};
 use crate::domain::Topic;
 use topicmill_score::folder::{ModelFolder, ModelKind};
@@ -156,15 +155,11 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
 
 /// Why two labels cannot be told apart, if there are such.
 fn alike(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
-    let known = |label: &Label| {
-        let descriptions = label.descriptions.iter();
-        let texts = std::iter::once(&label.label).chain(descriptions);
-        let texts: Vec<String> = texts.map(|text| text.trim().to_lowercase()).collect();
-        texts
-    };
     let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     for label in &set.labels {
-        if let Some(other) = seen.insert(known(label), &label.slug) {
+        let texts = std::iter::once(&label.label).chain(&label.descriptions);
+        let texts = texts.map(|text| text.trim().to_lowercase());
+        if let Some(other) = seen.insert(texts.collect(), &label.slug) {
             return Some(format!(
                 "labels `{other}` and `{}` have the same words: no model can tell them apart; change one or remove it",
                 label.slug
@@ -211,12 +206,13 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     }
     let Some(folder) = folder else { return found };
     if matches!(folder.kind, ModelKind::Embedding(_)) {
-        let bare: Vec<&str> = set
+        let is_bare = |label: &&Label| label.descriptions.iter().all(|text| text.trim().is_empty());
+        let bare = set
             .labels
             .iter()
-            .filter(|label| label.descriptions.iter().all(|text| text.trim().is_empty()))
-            .map(|label| label.slug.as_str())
-            .collect();
+            .filter(is_bare)
+            .map(|label| label.slug.as_str());
+        let bare: Vec<&str> = bare.collect();
         if !bare.is_empty() {
             found.push(format!(
                 "{} labels have no descriptions ({}): `{}` compares vectors, and a sentence or two about a label help it",

@@ -4,8 +4,7 @@ use clap::Args;
 
 use super::super::dropping::{self, DropFlags};
 use super::super::labels::{named_model, told_apart};
-use super::super::setup::Setup;
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, Setup};
 use crate::store::{Access, Dropped};
 
 #[derive(Debug, Args)]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::{CliError, Exit};
+use super::super::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 

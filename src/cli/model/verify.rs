@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{self, OutputFormat};
-use super::super::setup::{PipelineFlags, Setup, aside, word};
-use super::super::{CliError, Exit};
+use super::super::setup::{PipelineFlags, aside, word};
+use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::telemetry::Progress;

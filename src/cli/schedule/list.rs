@@ -5,9 +5,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::entries;
-use crate::cli::output::{self, OutputFormat};
-use crate::cli::setup::{PipelineFlags, Setup};
-use crate::cli::{CliError, Exit};
+use crate::cli::setup::PipelineFlags;
+use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::domain::{SlotStatus, Timestamp, WAITS_FOR_CLOCK, ago};
 use crate::schedule::{self, Entry};
 use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};

@@ -6,9 +6,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use futures_util::FutureExt;
 
-use crate::cli::setup::Setup;
 use crate::cli::{
-    CliError, Exit, classify, collect, db, export, import, output, purge, report, run,
+    CliError, Exit, Setup, classify, collect, db, export, import, output, purge, report, run,
 };
 use crate::domain::SlotStatus;
 use crate::schedule::{Order, StageEnd};

@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::super::CliError;
-use super::super::output::{self, OutputFormat};
+use super::super::{CliError, OutputFormat, output};
 use crate::analysis::schema::{Column, Relation, relation_named, relations};
 use crate::store::Table;
 

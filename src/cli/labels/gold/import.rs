@@ -7,9 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::{Found, Named};
-use crate::cli::output::{OutputFormat, facts};
-use crate::cli::setup::Setup;
-use crate::cli::{CliError, Exit};
+use crate::cli::output::facts;
+use crate::cli::{CliError, Exit, OutputFormat, Setup};
 use crate::domain::{Fullname, Timestamp};
 use crate::review::gold::{self, GoldError, GoldRow};
 use crate::store::{Access, GoldAnswer, SavedGold, Store};

@@ -6,9 +6,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::{Found, NONE};
-use crate::cli::output::{self, OutputFormat, facts};
-use crate::cli::setup::Setup;
-use crate::cli::{CliError, Exit};
+use crate::cli::output::facts;
+use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::review::gold::{self, Agreed};
 use crate::store::{Access, StoredGold, Table};
 
