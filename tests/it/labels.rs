@@ -176,17 +176,6 @@ fn diff_tells_the_cost_that_classify_then_has() {
             ran.stderr
         );
     }
-    // Without a database two files can still be compared.
-    let program = Program::new();
-    let one = program.write("one.toml", pipeline("one", "", &[FOOD]));
-    let two = program.write("two.toml", pipeline("two", "", &[("food", "meals")]));
-    let ran = program.ok(&["labels", "diff", &one, &two]);
-    assert!(
-        ran.stdout.contains("changed") && ran.stderr.contains("cost"),
-        "{}",
-        ran.stderr
-    );
-    assert_eq!(program.run(&["labels", "diff", &one, "current"]).code, 4);
 }
 
 #[test]
