@@ -59,7 +59,7 @@ impl Subject {
     fn load(&self, setup: &Setup, posts: u32) -> Result<Bed, CliError> {
         let posts = self.posts.unwrap_or(posts) as usize;
         let texts = if let Some(path) = &self.texts {
-            read(path, posts)?
+            read_texts(path, posts)?
         } else {
             let all = sample::texts();
             all.iter().cycle().take(posts).cloned().collect()
@@ -96,7 +96,8 @@ impl Bed {
     }
 }
 
-fn read(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
+/// Texts of a file, a JSON object on each line.
+pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("read `{}`: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let mut texts = Vec::new();
@@ -134,18 +135,6 @@ impl Bench {
         };
         aside(measured).await
     }
-}
-
-/// Writes files into a folder, which is made if it is not there, and tells where.
-fn write(folder: &Path, files: &[(&str, String)]) -> Result<(), CliError> {
-    std::fs::create_dir_all(folder).map_err(CliError::writing(folder))?;
-    for (name, text) in files {
-        let path = folder.join(name);
-        std::fs::write(&path, text).map_err(CliError::writing(&path))?;
-    }
-    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
-    tracing::info!("written to {}: {}", folder.display(), names.join(", "));
-    Ok(())
 }
 
 /// The shortest and the middle one of some times.

@@ -94,11 +94,6 @@ pub enum Db {
 }
 
 impl Db {
-    /// Whether the command has something in hand that a signal lets it finish: a draft with texts, which goes.
-    pub fn drains(&self) -> bool {
-        matches!(self, Self::Backup { .. })
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self {
             Self::Create | Self::Migrate => {

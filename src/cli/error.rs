@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
-use crate::config::{ConfigError, Origin};
+use crate::config::ConfigError;
 use crate::domain::Outcome;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
@@ -108,13 +108,6 @@ pub enum CliError {
     Keep(#[from] KeepError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// The file comes from the settings.
-    #[error("setting `pipeline` in {origin}: {source}")]
-    SetPipeline {
-        origin: Origin,
-        #[source]
-        source: PipelineError,
-    },
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error(transparent)]
@@ -153,19 +146,9 @@ pub enum CliError {
     Purge(#[from] PurgeError),
     #[error("{0}{remedy}", remedy = remedy::on_files(.0))]
     Files(#[from] FilesError),
-    /// A word that is none of those expected, with the flag or setting that holds it.
-    #[error("{what}: {source}")]
-    Word {
-        what: &'static str,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// Called in a way that cannot work.
     #[error("{0}")]
     Usage(String),
-    /// The threads of the program could not be started.
-    #[error("start the runtime: {0}")]
-    Runtime(#[source] std::io::Error),
     /// Neither stdout nor a file takes what is written.
     #[error("write `{path}`: {source}{remedy}", remedy = remedy::on_write(.source))]
     Write {
@@ -210,14 +193,12 @@ impl CliError {
             Self::Store(error) if error.is_malformed() => Exit::Usage,
             Self::Config(_)
             | Self::Pipeline(_)
-            | Self::SetPipeline { .. }
             | Self::Gold(_)
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
             | Self::Engines(_)
             | Self::Metrics(_)
-            | Self::Word { .. }
             | Self::Usage(_)
             | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
             | Self::Serve(
@@ -259,7 +240,6 @@ impl CliError {
             | Self::Export(_)
             | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
-            | Self::Runtime(_)
             | Self::Write { .. } => Exit::Partial,
             Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,

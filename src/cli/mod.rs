@@ -155,10 +155,12 @@ impl Command {
     /// Whether the command has something in hand that a signal lets it finish.
     fn drains(&self) -> bool {
         match self {
-            Self::Labels(labels) => labels.drains(),
-            Self::Schedule(schedule) => schedule.drains(),
-            Self::Model(model) => model.drains(),
-            Self::Db(db) => db.drains(),
+            Self::Labels(labels::Labels::Evaluate(evaluate)) => evaluate.compute,
+            Self::Labels(command) => matches!(command, labels::Labels::Drop(_)),
+            Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
+            Self::Model(command) => matches!(command, model::Model::Drop(_)),
+            // A draft with texts goes.
+            Self::Db(command) => matches!(command, db::Db::Backup { .. }),
             Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,
             _ => true,
         }
@@ -235,7 +237,9 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     }
     let setup = Setup::load(&cli.global)?;
     *log_format = setup.log_format;
-    let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
+    let runtime = tokio::runtime::Runtime::new();
+    let runtime = runtime
+        .map_err(|error| CliError::Told(Exit::Partial, format!("start the runtime: {error}")))?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop);
         let ended = if cli.command.drains() {

@@ -66,11 +66,6 @@ pub struct Pull {
 }
 
 impl Model {
-    /// Whether the command has something in hand that a signal lets it finish.
-    pub fn drains(&self) -> bool {
-        matches!(self, Self::Drop(_))
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self {
             Self::List { format } => {

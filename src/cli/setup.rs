@@ -2,6 +2,7 @@
 
 mod model;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -208,14 +209,14 @@ impl Setup {
     /// The pipeline file that the flags name, else that of the settings, else the built-in one.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let loaded = self.load_pipeline(self.pipeline_path(flags));
-        match loaded {
+        loaded.map_err(|error| match error {
             // Nobody who typed no file's name looks for it in the settings.
-            Err(CliError::Pipeline(source)) if flags.pipeline.is_none() => {
-                let origin = self.loaded.values["pipeline"].1.clone();
-                Err(CliError::SetPipeline { origin, source })
+            CliError::Pipeline(error) if flags.pipeline.is_none() => {
+                let origin = &self.loaded.values["pipeline"].1;
+                CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
             }
-            loaded => loaded,
-        }
+            error => error,
+        })
     }
 
     /// The pipeline file that [`Self::pipeline`] reads; `None` is the built-in one.
@@ -395,15 +396,13 @@ impl RunFlags {
 }
 
 /// Reads a setting that is one of a few words.
-pub fn word<T>(what: &'static str, text: &str) -> Result<T, CliError>
+pub fn word<T>(what: &str, text: &str) -> Result<T, CliError>
 where
     T: FromStr,
-    T::Err: std::error::Error + Send + Sync + 'static,
+    T::Err: Display,
 {
-    text.parse().map_err(|source: T::Err| CliError::Word {
-        what,
-        source: Box::new(source),
-    })
+    let wrong = |error: T::Err| CliError::Usage(format!("{what}: {error}"));
+    text.parse().map_err(wrong)
 }
 
 /// A variable of the environment as text; one that is no text is none of ours.

@@ -219,64 +219,53 @@ mod tests {
     #[test]
     fn every_mistake_is_told_with_its_place() {
         let good = "name = \"a\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
-        for (text, says) in [
+        let (name, cron, stages) = ("name = \"a\"\n", "cron = \"* * * * *\"\n", "stages = ");
+        for (old, new, says) in [
+            (name, "", "has no `name`"),
+            (cron, "", "has no `cron` line"),
+            ("stages = [\"collect\"]\n", "", "has no `stages`"),
+            ("\"a\"", "\"A b\"", "`A b` is no name of a schedule"),
+            ("* * * * *", "0 0 30 2 *", "is never due"),
+            ("* * * * *", "* * * * * *", "more often than once a minute"),
             (
-                "cron = \"* * * * *\"\nstages = [\"collect\"]\n".to_owned(),
-                "has no `name`",
-            ),
-            (
-                "name = \"a\"\nstages = [\"collect\"]\n".to_owned(),
-                "has no `cron` line",
-            ),
-            (
-                "name = \"a\"\ncron = \"* * * * *\"\n".to_owned(),
-                "has no `stages`",
-            ),
-            (
-                good.replace("\"a\"", "\"A b\""),
-                "`A b` is no name of a schedule",
-            ),
-            (good.replace("* * * * *", "0 0 30 2 *"), "is never due"),
-            (
-                good.replace("* * * * *", "* * * * * *"),
-                "more often than once a minute",
-            ),
-            (
-                format!("{good}timezone = \"Europe/Berln\"\n"),
+                stages,
+                "timezone = \"Europe/Berln\"\nstages = ",
                 "did you mean `Europe/Berlin`",
             ),
             (
-                format!("{good}catch_up = \"two\"\n"),
+                stages,
+                "catch_up = \"two\"\nstages = ",
                 "`two` is none of none, one, all",
             ),
             (
-                format!("{good}overlap = \"kill\"\n"),
+                stages,
+                "overlap = \"kill\"\nstages = ",
                 "`kill` is none of skip, queue",
             ),
             (
-                format!("{good}timeout = \"soon\"\n"),
+                stages,
+                "timeout = \"soon\"\nstages = ",
                 "`soon` is no length of time",
             ),
-            (format!("{good}timeout = \"0s\"\n"), "`timeout`: it is 0"),
+            (stages, "timeout = \"0s\"\nstages = ", "`timeout`: it is 0"),
             (
-                format!("{good}timout = \"5s\"\n"),
+                stages,
+                "timout = \"5s\"\nstages = ",
                 "did you mean `timeout`?",
             ),
-            (good.replace("collect", "colect"), "did you mean `collect`?"),
-            (
-                good.replace("collect", "serve"),
-                "there are collect, import",
-            ),
-            (
-                good.replace("collect", "collect 'a"),
-                "a quote without its end",
-            ),
-            (format!("{good}[[schedule]]\n{good}"), "`a` is there twice"),
+            ("collect", "colect", "did you mean `collect`?"),
+            ("collect", "serve", "there are collect, import"),
+            ("collect", "collect 'a", "a quote without its end"),
         ] {
+            let text = good.replace(old, new);
             let said = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
-            assert!(said.contains(says), "{text}\n{said}");
-            assert!(said.contains(", line "), "{said}");
+            assert!(
+                said.contains(says) && said.contains(", line "),
+                "{text}\n{said}"
+            );
         }
+        let said = parse(&format!("[[schedule]]\n{good}[[schedule]]\n{good}")).unwrap_err();
+        assert!(said.contains("`a` is there twice"), "{said}");
         let said = parse("schedule = 5\n").unwrap_err();
         assert!(said.contains("write a list"), "{said}");
     }

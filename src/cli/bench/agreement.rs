@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{read, rounded};
+use super::{read_texts, rounded};
 use crate::cli::setup::{ModelFlags, PipelineFlags};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::clock::SharedClock;
@@ -65,7 +65,7 @@ struct Came {
 
 impl Agreement {
     pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
-        let texts = read(&self.texts, self.posts as usize)?;
+        let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
                 "{} texts prove too little: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \"SELECT title, \

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bed, Subject, least_and_median, rounded, write};
+use super::{Bed, Subject, least_and_median, rounded};
 use crate::cli::{CliError, Exit, OutputFormat, output};
 use crate::clock::SharedClock;
 use crate::telemetry::Progress;
@@ -138,11 +138,13 @@ impl Sweep {
             let result = json!({
                 "facts": bed.facts(), "repeats": self.repeats, "settings": rows,
             });
-            let files = [
-                ("sweep.json", format!("{result:#}\n")),
-                ("sweep.csv", output::render(&all, OutputFormat::Csv)?),
-            ];
-            write(folder, &files)?;
+            std::fs::create_dir_all(folder).map_err(CliError::writing(folder))?;
+            let csv = output::render(&all, OutputFormat::Csv)?;
+            for (name, text) in [("sweep.json", format!("{result:#}\n")), ("sweep.csv", csv)] {
+                let path = folder.join(name);
+                std::fs::write(&path, text).map_err(CliError::writing(&path))?;
+            }
+            tracing::info!("written to {}: sweep.json, sweep.csv", folder.display());
         }
         Ok(Exit::Done)
     }

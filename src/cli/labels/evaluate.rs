@@ -46,7 +46,7 @@ pub struct Evaluate {
     model: Vec<String>,
     /// Run the model for gold posts that have no label yet; nothing is stored
     #[arg(long)]
-    compute: bool,
+    pub compute: bool,
     /// Exit with 1 unless the second of two is better than the first, by more than chance makes likely (p < 0.05)
     #[arg(long)]
     require_better: bool,
@@ -59,11 +59,6 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// Whether it computes, which a signal lets it finish in order.
-    pub fn drains(&self) -> bool {
-        self.compute
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.label_set.len() > 2 || self.model.len() > 2 {
             return Err(CliError::Usage(

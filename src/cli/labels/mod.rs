@@ -114,15 +114,6 @@ impl Out {
 }
 
 impl Labels {
-    /// Whether the command has something in hand that a signal lets it finish.
-    pub fn drains(&self) -> bool {
-        match self {
-            Self::Drop(_) => true,
-            Self::Evaluate(evaluate) => evaluate.drains(),
-            _ => false,
-        }
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self {
             Self::New(command) => command.run(setup).await,

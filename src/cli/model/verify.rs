@@ -8,17 +8,16 @@ use serde_json::{Value, json};
 
 use super::super::setup::{PipelineFlags, aside, word};
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
+use crate::cli::bench::read_texts;
 use crate::engines::find_model;
-use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
-use crate::telemetry::Progress;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
 use topicmill_score::folder::{Processor, kind_of, name_of};
 use topicmill_score::text::Encoder;
 use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
-    Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind, Models,
-    OnnxError, OpenedEngine,
+    Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind, OnnxError,
+    OpenedEngine,
 };
 
 #[derive(Debug, Args)]
@@ -29,7 +28,8 @@ pub struct Verify {
     /// Check the model in this folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Also label these texts in float32 and in int8, and record how often both agree
+    /// Also label these texts in float32 and in int8, and record how often both agree: one JSON object on each line (text,
+    /// or title and selftext)
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
     #[command(flatten)]
@@ -248,47 +248,23 @@ fn agreement(
         device: Device::Cpu,
         ..options.clone()
     };
-    let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
+    let texts = read_texts(texts, usize::MAX)?;
+    let labels = |precision: &str| -> Result<(String, Vec<Option<usize>>), CliError> {
         let (model, engine) = OpenedEngine::open(folder, Some(precision), &options)?;
         let graph = model.made.as_ref().map(|made| made.graph.clone());
-        let mut models = Models::from(Labeler::load(model, Box::new(engine), 1_024)?);
-        // Nobody else may foresee the name, or read what is in it.
-        let scratch = tempfile::tempdir().map_err(CliError::writing(&std::env::temp_dir()))?;
-        let output = scratch.path().join("labels.ndjson");
-        let job = FileJob {
-            inputs: vec![texts.to_owned()],
-            output: output.clone(),
-            reading: Reading::default(),
-            writing: Writing {
-                drop_columns: true,
-                ..Writing::default()
-            },
-            overwrite: true,
-            window_rows: WINDOW_ROWS,
-        };
-        let bar = Progress::counter("verify", "texts");
-        let mut shown = 0;
-        let report = score_files(&job, &mut models, set, stop, &mut |done, _| {
-            bar.add(done.saturating_sub(shown));
-            shown = done;
-        })?;
-        let written = std::fs::read_to_string(&output).unwrap_or_default();
-        if report.stopped {
-            return Err(CliError::Usage(
-                "stopped before all texts were labelled".into(),
-            ));
-        }
-        let label =
-            |line| serde_json::from_str::<Value>(line).map_or(Value::Null, |v| v["label"].clone());
-        Ok((
-            graph.unwrap_or_default(),
-            written.lines().map(label).collect(),
-        ))
+        let mut labeler = Labeler::load(model, Box::new(engine), 1_024)?;
+        let prepared = labeler.prepare(set)?;
+        let scored = labeler.score_all(&prepared, &texts, stop)?;
+        let stopped = || CliError::Usage("stopped before all texts were labelled".into());
+        let scored = scored.ok_or_else(stopped)?.into_iter();
+        let scores = scored.map(|scored| scored.ok().map(|it| it.scores));
+        let labels = scores.map(|it| it.filter(|it| !it.abstained).map(|it| it.best));
+        Ok((graph.unwrap_or_default(), labels.collect()))
     };
     let (_, exact) = labels("fp32")?;
     let (graph, fast) = labels("int8")?;
     // Of a text without a label in float32 there is nothing to agree with.
-    let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_string());
+    let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_some());
     let found = Agreement {
         texts: pairs().count() as u64,
         agreed: pairs().filter(|(a, b)| a == b).count() as u64,

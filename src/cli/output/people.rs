@@ -81,10 +81,8 @@ fn cut(table: &Table, width: usize) -> String {
         for (values, row) in table.rows.iter().zip(&rows) {
             let is_number = values.get(column).is_some_and(Value::is_number);
             let widest = if is_number { &mut numbers } else { &mut texts };
-            *widest = row
-                .get(column)
-                .map_or(0, |text| screen::columns(text))
-                .max(*widest);
+            let wide = row.get(column).map_or(0, |text| screen::columns(text));
+            *widest = wide.max(*widest);
         }
         let name = screen::columns(&harmless::line(&table.columns[column]));
         let wide = name.max(texts).max(numbers);
@@ -96,23 +94,17 @@ fn cut(table: &Table, width: usize) -> String {
     // The first column names the row, and stays whole where the others leave it so.
     let widths = [NAME, READABLE].into_iter().find_map(|first| {
         let readable = std::iter::once(first).chain(std::iter::repeat(READABLE));
-        let wants = (0..table.columns.len())
-            .zip(readable)
-            .map(|(column, it)| wants(column, it));
-        screen::shares(&wants.collect::<Vec<_>>(), room)
+        let columns = (0..table.columns.len()).zip(readable);
+        let wants: Vec<_> = columns.map(|(column, it)| wants(column, it)).collect();
+        screen::shares(&wants, room)
     });
     let Some(widths) = widths else {
         return as_lists(table, &decimals, width);
     };
-    let names: Vec<String> = table
-        .columns
-        .iter()
-        .map(|name| harmless::line(name).into_owned())
-        .collect();
+    let names = table.columns.iter().map(|name| harmless::line(name));
     let names = names
-        .iter()
         .zip(&widths)
-        .map(|(name, room)| screen::cut(name, *room).into_owned());
+        .map(|(name, room)| screen::cut(&name, *room).into_owned());
     let names: Vec<String> = names.collect();
     let mut out = ruled(names.iter().map(String::as_str));
     for (values, texts) in table.rows.iter().zip(&rows) {

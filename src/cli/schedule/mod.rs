@@ -29,11 +29,6 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// Whether there is something in hand that a signal lets it finish.
-    pub fn drains(&self) -> bool {
-        matches!(self, Self::Run(_))
-    }
-
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self {
             Self::Run(command) => command.run(setup).await,

@@ -107,10 +107,8 @@ fn log(event: &Event<'_>) {
             tracing::warn!(schedule, %due, "a scheduled run is skipped: {why}");
         }
         What::Started { late, deaths } => {
-            let late = Some(late).filter(|late| *late > LATE);
-            let late = late
-                .and_then(|late| TimeDelta::from_std(late).ok())
-                .map(ago);
+            let late = TimeDelta::from_std(late).ok().filter(|_| late > LATE);
+            let late = late.map(ago);
             let deaths = Some(deaths).filter(|deaths| *deaths > 0);
             tracing::info!(schedule, %due, late, deaths, "a scheduled run starts");
         }

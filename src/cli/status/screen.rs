@@ -149,14 +149,9 @@ fn running(outlook: &Outlook) -> String {
     let told = listed(&outlook.running, |run| {
         let host = run.worker.split(':').next().unwrap_or_default();
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
-        let (began, seen) = (outlook.since(run.started_at), outlook.since(run.seen_at));
-        format!(
-            "{} for {} (run {}, process {pid} on {host}, seen {} ago)",
-            run.stage,
-            ago(began),
-            run.id,
-            ago(seen)
-        )
+        let [began, seen] = [run.started_at, run.seen_at].map(|at| ago(outlook.since(at)));
+        let (stage, id) = (&run.stage, run.id);
+        format!("{stage} for {began} (run {id}, process {pid} on {host}, seen {seen} ago)")
     });
     told.unwrap_or_else(|| "nothing".to_owned())
 }
@@ -167,10 +162,8 @@ fn posts(outlook: &Outlook) -> String {
         let stored = ago(outlook.since(stored));
         text.extend([format!("; the last new one came {stored} ago")]);
         if let Some(posted) = outlook.newest.created_at {
-            text.extend([format!(
-                "; the newest is {} old",
-                ago(outlook.since(posted))
-            )]);
+            let age = ago(outlook.since(posted));
+            text.extend([format!("; the newest is {age} old")]);
         }
     }
     text
@@ -269,10 +262,8 @@ fn deletions(outlook: &Outlook) -> Option<String> {
         None => "never compared with Reddit".to_owned(),
     };
     if standing.unchecked > 0 {
-        text.extend([format!(
-            "; {} have no check yet",
-            about(outlook, standing.unchecked)
-        )]);
+        let unchecked = about(outlook, standing.unchecked);
+        text.extend([format!("; {unchecked} have no check yet")]);
     }
     Some(text)
 }
