@@ -106,7 +106,7 @@ pub fn print_reading(table: &Table, format: OutputFormat) -> Result<(), CliError
 pub struct Found {
     pub json: Value,
     /// The part that is printed as CSV.
-    pub main: usize,
+    main: usize,
     parts: Vec<(String, Table)>,
 }
 

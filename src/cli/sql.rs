@@ -63,16 +63,18 @@ impl Sql {
             return Ok(Exit::Done);
         }
         if let Some(table) = &self.schema {
-            schema::show(
-                Some(table.as_str()).filter(|table| !table.is_empty()),
-                self.format,
-            )?;
+            let table = Some(table.as_str()).filter(|table| !table.is_empty());
+            schema::show(table, self.format)?;
             return Ok(Exit::Done);
         }
+        let stopped_for_long = async {
+            setup.stop.cancelled().await;
+            setup.clock.sleep(GRACE).await;
+        };
         tokio::select! {
             // What a query needs when it is stopped it does itself.
             answered = self.answer(setup) => answered,
-            () = stopped_for(GRACE, setup) => Ok(Exit::Done),
+            () = stopped_for_long => Ok(Exit::Done),
         }
     }
 
@@ -102,7 +104,7 @@ impl Sql {
         let mut asking = pin!(store.ask(inquiry, into));
         let (asked, is_late) = tokio::select! {
             asked = &mut asking => (asked, false),
-            () = after(at_most, setup) => {
+            () = setup.clock.sleep(at_most.unwrap_or_default()), if at_most.is_some() => {
                 // From here, and not by `at_most`, which is for a server whose client is gone.
                 stop.cancel();
                 (asking.await, true)
@@ -124,11 +126,8 @@ impl Sql {
         }
         if self.format == OutputFormat::Table && asked != Answered::Stopped {
             let s = if rows == 1 { "" } else { "s" };
-            let more = if asked == Answered::Cut {
-                "; there are more"
-            } else {
-                ""
-            };
+            let more = Some("; there are more").filter(|_| asked == Answered::Cut);
+            let more = more.unwrap_or_default();
             output::print(&format!("({rows} row{s}{more})\n"))?;
         }
         Ok(Exit::Done)
@@ -181,18 +180,4 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(count),
         written => written.map(|()| count).map_err(output::not_written),
     }
-}
-
-/// Waits for a time, or for ever.
-async fn after(time: Option<Duration>, setup: &Setup) {
-    match time {
-        Some(time) => setup.clock.sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until a signal came, and as long as ending a query may take.
-async fn stopped_for(time: Duration, setup: &Setup) {
-    setup.stop.cancelled().await;
-    setup.clock.sleep(time).await;
 }

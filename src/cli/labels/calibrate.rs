@@ -264,9 +264,9 @@ pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Opt
 }
 
 fn found(set: &LabelSet, fitted: &Calibration) -> Found {
+    let (before, after, held_out) = (&fitted.before, &fitted.after, &fitted.held_out);
     let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
-        let it = fitted;
-        json!([what, of(&it.before), of(&it.after), of(&it.held_out)])
+        json!([what, of(before), of(after), of(held_out)])
     };
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);

@@ -232,13 +232,17 @@ impl Setup {
 
     /// Where the settings say that OpenVINO is, if they do.
     pub fn openvino(&self) -> Option<PathBuf> {
-        Some(PathBuf::from(&self.settings().openvino.library))
-            .filter(|path| !path.as_os_str().is_empty())
+        named(&self.settings().openvino.library)
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.
     pub fn library(&self) -> Option<PathBuf> {
-        Some(PathBuf::from(&self.settings().onnxruntime.library))
-            .filter(|path| !path.as_os_str().is_empty())
+        named(&self.settings().onnxruntime.library)
     }
+}
+
+fn named(path: &str) -> Option<PathBuf> {
+    Some(path)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
 }
