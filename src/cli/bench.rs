@@ -137,14 +137,12 @@ impl Bench {
     }
 }
 
-/// The shortest and the middle one of some times.
 fn least_and_median(times: &[f64]) -> (f64, f64) {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     (sorted[0], sorted[sorted.len() / 2])
 }
 
-/// With so many decimals.
 fn rounded(number: f64, decimals: i32) -> f64 {
     let power = 10_f64.powi(decimals);
     (number * power).round() / power

@@ -93,7 +93,6 @@ impl Classify {
     }
 }
 
-/// What a dry run found, for people and programs.
 fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
     let mut rows = vec![
         ("posts not labelled yet".to_owned(), json!(missing.posts)),

@@ -13,7 +13,6 @@ use topicmill_score::engine::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
 
-/// What `doctor --help` adds.
 const CODES: &str = "Examples:
   topicmill doctor --source arctic-shift
   topicmill doctor --bottleneck

@@ -262,7 +262,6 @@ const WAYS: [(&str, &str, &str); 3] = [
     ("python", PIP, ANY_PYTHON),
 ];
 
-/// Whether a program is installed, and has pip.
 fn has_pip(program: &str) -> bool {
     let mut command = Command::new(program);
     if program != "uv" {

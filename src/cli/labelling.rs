@@ -125,7 +125,6 @@ pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
     }
 }
 
-/// Logs what labelling did.
 fn told(done: &Labelled) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (posts, unlabelled) = (done.posts, done.other + done.unsure);

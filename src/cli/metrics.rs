@@ -18,7 +18,6 @@ pub struct MetricsFlags {
 }
 
 impl MetricsFlags {
-    /// Whether there is an address.
     pub fn is_given(&self) -> bool {
         self.metrics_listen.is_some()
     }

@@ -38,7 +38,6 @@ pub enum OutputFormat {
     Ndjson,
 }
 
-/// Writes text for people to stdout.
 pub fn print(text: &str) -> Result<(), CliError> {
     write(&harmless::lines(text))
 }
@@ -85,7 +84,6 @@ pub fn facts<W: Into<Value>>(what: &str, rows: impl IntoIterator<Item = (W, Valu
     )
 }
 
-/// Prints a table in a format.
 pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     let text = render(table, format)?;
     match format {
@@ -111,7 +109,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// Without a part.
     pub fn new(json: Value) -> Self {
         Self {
             json,
@@ -171,7 +168,6 @@ pub fn not_written(source: io::Error) -> CliError {
     CliError::writing("stdout".as_ref())(source)
 }
 
-/// A table in a format.
 pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     let mut all = String::new();
     let rows = std::iter::once(table.rows.clone());
@@ -250,7 +246,6 @@ fn print_tables(
     to(&for_people(&table))
 }
 
-/// A row as an object.
 struct Object<'r>(&'r [String], &'r [Value]);
 
 impl Serialize for Object<'_> {

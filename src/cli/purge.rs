@@ -18,7 +18,6 @@ topicmill purge --check-deleted [OPTIONS]
        topicmill purge --retention [<HOURS>] [OPTIONS]
        topicmill purge --thin [<DAYS>] [OPTIONS]";
 
-/// What `purge --help` adds.
 const RULES: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
   topicmill purge --ids erase.txt
@@ -152,7 +151,6 @@ impl Purge {
     }
 }
 
-/// How far a rewrite is.
 pub fn rewriting(done: u64, total: u64) -> String {
     const MB: u64 = 1_000_000;
     format!(

@@ -173,12 +173,10 @@ impl Setup {
         })
     }
 
-    /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.loaded.settings
     }
 
-    /// The database of the settings.
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
         let url = self.settings().database.url.reveal();
         Ok(Store::open_until(url, access, &self.stop).await?)
@@ -249,7 +247,6 @@ impl Setup {
         Ok(pipeline)
     }
 
-    /// A client for Reddit itself.
     pub fn reddit(&self) -> Result<Reddit, CliError> {
         let (settings, clock) = (self.reddit_settings(), self.clock.clone());
         Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)

@@ -15,7 +15,6 @@ use crate::outlook::{Limits, Outlook, Problem, Usual};
 use crate::store::{Access, Standing, Table};
 use topicmill_score::folder;
 
-/// What `status --help` adds.
 const EXAMPLES: &str = "Examples:
   topicmill status
   topicmill status --format json

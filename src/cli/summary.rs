@@ -10,7 +10,6 @@ use super::setup::Setup;
 use crate::domain::{Outcome, TopicReport};
 use crate::source::http::Traffic;
 
-/// Logs the line.
 pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
     let line = line(reports, traffic);
     if setup.settings().log.format != "json" {

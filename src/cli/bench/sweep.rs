@@ -66,7 +66,6 @@ impl FromStr for Span {
     }
 }
 
-/// One size of batch.
 struct Setting {
     by: &'static str,
     size: usize,

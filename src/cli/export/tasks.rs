@@ -23,7 +23,6 @@ const TASKS: u32 = 200;
 const RANDOM_SHARE: f64 = 0.2;
 
 impl Export {
-    /// Writes tasks.
     pub(super) async fn tasks(&self, setup: &Setup) -> Result<Exit, CliError> {
         self.refuse_what_tasks_cannot()?;
         let store = setup.store(Access::ReadOnly).await?;

@@ -48,7 +48,6 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
     })
 }
 
-/// The topics that posts were collected for.
 async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
     let rows = held::topics(store).await?;
     if rows.is_empty() {
@@ -202,7 +201,6 @@ pub(super) async fn hold(
     Ok(held)
 }
 
-/// The first words of so many.
 fn first_of(words: &[String], all: usize) -> String {
     let more = if all > words.len() { ", …" } else { "" };
     format!("{}{more}", words.join(", "))

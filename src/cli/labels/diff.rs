@@ -79,7 +79,6 @@ impl Diff {
     }
 }
 
-/// What differs between the label sets.
 fn sets(a: &Side, b: &Side) -> Found {
     let changes = changes(&a.set, &b.set);
     let mut json = json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null });
@@ -122,7 +121,6 @@ async fn costs(store: &Store, b: &Side, found: &mut Found) -> Result<(), CliErro
     Ok(())
 }
 
-/// Adds which posts move.
 fn moved(found: &mut Found, compared: &Compared) {
     let (posts, moves) = (compared.posts, &compared.moves);
     let (before, after) = moves.abstained();

@@ -223,7 +223,6 @@ impl Evaluate {
         found
     }
 
-    /// How two labellings of the same posts differ.
     fn two(&self, sides: [&Side; 2], held: &Held) -> (Found, Difference) {
         let sets = sides.map(|side| &side.set);
         let given = |side: usize, place: usize| slug(sets[side], held.rows[side][place].given());
@@ -310,7 +309,6 @@ fn slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
     label.map(|label| set.labels[label].slug.as_str())
 }
 
-/// Which labelling has a post right.
 fn who(held: &Held, place: usize) -> &'static str {
     match [0, 1].map(|side| held.rows[side][place].is_right()) {
         [true, true] => "both",

@@ -58,7 +58,6 @@ impl New {
         Ok(Exit::Done)
     }
 
-    /// The name of the label set: that of the file.
     fn name(&self) -> String {
         let stem = self.file.file_stem().map(|stem| stem.to_string_lossy());
         let stem = stem.filter(|_| self.file != Path::new(STDOUT));
@@ -186,12 +185,10 @@ pub(super) fn free_slug(words: &str, taken: &[String]) -> String {
     free.expect("numbers do not end")
 }
 
-/// A text as TOML, in quotes.
 pub(super) fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// Texts as a list of TOML.
 fn listed(texts: &[String]) -> String {
     texts.iter().collect::<toml_edit::Array>().to_string()
 }

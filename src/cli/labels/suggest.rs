@@ -72,7 +72,6 @@ impl Outcome {
         }
     }
 
-    /// What people read.
     const fn words(self) -> &'static str {
         match self {
             Self::Other => "other",
@@ -241,7 +240,6 @@ impl Suggest {
         Ok(vectors.flatten().map(|vectors| (vectors, names)))
     }
 
-    /// No post has the outcome.
     fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
         let words = self.outcome.words();
         let why = match self.outcome {

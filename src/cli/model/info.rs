@@ -37,7 +37,6 @@ impl Info {
     }
 }
 
-/// What there is to say.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     let listed = |labels: Vec<&str>| {
         if people {

@@ -203,7 +203,6 @@ fn aligned(value: &Value, text: &str) -> Cell {
     }
 }
 
-/// What a cell shows.
 fn cell_text(value: &Value, decimals: usize) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {

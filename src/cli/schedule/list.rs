@@ -30,7 +30,6 @@ pub struct List {
     format: OutputFormat,
 }
 
-/// How a schedule stands.
 struct Standing {
     entry: Entry,
     state: ScheduleState,
@@ -126,7 +125,6 @@ impl Standing {
         Some(format!("{ended}, {} late", ago(late)))
     }
 
-    /// What somebody should do.
     fn note(&self) -> Option<String> {
         let name = &self.entry.name;
         if let Some(since) = self.behind() {

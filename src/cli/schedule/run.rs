@@ -112,7 +112,6 @@ impl Run {
     }
 }
 
-/// Logs when each schedule is due next.
 fn told(setup: &Setup, entries: &[Entry]) {
     for entry in entries {
         let next = entry.timetable.after(setup.clock.now());
@@ -122,7 +121,6 @@ fn told(setup: &Setup, entries: &[Entry]) {
     }
 }
 
-/// Notices that a file was written.
 struct WatchedFile {
     path: Option<PathBuf>,
     seen: Option<(SystemTime, u64)>,

@@ -49,13 +49,11 @@ fn kind_of(column: &Column) -> String {
     format!("{}{null}", column.kind)
 }
 
-/// One row a table or view.
 fn list(all: &[Relation]) -> Table {
     let row = |one: &Relation| json!([one.name, one.kind, one.meaning]);
     output::table(["name", "kind", "meaning"], all.iter().map(row))
 }
 
-/// One row a column.
 fn columns(all: &[Relation]) -> Table {
     let rows = all.iter().flat_map(|one| {
         one.columns.iter().map(move |column| {

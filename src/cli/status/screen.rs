@@ -15,7 +15,6 @@ const MOST_LINES: usize = 2;
 /// Longer lines are hard to read.
 const WIDEST: usize = 100;
 
-/// The screen.
 pub fn of(outlook: &Outlook, url: &str) -> String {
     let terminal = screen::width();
     let width = terminal.unwrap_or(screen::USUAL).min(WIDEST);

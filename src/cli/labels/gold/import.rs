@@ -141,7 +141,6 @@ impl Import {
     }
 }
 
-/// Understands the rows of a file.
 async fn said(
     store: &Store,
     rows: Vec<GoldRow>,
@@ -210,7 +209,6 @@ fn lines(at: &[u64]) -> String {
     format!("{word} {}", listed(at.iter().map(u64::to_string), LINES))
 }
 
-/// The first of some words.
 fn listed(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = words.len().saturating_sub(most);
     let mut told: Vec<String> = words.take(most).collect();

@@ -17,7 +17,6 @@ use crate::review::suggest::Suggestion;
 const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here on: give each the words that you would use, and\n\
                        # say in a sentence what it is about. Delete what you do not need.\n";
 
-/// A pipeline file that is copied.
 pub(super) struct Base {
     file: DocumentMut,
     /// Where it is; `None` is the one that is built in.
