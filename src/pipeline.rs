@@ -5,7 +5,6 @@
 
 mod life;
 mod quota;
-mod refill;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -22,7 +21,7 @@ use tracing::Instrument;
 
 use crate::classify::{self, BacklogError, LabelStep};
 use crate::clock::SharedClock;
-use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, Sink};
+use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, RefillPlan, Refilled, Sink};
 use crate::domain::{Authors, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
 use crate::metrics::Metrics;
 use crate::notify::{Ended, Notify};
@@ -487,6 +486,34 @@ impl Context {
             let mut counts = json!(report);
             counts["reddit"] = json!(reddit.map(Source::counts));
             (done_if(report.unclear == 0 && whole), counts, json!([]))
+        })
+        .await
+    }
+
+    /// Fills posts again that somebody named by their ids alone.
+    ///
+    /// # Errors
+    /// Those of the store, and what Reddit refuses.
+    pub async fn refill(
+        &self,
+        plan: &RefillPlan<'_>,
+        reddit: &Reddit,
+        store_author: bool,
+    ) -> Result<(Refilled, RunStatus), CollectError> {
+        quota::share(reddit, &self.store, &self.clock);
+        self.metrics.follow(reddit.kind(), reddit.http().meter());
+        let work = async |run, done: &mut Refilled| {
+            let sink = self.sink(run, store_author).await?;
+            collect::refill(&sink, reddit, plan, &self.stop, done).await
+        };
+        self.recorded(Stage::Import, work, |done: &Refilled| {
+            let whole = done.unclear == 0 && done.rejected.total() == 0;
+            let mut counts = json!(done);
+            // As the counts of every other import.
+            counts["rejected"] = json!(done.rejected.total());
+            counts["rejected_for"] = json!(done.rejected);
+            counts[reddit.kind().about().section] = reddit.counts();
+            (done_if(whole), counts, json!([]))
         })
         .await
     }

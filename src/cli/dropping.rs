@@ -1,9 +1,11 @@
 //! What `labels drop` and `model drop` have in common.
 
+use std::io::{self, BufRead, IsTerminal, Write};
+
 use clap::Args;
 
 use super::output::thousands;
-use super::{CliError, Exit, Setup, confirm};
+use super::{CliError, Exit, Setup};
 use crate::store::{Dropped, Store};
 use crate::telemetry::Progress;
 
@@ -54,7 +56,7 @@ pub async fn run(
         ));
     }
     let labels = thousands(hanging.labels);
-    if !confirm::ask(flags.yes, &format!("drop {name} with {labels} labels"))? {
+    if !confirmed(flags.yes, &format!("drop {name} with {labels} labels"))? {
         tracing::info!("nothing was dropped");
         return Ok(Exit::Done);
     }
@@ -95,4 +97,25 @@ pub async fn run(
 fn stopped(name: &str) -> Exit {
     tracing::warn!("{name} is dropped in part: run the same command again");
     Exit::Partial
+}
+
+/// Asks on the terminal whether to go on; where there is none, `--yes` has to say it.
+#[expect(clippy::print_stderr, reason = "a question is no log line")]
+fn confirmed(yes: bool, what: &str) -> Result<bool, CliError> {
+    if yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(CliError::Usage(format!(
+            "{what}: nobody can be asked here; add --yes if that is meant"
+        )));
+    }
+    eprint!("{what}. Go on? [y/N] ");
+    let mut answer = String::new();
+    let heard = io::stderr()
+        .flush()
+        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    heard
+        .map_err(|error| CliError::Usage(format!("{what}: the answer cannot be read: {error}")))?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -9,7 +9,6 @@ mod classify;
 mod collect;
 mod completions;
 mod config;
-mod confirm;
 mod db;
 mod demo;
 mod doctor;
@@ -156,9 +155,9 @@ impl Command {
     fn drains(&self) -> bool {
         match self {
             Self::Labels(labels::Labels::Evaluate(evaluate)) => evaluate.compute,
-            Self::Labels(command) => matches!(command, labels::Labels::Drop(_)),
+            Self::Labels(command) => matches!(command, labels::Labels::Drop { .. }),
             Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
-            Self::Model(command) => matches!(command, model::Model::Drop(_)),
+            Self::Model(command) => matches!(command, model::Model::Drop { .. }),
             // A draft with texts goes.
             Self::Db(command) => matches!(command, db::Db::Backup { .. }),
             Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,

@@ -1,6 +1,5 @@
 //! `topicmill model`: which models are here, whether they are right, how to get one, and how to drop what one left.
 
-mod dropped;
 mod info;
 mod verify;
 
@@ -9,10 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::dropping::{self, DropFlags};
+use super::labels::{named_model, told_apart};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
-use crate::store::Table;
+use crate::store::{Access, Dropped, Table};
 use crate::telemetry::Progress;
 use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::{Graph, Manifest};
@@ -43,7 +44,16 @@ pub enum Model {
     /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
     /// Delete what a model left in the database: its labels, scores, logits and vectors; its folder stays
-    Drop(dropped::DropModel),
+    #[command(after_help = "Examples:
+  topicmill model drop bart-large-mnli
+  topicmill model drop 3fa9c1d20b7e --yes")]
+    Drop {
+        /// Drop this model: its name, or the first letters of its hash, as `labels list` shows them
+        #[arg(value_name = "MODEL")]
+        model: String,
+        #[command(flatten)]
+        flags: DropFlags,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -75,7 +85,18 @@ impl Model {
             Self::Info(info) => info.run(),
             Self::Verify(verify) => verify.run(setup).await,
             Self::Pull(pull) => pull.run(setup).await,
-            Self::Drop(drop) => drop.run(setup).await,
+            Self::Drop { model, flags } => {
+                let store = setup.store(Access::Existing).await?;
+                let models = store.models().await?;
+                let (id, row) = named_model(&models, &model)?;
+                let (what, name) = (
+                    Dropped::Model(*id),
+                    format!("the model {}", told_apart(row)),
+                );
+                let ended = dropping::run(setup, &store, what, &name, &[], &flags).await;
+                store.close().await?;
+                ended
+            }
         }
     }
 }

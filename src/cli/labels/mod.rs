@@ -7,7 +7,6 @@
 mod against;
 mod calibrate;
 mod diff;
-mod dropped;
 mod evaluate;
 mod gold;
 mod new;
@@ -21,12 +20,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::dropping::{self, DropFlags};
 pub(super) use super::output::Found;
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
 use crate::placing::{Standing, put};
-use crate::store::{Cost, LabelSetRow, ModelRow, Store};
+use crate::review::unused;
+use crate::store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 
@@ -65,7 +66,16 @@ pub enum Labels {
     /// Make a stored label set the current one, which the views show
     Use(shown::Use),
     /// Delete a stored label set with its labels, its scores, and the logits that only it needs
-    Drop(dropped::Drop),
+    #[command(after_help = "Examples:
+  topicmill labels drop trial
+  topicmill labels drop 3fa9c1d20b7e --yes")]
+    Drop {
+        /// Drop this label set: its name, or the first letters of its version, as `labels list` shows them
+        #[arg(value_name = "SET")]
+        set: String,
+        #[command(flatten)]
+        flags: DropFlags,
+    },
 }
 
 /// Flags of commands that score from what is stored.
@@ -125,9 +135,26 @@ impl Labels {
             Self::Suggest(command) => command.run(setup).await,
             Self::List(command) => command.run(setup).await,
             Self::Use(command) => command.run(setup).await,
-            Self::Drop(command) => command.run(setup).await,
+            Self::Drop { set, flags } => drop_set(setup, &set, &flags).await,
         }
     }
+}
+
+async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
+    let store = setup.store(Access::Existing).await?;
+    let named = Named::stored(setup, &store, word).await?;
+    let version = short(&named.set.hash()).to_owned();
+    let name = format!("the label set `{}` (version {version})", named.set.name);
+    let Some(id) = named.stored else {
+        return Err(CliError::Usage(format!(
+            "drop {name}: it was never used here; `topicmill labels list` shows what is stored"
+        )));
+    };
+    let hypotheses = unused::only_of(&store, id).await?;
+    let what = Dropped::LabelSet(id);
+    let ended = dropping::run(setup, &store, what, &name, &hypotheses, flags).await;
+    store.close().await?;
+    ended
 }
 
 impl WhichModel {
