@@ -120,7 +120,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
         &["classify", "--pipeline", &path][..],
         &["run", "--source", "sample", "--pipeline", &path],
         &["import", "x.ndjson", "--pipeline", &path],
-        &["labels", "diff", &path, &path],
+        &["labels", "validate", "--pipeline", &path],
     ] {
         let ran = program.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
