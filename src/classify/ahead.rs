@@ -53,11 +53,7 @@ pub async fn dry_run(
             }
         }
     }
-    let texts: Vec<String> = missing
-        .sample
-        .iter()
-        .map(|(_, title, selftext)| post_text(title, selftext))
-        .collect();
+    let texts = texts_of(&missing);
     let (clock, count) = (clock.clone(), missing.texts);
     let cost = tokio::task::spawn_blocking(move || {
         estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
@@ -66,6 +62,14 @@ pub async fn dry_run(
         .await
         .map_err(|error| BacklogError::Thread(error.to_string()))??;
     Ok((missing, cost))
+}
+
+/// The texts of the sample.
+fn texts_of(missing: &Missing) -> Vec<String> {
+    let posts = missing.sample.iter();
+    posts
+        .map(|(_, title, selftext)| post_text(title, selftext))
+        .collect()
 }
 
 async fn sought(
@@ -102,30 +106,19 @@ pub async fn tune(
     if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
         return Ok((models, None));
     }
-    let texts: Vec<String> = missing
-        .sample
-        .iter()
-        .map(|(_, title, selftext)| post_text(title, selftext))
-        .collect();
+    let texts = texts_of(&missing);
     let clock = clock.clone();
+    #[expect(clippy::cast_precision_loss, reason = "estimates")]
     let tuned = tokio::task::spawn_blocking(move || {
         let texts = models.large.encoder().encode(&texts)?;
-        let tokens: usize = models
-            .large
-            .rows(&prepared, &texts)
-            .iter()
-            .map(|row| row.len)
-            .sum();
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let rows = models.large.rows(&prepared, &texts);
+        let tokens: usize = rows.iter().map(|row| row.len).sum();
         let of_each = tokens as f64 / texts.len() as f64;
         // A label set that only grew has fewer pairs to compute than texts × labels.
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
         let labels = prepared.keys().len();
         let scored = models.scored_labels(labels);
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = share * scored as f64 / labels as f64;
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let allowance = Allowance::Share {
             share: TUNING.0,
             tokens: of_each * to_label as f64 * share,

@@ -24,10 +24,8 @@ struct Page {
 }
 
 impl Shared<'_> {
-    /// Labels what can be labelled from vectors; `done` is added to as labels are written.
-    ///
-    /// # Errors
-    /// Those of the store. What was written until then stays.
+    /// Labels what can be labelled from vectors; `done` is added to as labels are written, and what was written before an error
+    /// stays.
     pub(super) async fn label_stored(&self, done: &mut Labelled) -> Result<(), BacklogError> {
         if self.prepared.label_vectors().is_none() {
             return Ok(());

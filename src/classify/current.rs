@@ -95,40 +95,28 @@ impl Beside {
         }))
     }
 
-    fn at_the_start(&self) -> String {
-        let Self { ours, current, .. } = self;
-        let ours_is = if ours.set.id == current.set.id {
-            format!(
-                "they are by the model {}, and the views show those by the model {}",
-                ours.model(),
-                current.model()
-            )
-        } else if ours.set.name == current.set.name {
-            format!(
-                "`{}` has changed, and the views show its version {}, not this version {}",
-                ours.set.name,
-                short(&current.set.hash),
-                short(&ours.set.hash)
-            )
+    /// What our labels are by and what the current ones are by, as far as that differs.
+    fn by(&self) -> [String; 2] {
+        let both = [&self.ours, &self.current];
+        if self.ours.set.id == self.current.set.id {
+            both.map(|named| format!("the model {}", named.model()))
         } else {
-            format!(
-                "they are by {}, and the views show those by {}",
-                ours.set(),
-                current.set()
-            )
-        };
-        format!("these labels are stored beside the current ones: {ours_is}")
+            both.map(Named::set)
+        }
+    }
+
+    fn at_the_start(&self) -> String {
+        let [ours, current] = self.by();
+        format!(
+            "these labels are stored beside the current ones: they are by {ours}, and the views show those by {current}"
+        )
     }
 
     fn at_the_end(&self) -> String {
-        let shown = if self.ours.set.id == self.current.set.id {
-            format!("the labels by the model {}", self.current.model())
-        } else {
-            format!("the labels by {}", self.current.set())
-        };
+        let [_, current] = self.by();
         format!(
-            "the views still show {shown}; to show these labels, run `topicmill labels use {}`, or give --make-current \
-             next time",
+            "the views still show the labels by {current}; to show these labels, run `topicmill labels use {}`, or give \
+             --make-current next time",
             self.switch
         )
     }
@@ -173,38 +161,29 @@ mod tests {
     use super::*;
     use crate::domain::Timestamp;
 
-    fn row(id: i64, name: &str, hash: &str) -> LabelSetRow {
-        LabelSetRow {
-            id,
-            name: name.into(),
-            hash: hash.into(),
-            created_at: Timestamp::from_epoch_secs(0).unwrap(),
-        }
-    }
-
     #[test]
     fn a_label_set_is_named_by_what_means_no_other() {
-        let sets = [
-            row(1, "mine", "0123456789abcdef"),
-            row(2, "twice", "1123456789abcdef"),
-            row(3, "twice", "2123456789abcdef"),
-            row(4, "two words", "3123456789abcdef"),
-            row(5, "current", "4123456789abcdef"),
-            row(6, "1123", "5123456789abcdef"),
-            row(7, "--force", "6123456789abcdef"),
+        let names = [
+            "mine",
+            "twice",
+            "twice",
+            "two words",
+            "current",
+            "1123",
+            "--force",
         ];
-        let words: Vec<String> = sets.iter().map(|set| word(set, &sets)).collect();
-        assert_eq!(
-            words,
-            [
-                "mine",
-                "1123456789ab",
-                "2123456789ab",
-                "3123456789ab",
-                "4123456789ab",
-                "5123456789ab",
-                "6123456789ab"
-            ]
-        );
+        let row = |(id, name): (i64, &&str)| LabelSetRow {
+            id,
+            name: (*name).into(),
+            hash: format!("{id}123456789abcdef"),
+            created_at: Timestamp::from_epoch_secs(0).unwrap(),
+        };
+        let sets: Vec<LabelSetRow> = (0..).zip(&names).map(row).collect();
+        let words = sets.iter().map(|set| word(set, &sets));
+        let expected = (0..).zip(&sets).map(|(id, set)| match id {
+            0 => "mine".to_owned(),
+            _ => set.hash[..SHORT].to_owned(),
+        });
+        assert!(words.eq(expected));
     }
 }

@@ -25,13 +25,12 @@ pub(super) async fn targets(
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
     let LabelWorker { store, clock, .. } = *worker;
-    let folder = models.large.folder();
     let label_set = store.ensure_label_set(set, clock.now().into()).await?;
     let target = async |model: &ModelRow| {
         let model = store.ensure_model(model).await?;
         Ok::<_, StoreError>(Target { model, label_set })
     };
-    let whole = target(&model_row(folder)).await?;
+    let whole = target(&model_row(models.large.folder())).await?;
     if models.small.is_none() {
         return Ok(Targets {
             target: whole,
@@ -40,16 +39,10 @@ pub(super) async fn targets(
         });
     }
     let target = target(&row_of(models)).await?;
-    // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
-    let logits = if folder.depends_on_batch() {
-        target
-    } else {
-        whole
-    };
     Ok(Targets {
         target,
         alone: Some(whole),
-        logits_model: logits.model,
+        logits_model: store.ensure_model(&logits_row(models)).await?,
     })
 }
 

@@ -1,14 +1,13 @@
 //! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
 //! refused when things go wrong on the way.
 
-mod counted;
 mod gpus;
 mod scene;
 mod shortlists;
 
 use self::scene::*;
 use super::*;
-use crate::clock::{Clock, ManualClock, Sleep};
+use crate::clock::ManualClock;
 use crate::domain::{Authors, Post, SourceKind, Stage, Timestamp};
 use crate::gpu::{GpuReading, Probe};
 use crate::record::Gpu;
@@ -75,76 +74,6 @@ async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_that_fails_is_tried_until_it_is_set_aside_and_the_run_ends() {
-    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
-    let encoder = labeler(Box::new(Scripted::default())).encoder();
-    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
-    let poisoned = Scripted {
-        poison: i64::from(word),
-        ..Scripted::default()
-    };
-    let labels = set(&["food", "music"]);
-    let (ended, done) = scene
-        .label_with(vec![Box::new(poisoned)], &labels, options())
-        .await;
-    ended.unwrap();
-    let tried = u64::from(MAX_ATTEMPTS);
-    assert_eq!((done.posts, done.failed, done.set_aside), (49, tried, 1));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_post_is_labelled_once() {
-    let scene = Scene::with_posts(2_000, crate::clock::SystemClock::shared()).await;
-    let (ended, done) = scene.label(|_| Ok(())).await;
-    ended.unwrap();
-    assert_eq!(
-        (done.posts, done.pairs, done.failed, done.refused),
-        (2_000, 6_000, 0, 0)
-    );
-    scene.assert_whole(2_000).await;
-    let (ended, again) = scene.label(|_| Ok(())).await;
-    ended.unwrap();
-    assert_eq!(again.posts, 0);
-}
-
-/// A clock on which each sleep takes a moment, however long it is: hours pass in a second. The moment is longer than a
-/// claim takes, since no lease can be renewed before its claim is done.
-#[derive(Debug)]
-struct Hurried(Arc<ManualClock>);
-
-impl Clock for Hurried {
-    fn now(&self) -> chrono::DateTime<chrono::Utc> {
-        self.0.now()
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the moment is a real one")]
-    fn sleep(&self, duration: Duration) -> Sleep<'_> {
-        self.0.advance(duration);
-        Box::pin(tokio::time::sleep(Duration::from_millis(100)))
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn leases_are_renewed_however_long_a_window_takes() {
-    let start = chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap();
-    let clock = Arc::new(Hurried(ManualClock::at(start)));
-    let scene = Scene::with_posts(1_500, clock.clone()).await;
-    let slow = |_| {
-        std::thread::sleep(Duration::from_millis(10));
-        Ok(())
-    };
-    let (ended, done) = scene.label(slow).await;
-    ended.unwrap();
-    assert!(clock.elapsed() > LEASE, "{:?}", clock.elapsed());
-    assert_eq!((done.posts, done.refused), (1_500, 0));
-    scene.assert_whole(1_500).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
     let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
     let broken = |batch| match batch {
@@ -160,25 +89,6 @@ async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
     ended.unwrap();
     assert_eq!(done.posts + rest.posts, 600);
     scene.assert_whole(600).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_writes_what_is_scored_and_gives_the_rest_back() {
-    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
-    let stop = scene.stop.clone();
-    let stopping = move |batch| {
-        if batch == 10 {
-            stop.cancel();
-        }
-        Ok(())
-    };
-    let (ended, done) = scene.label(stopping).await;
-    ended.unwrap();
-    assert!(done.posts > 0 && done.posts < 600, "{done:?}");
-    assert_eq!(scene.count("classifications").await, done.posts);
-    assert_eq!(scene.count("leases").await, 0);
-    assert_eq!(scene.count("backlog").await, 600 - done.posts);
-    assert_eq!(scene.count("backlog WHERE attempts > 0").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,41 +135,6 @@ async fn a_label_set_that_changes_costs_only_its_new_pairs() {
     (multi.mode, multi.threshold) = (Mode::Multi, 0.5);
     let other_mode = scene.label_as(&multi).await;
     assert_eq!((other_mode.posts, other_mode.pairs), (700, 0));
-
-    // What came of stored logits is what fresh ones give.
-    let fresh = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
-    for labels in [
-        set(&["travel", "food"]),
-        set(&["food", "books", "music", "travel"]),
-        multi,
-    ] {
-        fresh.label_as(&labels).await;
-        scene.label_as(&labels).await;
-        for table in ["labeled_posts", "post_scores"] {
-            let all = format!("SELECT * FROM {table} ORDER BY 1, 2, 3");
-            let old = scene.store.query(&all).await.unwrap();
-            let new = fresh.store.query(&all).await.unwrap();
-            assert!(!old.rows.is_empty());
-            assert_eq!(without_dates(&old), without_dates(&new), "{table}");
-        }
-    }
-}
-
-/// The rows of a table, its last column (the time of a classification) left out where it is a date.
-fn without_dates(table: &crate::store::Table) -> Vec<Vec<serde_json::Value>> {
-    let dated: Vec<bool> = table
-        .columns
-        .iter()
-        .map(|column| column.ends_with("_at"))
-        .collect();
-    let keep = |row: &Vec<serde_json::Value>| {
-        row.iter()
-            .zip(&dated)
-            .filter(|(_, dated)| !**dated)
-            .map(|(value, _)| value.clone())
-            .collect()
-    };
-    table.rows.iter().map(keep).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,32 +184,12 @@ async fn engines_side_by_side_do_what_one_does() {
         scores[0].as_ref().unwrap().rows,
         scores[1].as_ref().unwrap().rows
     );
-
-    // One that breaks stops the others, which write what they have.
-    let scene = Scene::with_posts(9_000, crate::clock::SystemClock::shared()).await;
-    let breaks = Scripted {
-        life: 3,
-        ..Scripted::default()
-    };
-    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
-    let (ended, done) = scene.label_with(engines, &labels, options()).await;
-    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
-    assert_eq!(scene.count("classifications").await, done.posts);
-    assert_eq!(scene.count("leases").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_failed_too_often_is_tried_again_when_asked_for() {
     let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music"]);
-    let encoder = Labeler::load(nli_folder(), Box::new(Scripted::default()), 1)
-        .unwrap()
-        .encoder();
-    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
-    let poisoned = || Scripted {
-        poison: i64::from(word),
-        ..Scripted::default()
-    };
     // No more claims than there are posts: one that failed is else tried again at once.
     let run = async |engine, retry_failed, posts| {
         let options = Options {
@@ -365,52 +220,4 @@ async fn what_failed_too_often_is_tried_again_when_asked_for() {
     );
     let done = run(Scripted::default(), true, 1).await;
     assert_eq!((done.posts, done.set_aside), (1, 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_labels_what_comes() {
-    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
-    let labels = set(&["food", "music"]);
-    let options = Options {
-        watch: true,
-        ..options()
-    };
-    // What picks labels is there for posts that come later, too.
-    let labelers = vec![shortlisted(Scripted::default(), 1)];
-    let watching = scene.label_by(labelers, &labels, options);
-    let coming = async {
-        for (i, expected) in [(0, 20), (1, 21), (2, 22)] {
-            if i > 0 {
-                let post = (format!("new{i}"), format!("news {i}"));
-                scene.add(std::iter::once(post)).await;
-            }
-            while scene.count("classifications").await < expected {
-                scene.clock.sleep(Duration::from_millis(50)).await;
-            }
-        }
-        scene.stop.cancel();
-    };
-    let ((ended, done), ()) = tokio::join!(watching, coming);
-    ended.unwrap();
-    assert_eq!((done.posts, done.pairs), (22, 22));
-}
-
-/// How many labels of each post have a score, the fewest and the most.
-const SCORED: &str = "SELECT MIN(n), MAX(n) FROM (SELECT SUM(CASE WHEN s.score > 0 THEN 1 ELSE 0 END) AS n \
-     FROM label_scores s JOIN models m ON m.id = s.model_id WHERE m.name LIKE '%shortlist%' \
-    GROUP BY s.fullname) AS of_post";
-
-#[test]
-fn a_dead_process_of_this_machine_is_known_and_others_are_left_alone() {
-    let me = worker_name();
-    assert!(!died(&me, &me), "this process lives");
-    let (here, _) = me.rsplit_once(':').unwrap();
-    // Beyond the largest process id that Linux gives out.
-    let gone = format!("{here}:4194305");
-    assert_eq!(
-        died(&gone, &me),
-        std::path::Path::new("/proc/self").exists()
-    );
-    assert!(!died("elsewhere:1:4194305", &me));
-    assert!(!died("nonsense", &me));
 }

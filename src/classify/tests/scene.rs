@@ -32,6 +32,16 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
     }
 }
 
+/// An engine that gives no numbers for a text with the word `17`.
+pub(super) fn poisoned() -> Scripted {
+    let encoder = labeler(Box::new(Scripted::default())).encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    }
+}
+
 pub(super) fn labeler(engine: Box<dyn Engine>) -> Labeler {
     Labeler::load(nli_folder(), engine, 512).unwrap()
 }
@@ -167,6 +177,16 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, Labelled) {
+        self.label_hearing(models, labels, options, &|_| {}).await
+    }
+
+    pub(super) async fn label_hearing(
+        &self,
+        models: Vec<Models>,
+        labels: &LabelSet,
+        options: Options,
+        listen: OnLabelStep<'_>,
+    ) -> (Result<(), BacklogError>, Labelled) {
         let worker = LabelWorker {
             store: &self.store,
             clock: &self.clock,
@@ -175,7 +195,7 @@ impl Scene {
             run: self.run,
         };
         let mut done = Labelled::default();
-        let ended = label(&worker, models, labels, &options, &|_| {}, &mut done).await;
+        let ended = label(&worker, models, labels, &options, listen, &mut done).await;
         (ended, done)
     }
 
