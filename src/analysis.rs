@@ -53,22 +53,11 @@ pub const BUILT_IN: [(&str, &str); 10] = [
 #[derive(Debug, thiserror::Error)]
 pub enum NamedError {
     /// Neither built in nor in the folder.
-    #[error("there is no query `{name}`; there are {known}, or write one to {FOLDER}/{name}.sql")]
-    Unknown {
-        /// As asked for.
-        name: String,
-        /// The built-in ones.
-        known: String,
-    },
+    #[error("there is no query `{0}`; there are {1}, or write one to {FOLDER}/{0}.sql")]
+    Unknown(String, String),
     /// Its file cannot be read.
-    #[error("read the query `{path}`: {source}")]
-    Read {
-        /// Its file.
-        path: String,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("read the query `{0}`: {1}")]
+    Read(String, #[source] std::io::Error),
 }
 
 /// The text of a named query.
@@ -82,20 +71,15 @@ pub fn named(name: &str) -> Result<String, NamedError> {
         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     let file = Path::new(FOLDER).join(format!("{name}.sql"));
     if is_name && file.is_file() {
-        return std::fs::read_to_string(&file).map_err(|source| NamedError::Read {
-            path: file.display().to_string(),
-            source,
-        });
+        let path = file.display().to_string();
+        return std::fs::read_to_string(&file).map_err(|error| NamedError::Read(path, error));
     }
-    let known = || BUILT_IN.map(|(name, _)| name).join(", ");
-    BUILT_IN
-        .iter()
-        .find(|(built_in, _)| *built_in == name)
-        .map(|(_, text)| (*text).to_owned())
-        .ok_or_else(|| NamedError::Unknown {
-            name: name.to_owned(),
-            known: known(),
-        })
+    let mut built_in = BUILT_IN.iter();
+    let found = built_in.find(|(built_in, _)| *built_in == name);
+    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
+        let known = BUILT_IN.map(|(name, _)| name).join(", ");
+        NamedError::Unknown(name.to_owned(), known)
+    })
 }
 
 /// The built-in queries with what they answer.

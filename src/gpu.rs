@@ -80,7 +80,10 @@ impl GpuWatch {
                 let note = format!(
                     "NVML cannot be asked: {error}; in a container NVIDIA_DRIVER_CAPABILITIES must hold `utility`"
                 );
-                return Self::noting(note);
+                return Self {
+                    note: Some(note),
+                    ..Self::default()
+                };
             }
         };
         let mut notes = Vec::new();
@@ -100,7 +103,8 @@ impl GpuWatch {
                 ));
                 continue;
             };
-            notes.extend(refusals(&nvml, place).map(|refused| format!("{device}: {refused}")));
+            let (_, refused) = ask(&nvml, place);
+            notes.extend(refused.iter().map(|what| format!("{device}: {what}")));
             let (name, uuid) = all[place].clone();
             gpus.push(Gpu { device, name, uuid });
             places.push(place);
@@ -113,13 +117,6 @@ impl GpuWatch {
         }
     }
 
-    fn noting(note: String) -> Self {
-        Self {
-            note: Some(note),
-            ..Self::default()
-        }
-    }
-
     /// GPUs that something else than NVML tells of.
     #[cfg(test)]
     pub(crate) fn by(gpus: Vec<Gpu>, probe: Arc<dyn Probe>) -> Self {
@@ -128,17 +125,6 @@ impl GpuWatch {
             probe: Some(probe),
             note: None,
         }
-    }
-
-    /// A GPU on a machine without NVML.
-    #[cfg(test)]
-    pub(crate) fn without_nvml() -> Self {
-        Self::with(
-            "/no/libnvidia-ml.so.1".as_ref(),
-            &[Device::Cuda(0)],
-            None,
-            false,
-        )
     }
 
     /// What is missing or doubtful, and why.
@@ -265,51 +251,33 @@ struct Nvidia {
 
 impl Probe for Nvidia {
     fn read(&self) -> Vec<GpuReading> {
-        self.places
-            .iter()
-            .map(|place| {
-                let (gpu_percent, memory_mib, watts) = ask(&self.nvml, *place);
-                GpuReading {
-                    gpu_percent: gpu_percent.ok(),
-                    memory_mib: memory_mib.ok(),
-                    watts: watts.ok(),
-                }
-            })
-            .collect()
+        let places = self.places.iter();
+        places.map(|place| ask(&self.nvml, *place).0).collect()
     }
 }
 
-type Answers = (
-    Result<u32, NvmlError>,
-    Result<(u32, u32), NvmlError>,
-    Result<u32, NvmlError>,
-);
-
-fn ask(nvml: &Nvml, place: usize) -> Answers {
+/// What a GPU tells, and what it does not, with why.
+fn ask(nvml: &Nvml, place: usize) -> (GpuReading, Vec<String>) {
     let index = u32::try_from(place).unwrap_or(u32::MAX);
     let gpu = || nvml.device_by_index(index);
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
-    (
-        gpu().and_then(|gpu| Ok(gpu.utilization_rates()?.gpu)),
-        gpu().and_then(|gpu| {
-            let memory = gpu.memory_info()?;
-            Ok((mib(memory.used), mib(memory.total)))
-        }),
-        gpu().and_then(|gpu| Ok((gpu.power_usage()? + 500) / 1000)),
-    )
-}
-
-/// What a GPU does not tell, and why.
-fn refusals(nvml: &Nvml, place: usize) -> impl Iterator<Item = String> {
-    let (gpu_percent, memory_mib, watts) = ask(nvml, place);
+    let gpu_percent = gpu().and_then(|gpu| Ok(gpu.utilization_rates()?.gpu));
+    let memory_mib = gpu().and_then(|gpu| gpu.memory_info());
+    let watts = gpu().and_then(|gpu| Ok((gpu.power_usage()? + 500) / 1000));
     let refused = [
-        ("GPU %", gpu_percent.err()),
-        ("memory", memory_mib.err()),
-        ("watts", watts.err()),
+        ("GPU %", gpu_percent.as_ref().err()),
+        ("memory", memory_mib.as_ref().err()),
+        ("watts", watts.as_ref().err()),
     ];
-    refused
-        .into_iter()
-        .filter_map(|(what, error)| Some(format!("no {what}, {}", error?)))
+    let refused = refused.into_iter();
+    let refused = refused.filter_map(|(what, error)| Some(format!("no {what}, {}", error?)));
+    let refused = refused.collect();
+    let reading = GpuReading {
+        gpu_percent: gpu_percent.ok(),
+        memory_mib: memory_mib.ok().map(|all| (mib(all.used), mib(all.total))),
+        watts: watts.ok(),
+    };
+    (reading, refused)
 }
 
 /// Reads GPUs now and then, and keeps what it read.

@@ -44,15 +44,6 @@ fn samples_become_mean_median_p95_and_maximum() {
 }
 
 #[test]
-fn what_was_never_told_has_no_figures() {
-    let mut tally = Tally::default();
-    tally.add(&GpuReading::default());
-    let found = tally.figures(&Gpu::default());
-    assert_eq!((found.samples, found.gpu_percent), (1, None));
-    assert_eq!((found.memory_percent(), found.watts), (None, None));
-}
-
-#[test]
 fn the_line_tells_what_there_is() {
     let one = reading(87, 62_464, 412);
     assert_eq!(line(&[one]), "GPU 87 % · 61 of 80 GiB · 412 W");
@@ -99,7 +90,8 @@ fn the_gpu_is_the_one_that_cuda_counts() {
 
 #[test]
 fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
-    let watch = GpuWatch::without_nvml();
+    let library = "/no/libnvidia-ml.so.1".as_ref();
+    let watch = GpuWatch::with(library, &[Device::Cuda(0)], None, false);
     let note = watch.note().unwrap();
     assert!(
         note.contains("/no/libnvidia-ml.so.1") && note.contains("utility"),
