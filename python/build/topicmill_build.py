@@ -48,7 +48,7 @@ def lay_ready(options):
     shutil.copytree(
         REPOSITORY / MODEL,
         DATA / "data/share/topicmill" / MODEL,
-        ignore=shutil.ignore_patterns(".*", "verified.toml"),
+        ignore=shutil.ignore_patterns(".*"),
     )
     command = ["cargo", "build", "--locked", "--package", "topicmill", "--bin", "topicmill"]
     command += [*options, "--message-format", "json-render-diagnostics"]

@@ -13,7 +13,7 @@ use super::{PullError, Wanted, length};
 use topicmill_score::folder::bounds::{self, MAX_FILE};
 use topicmill_score::folder::hashes::{digest_of, file_hash};
 use topicmill_score::folder::manifest::{Graph, Manifest};
-use topicmill_score::folder::{MANIFEST_FILE, ModelError, VERIFIED_FILE, graph_names};
+use topicmill_score::folder::{MANIFEST_FILE, ModelError, graph_names};
 use topicmill_score::hex;
 
 /// The largest repositories with graphs have some hundred files.
@@ -213,7 +213,6 @@ impl Listing {
 fn is_plain(name: &str) -> bool {
     let file = name.strip_prefix("onnx/").unwrap_or(name);
     let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
-    let ours = [VERIFIED_FILE, "onnx"];
     let lower = file.to_lowercase();
     !file.is_empty()
         && file.len() <= MAX_NAME
@@ -223,7 +222,7 @@ fn is_plain(name: &str) -> bool {
         && !file.ends_with('.')
         // What is still to become a file.
         && Path::new(&lower).extension().is_none_or(|e| e != "part")
-        && !ours.contains(&&*lower)
+        && lower != "onnx"
 }
 
 fn choose_graphs(
@@ -304,7 +303,7 @@ mod tests {
         let paths = ["", ".", "..", "/x", "../x", "onnx/../x", "onnx/", "onnx//x"];
         let others = ["a/x", "onnx\\x", "c:x", "x\0", "x\n", "x\u{1b}", "x ", "x."];
         let encoded = ["caf\u{e9}", "a%2fb", "a?b", "a#b", &long, "onnx", "ONNX"];
-        let ours = [".hashes.toml", "onnx/.x", "Verified.TOML", "x.part"];
+        let ours = [".hashes.toml", "onnx/.x", "x.part"];
         for name in [&paths[..], &others, &encoded, &ours].concat() {
             assert!(!is_plain(name), "{name:?}");
         }

@@ -141,7 +141,8 @@ fn tried(dir: &Path) -> Result<Vec<f64>, String> {
         threads: Some(1),
         ..EngineOptions::default()
     };
-    let engine = OnnxEngine::load(&folder, &options).map_err(|error| error.to_string())?;
+    let engine =
+        OnnxEngine::load_unchecked(&folder, &options).map_err(|error| error.to_string())?;
     let set = LabelSet {
         mode: Mode::Raw,
         ..own_labels(&folder)
@@ -346,9 +347,6 @@ fn a_made_classifier_is_verified_and_a_foreign_graph_refused() {
     program
         .run(&["score", "in.ndjson", "out.ndjson", "--model", "made"])
         .ended(5, "SHA-256");
-    program
-        .run(&["model", "verify", "made", "--texts", "in.ndjson"])
-        .ended(2, "this model has one label");
 }
 
 /// Posts of which two have the same text.

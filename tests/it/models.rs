@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::hub::{Fault, Hub};
-use crate::support::program::{Program, Ran, finished, words};
+use crate::support::program::{Program, Ran, finished};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -270,64 +270,6 @@ fn verify_tells_of_every_file_and_graph() {
     let plain = verify(&repository(EXPORTED));
     assert_eq!(plain.code, 0, "{}", plain.stderr);
     assert_eq!(rows(&plain)[0]["hash"], "not known");
-}
-
-#[test]
-fn int8_is_taken_unasked_only_after_it_agreed_on_enough_texts() {
-    if !runtime_is_here("int8 by agreement") {
-        return;
-    }
-    let program = Program::new();
-    let dir = copy();
-    let folder = dir.path().display().to_string();
-    let taken = || {
-        let ran = score(&program, dir.path(), &[]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        if ran.stderr.contains(" in int8 on cpu") {
-            "int8"
-        } else {
-            "fp32"
-        }
-    };
-    let one_label = program.write(
-        "one.toml",
-        "name = \"one\"\nhypothesis_template = \"About {}.\"\nmode = \"single\"\nthreshold = 0.0\n[[topic]]\nslug = \"food\"\nlabel = \"food\"\nsubreddits = [\"food\"]\n",
-    );
-    let texts = |n: usize| {
-        let lines: String = (0..n)
-            .map(|i| format!("{{\"id\": {i}, \"text\": \"dish {i}\"}}\n"))
-            .collect();
-        program.write("dishes.ndjson", lines)
-    };
-    // Of one label every text gets it, in any precision.
-    let verify = |n: usize| {
-        let texts = texts(n);
-        program.ok(&words(&format!(
-            "model verify {folder} --texts {texts} --pipeline {one_label} --format json"
-        )))
-    };
-    assert_eq!(taken(), "fp32");
-    verify(20);
-    assert_eq!(taken(), "fp32", "twenty texts are too few");
-    let ran = verify(200);
-    assert_eq!(
-        row(&rows(&ran), "cpu-int8.onnx")["labelled as fp32"],
-        "200 of 200"
-    );
-    assert_eq!(taken(), "int8");
-    assert!(
-        score(&program, dir.path(), &["--precision", "fp32"])
-            .stderr
-            .contains(" in fp32 on cpu")
-    );
-    // What was verified is not this any more.
-    replace(
-        dir.path(),
-        "manifest.toml",
-        "family = \"bart\"",
-        "family = \"bort\"",
-    );
-    assert_eq!(taken(), "fp32");
 }
 
 #[test]

@@ -495,35 +495,3 @@ fn nothing_is_written_home_and_nobody_is_called() {
         writeln!(std::io::stderr(), "{said}").unwrap();
     }
 }
-
-#[test]
-fn texts_to_verify_with_are_written_where_nobody_else_looks() {
-    if !runtime_is_here("model verify --texts") {
-        return;
-    }
-    let program = Program::new();
-    let dir = copy(MADE);
-    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    let shared = program.folder.path().join("tmp");
-    fs::create_dir(&shared).unwrap();
-    let victim = program.write("victim", "mine");
-    // A process number is no secret: every name that could be foreseen leads elsewhere.
-    let limit: u32 = fs::read_to_string("/proc/sys/kernel/ns_last_pid")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0);
-    for id in limit..limit + 3_000 {
-        for precision in ["fp32", "int8"] {
-            let name = format!("topicmill-verify-{id}-{precision}.ndjson");
-            std::os::unix::fs::symlink(&victim, shared.join(name)).unwrap();
-        }
-    }
-    let folder = dir.path().display().to_string();
-    let mut command = program.command(&["model", "verify", &folder, "--texts", &texts]);
-    // Whether int8 is near enough on this machine is another test's matter.
-    let ran = finished(command.env("TMPDIR", &shared).output().unwrap());
-    assert!([0, 5].contains(&ran.code), "{}", ran.stderr);
-    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
-    let left = fs::read_dir(&shared).unwrap().count();
-    assert_eq!(left, 6_000, "nothing of ours stays");
-}
