@@ -186,7 +186,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     let opened = OpenedEngine::open(&settings.model, precision, &options);
     let (folder, engine) = opened.map_err(|error| of_onnx(&error))?;
     let set = settings.label_set(&folder)?;
-    let (chosen, threads) = (engine.chosen().clone(), engine.threads());
+    let (chosen, threads) = (engine.chosen.clone(), engine.threads);
     let about = About {
         labels: set.labels.iter().map(|label| label.slug.clone()).collect(),
         model: folder.name.clone(),
@@ -195,7 +195,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         precision: folder.precision.clone(),
         device: chosen.device.to_string(),
         reason: chosen.reason,
-        engine: match engine.library() {
+        engine: match engine.library {
             Library::OnnxRuntime => EngineName::OnnxRuntime.as_str(),
             Library::OpenVino => EngineName::OpenVino.as_str(),
         },

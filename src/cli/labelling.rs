@@ -21,7 +21,7 @@ async fn tuned(
     limit: Option<u64>,
 ) -> Result<(Vec<Models>, BudgetOrigin), CliError> {
     let key = match budget {
-        Budget::Open(key) => format!("batch tokens of {}", key.line()),
+        Budget::Open(key) => format!("batch tokens of {key}"),
         Budget::Fixed => return Ok((models, BudgetOrigin::Set)),
         Budget::OfModel => return Ok((models, BudgetOrigin::Model)),
         Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),

@@ -19,11 +19,11 @@ pub fn on_folder(error: &ModelError) -> &'static str {
              --model; `topicmill setup` says how to get the default model"
         }
         ModelError::NoFile { .. } => ", or fetch the model again with `topicmill model pull`",
-        ModelError::Ambiguous { .. } => ", with `--precision` or `classify.precision`",
-        ModelError::Precision { .. } | ModelError::OfAnother { .. } => {
+        ModelError::Ambiguous(_) => ", with `--precision` or `classify.precision`",
+        ModelError::Precision(_) => {
             "; choose another `--precision` or `classify.precision`, or leave it out"
         }
-        ModelError::NoGraph { .. } => {
+        ModelError::NoGraph(_) => {
             "; choose another `--device` or `--precision`, or make the graph with tools/model.py"
         }
         _ => "",

@@ -1,17 +1,13 @@
 //! Which engine and precision are the fastest of those whose labels agree with float32.
 //!
 //! `bench agreement` measures each [`Way`] of computing a model on somebody's texts; [`fastest`] chooses among what was
-//! measured, and [`Kept`] stores it in a small file for later commands. What was measured holds for one model on one make of
+//! measured. What was measured holds for one model on one make of
 //! CPU with the same libraries, and for nothing else.
 
 use std::fmt;
-use std::io;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::EngineName;
-
-use super::noted::Noted;
 
 /// The share of texts whose label must be that of float32.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -54,7 +50,7 @@ impl fmt::Display for Agreement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
     /// `onnxruntime` or `openvino`.
-    pub engine: String,
+    pub engine: EngineName,
     /// `fp32`, `bf16` or `int8`.
     pub precision: String,
 }
@@ -63,14 +59,9 @@ impl Way {
     /// Both in one.
     pub fn new(engine: EngineName, precision: &str) -> Self {
         Self {
-            engine: engine.as_str().to_owned(),
+            engine,
             precision: precision.to_owned(),
         }
-    }
-
-    /// The engine; `None` for a word of another version of this program.
-    pub fn engine(&self) -> Option<EngineName> {
-        self.engine.parse().ok()
     }
 }
 
@@ -128,66 +119,6 @@ pub fn fastest<'a>(
         .max_by(|a, b| a.texts_per_sec.total_cmp(&b.texts_per_sec))
 }
 
-/// What a measurement holds for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    /// Hash of the folder with its graph in float32.
-    pub manifest_hash: String,
-    /// The CPU and its make.
-    pub device: String,
-    /// Threads; 0 for one a core.
-    pub threads: usize,
-    /// Cores that the process may use.
-    pub cores: usize,
-}
-
-impl Key {
-    fn line(&self) -> String {
-        let Self {
-            manifest_hash,
-            device,
-            threads,
-            cores,
-        } = self;
-        format!("{manifest_hash} on {device}, {threads} threads of {cores} cores")
-    }
-}
-
-/// The file with what was measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept(Noted);
-
-impl Kept {
-    /// The file in a folder for caches.
-    pub fn below(caches: &Path) -> Self {
-        Self(Noted::below(caches, "agreement.json"))
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Whether there is a file that cannot be read.
-    pub fn is_damaged(&self) -> bool {
-        self.0.is_damaged()
-    }
-
-    /// What was measured; nothing for another model, CPU or number of threads.
-    pub fn get(&self, key: &Key) -> Vec<Measured> {
-        self.0.get(&key.line()).unwrap_or_default()
-    }
-
-    /// Stores what was measured in place of an earlier measurement. If two processes store at once, the entries of one may
-    /// be lost, and never half a file is read.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn put(&self, key: &Key, measured: &[Measured]) -> io::Result<()> {
-        self.0.put(key.line(), measured.to_vec())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,30 +173,5 @@ mod tests {
             ..few
         };
         assert_eq!(exact.agreement(), Some(Agreement::EXACT));
-    }
-
-    #[test]
-    fn what_was_measured_holds_for_its_key_only_and_a_damaged_file_is_empty() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::below(folder.path());
-        let key = |device: &str, threads| Key {
-            manifest_hash: "ab12".into(),
-            device: device.into(),
-            threads,
-            cores: 2,
-        };
-        let found = [measured("fp32", 400, 2e-5, 10.0)];
-        assert!(kept.get(&key("cpu (A)", 0)).is_empty());
-        kept.put(&key("cpu (A)", 0), &found).unwrap();
-        kept.put(&key("cpu (A)", 1), &[]).unwrap();
-        assert_eq!(kept.get(&key("cpu (A)", 0)), found);
-        assert!(kept.get(&key("cpu (B)", 0)).is_empty(), "another CPU");
-        assert!(kept.get(&key("cpu (A)", 1)).is_empty());
-        let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
-        assert_eq!(files.count(), 1, "nothing is left beside it");
-        std::fs::write(kept.path(), "{").unwrap();
-        assert!(kept.get(&key("cpu (A)", 0)).is_empty());
-        kept.put(&key("cpu (A)", 0), &found).unwrap();
-        assert_eq!(kept.get(&key("cpu (A)", 0)), found);
     }
 }

@@ -1,9 +1,8 @@
 //! Finds how many padded tokens a batch should hold: on real lengths, on this device, within memory.
 //!
 //! [`search`] is pure: it asks for the speed at one budget after the other, doubling first and bisecting then.
-//! [`tune`] answers from an engine, within a time; [`remembered`] keeps what was found for later runs.
+//! [`tune`] answers from an engine, within a time.
 
-pub mod remembered;
 #[cfg(test)]
 mod tests;
 
@@ -348,13 +347,9 @@ fn some_of(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
 fn memory_taken() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let of = |name: &str| -> Option<f64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_start_matches(':')
-            .trim()
-            .trim_end_matches("kB")
-            .trim()
-            .parse()
-            .ok()
+        // `MemTotal:       32 kB`
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse().ok()
     };
     Some(1.0 - of("MemAvailable")? / of("MemTotal")?)
 }

@@ -122,9 +122,6 @@ fn rounds<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
-    use topicmill_score::labeler::Pair;
-    use topicmill_score::scripted::{Scripted, nli_folder, set};
 
     #[test]
     fn an_interval_holds_the_mean_and_shrinks_with_the_sample() {
@@ -139,32 +136,5 @@ mod tests {
         let all = total(&[1.0, 2.0, 3.0], 3.0).unwrap();
         assert!(all.high - all.low < 1e-9, "nothing is left to guess");
         assert_eq!(total(&[1.0], 100.0), None);
-    }
-
-    #[test]
-    fn the_tokens_of_a_sample_that_is_all_are_exact() {
-        let mut labeler = Labeler::load(nli_folder(), Box::new(Scripted::default()), 4096).unwrap();
-        let labels = set(&["food", "music"]);
-        let prepared = labeler.prepare(&labels).unwrap();
-        let texts = vec!["one two".to_owned(); 20];
-        let nothing = vec![Vec::new(); 20];
-        let clock = SystemClock::shared();
-        let whole = cost(&mut labeler, &prepared, &clock, &texts, &nothing, 20).unwrap();
-        let pair = labeler.encoder().encode(&texts[..1]).unwrap();
-        let one = labeler.tokens(&prepared, &pair[0], &[]);
-        let tokens = whole.tokens.unwrap();
-        assert!((tokens.mean - 20.0 * one).abs() < 1e-6);
-        assert!((tokens.high - tokens.low).abs() < 1e-6, "all alike");
-        assert!(whole.seconds.unwrap().mean > 0.0);
-
-        // What is known of a text is not computed again.
-        let logits = topicmill_score::PairLogits {
-            entailment: 1.0,
-            contradiction: Some(0.0),
-            neutral: Some(0.0),
-        };
-        let half = vec![vec![Pair::Known(logits), Pair::Wanted]; 20];
-        let half = cost(&mut labeler, &prepared, &clock, &texts, &half, 20).unwrap();
-        assert!(half.tokens.unwrap().mean < 0.6 * tokens.mean);
     }
 }

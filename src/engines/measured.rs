@@ -10,7 +10,8 @@ use topicmill_score::onnx::{Runtime, load_runtime};
 use topicmill_score::openvino::{OpenVino, load_openvino};
 use topicmill_score::{Device, EngineName, ModelError, ModelFolder};
 
-use super::agreement::{Agreement, Kept, Key, Measured, fastest};
+use super::agreement::{Agreement, Measured, fastest};
+use super::noted::Noted;
 use super::{EnginesError, ModelChoice, caches, cores, find_model, make_of};
 
 /// The precision that others are compared with.
@@ -30,14 +31,13 @@ impl ModelChoice {
             tracing::debug!("a GPU computes faster than any engine on the CPU");
             return Ok(self);
         }
-        let missing = |why: String| EnginesError::NotMeasured {
-            agreement,
-            model: self.model.display().to_string(),
-            why,
+        let missing = |why: String| {
+            let model = self.model.display().to_string();
+            EnginesError::NotMeasured(agreement, model, why)
         };
         let measured = self.measured(&self.folder_in_fp32()?);
         if measured.is_empty() {
-            return Err(missing(match kept().filter(Kept::is_damaged) {
+            return Err(missing(match kept().filter(Noted::is_damaged) {
                 Some(kept) => format!(
                     "what was measured is not readable in `{}`, and is written anew",
                     kept.path().display()
@@ -79,7 +79,7 @@ impl ModelChoice {
         Self {
             // A graph that is the folder's only one need not be called after its precision.
             precision: (!is_own).then(|| found.way.precision.clone()),
-            engine: found.way.engine().unwrap_or_default(),
+            engine: found.way.engine,
             why: Some(format!(
                 "measured as the fastest that agrees often enough: {} of {} texts got the label that they get in float32",
                 found.agreed, found.texts
@@ -90,12 +90,9 @@ impl ModelChoice {
 
     /// What was measured of the engines that may be taken.
     fn measured(&self, folder: &ModelFolder) -> Vec<Measured> {
-        let kept = kept().map(|kept| kept.get(&self.key(folder)));
-        let mut measured = kept.unwrap_or_default();
-        measured.retain(|one| {
-            let engine = one.way.engine();
-            engine.is_some() && (self.engine == EngineName::Auto || engine == Some(self.engine))
-        });
+        let kept = kept().and_then(|kept| kept.get(&self.key(folder)));
+        let mut measured: Vec<Measured> = kept.unwrap_or_default();
+        measured.retain(|one| self.engine == EngineName::Auto || one.way.engine == self.engine);
         measured
     }
 
@@ -106,19 +103,15 @@ impl ModelChoice {
     pub fn keep_measured(&self, measured: &[Measured]) -> Result<PathBuf, String> {
         let kept = kept().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
         let folder = self.folder_in_fp32().map_err(|error| error.to_string())?;
-        match kept.put(&self.key(&folder), measured) {
-            Ok(()) => Ok(kept.path().to_owned()),
-            Err(error) => Err(format!("{}: {error}", kept.path().display())),
-        }
+        kept.put(&self.key(&folder), measured.to_vec())
     }
 
-    fn key(&self, folder: &ModelFolder) -> Key {
-        Key {
-            manifest_hash: folder.manifest_hash.clone(),
-            device: make_of(Device::Cpu),
-            threads: self.threads.unwrap_or_default(),
-            cores: cores(),
-        }
+    /// What a measurement holds for: the folder with its graph in float32, the make of the CPU, threads (0 for one a core),
+    /// and cores that the process may use.
+    fn key(&self, folder: &ModelFolder) -> String {
+        let (hash, device) = (&folder.manifest_hash, make_of(Device::Cpu));
+        let (threads, cores) = (self.threads.unwrap_or_default(), cores());
+        format!("{hash} on {device}, {threads} threads of {cores} cores")
     }
 
     fn may_be_gpu(&self, device: Device) -> bool {
@@ -131,7 +124,7 @@ impl ModelChoice {
 
     /// Whether the library that was measured is the one that would compute now.
     fn is_here(&self, measured: &Measured) -> bool {
-        let here = if measured.way.engine() == Some(EngineName::OpenVino) {
+        let here = if measured.way.engine == EngineName::OpenVino {
             load_openvino(self.openvino.as_deref()).map(OpenVino::told_apart)
         } else {
             load_runtime(self.library.as_deref()).map(Runtime::told_apart)
@@ -156,6 +149,6 @@ impl ModelChoice {
 }
 
 /// Where measurements are stored; nowhere for a user without a home.
-fn kept() -> Option<Kept> {
-    Some(Kept::below(&caches()?))
+fn kept() -> Option<Noted> {
+    Some(Noted::below(&caches()?, "agreement.json"))
 }

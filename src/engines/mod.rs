@@ -22,7 +22,7 @@ use topicmill_score::{
 };
 
 use self::agreement::Agreement;
-use self::autotune::remembered::{Key, Remembered};
+use self::noted::Noted;
 use crate::gpu::{Holds, holds_memory};
 
 /// Why there are no engines.
@@ -38,17 +38,8 @@ pub enum EnginesError {
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// Nobody measured what would have to be chosen from.
-    #[error(
-        "choose the fastest way with agreement {agreement} for `{model}` on this machine: {why}"
-    )]
-    NotMeasured {
-        /// What was asked for.
-        agreement: Agreement,
-        /// The model.
-        model: String,
-        /// What is missing.
-        why: String,
-    },
+    #[error("choose the fastest way with agreement {0} for `{1}` on this machine: {2}")]
+    NotMeasured(Agreement, String, String),
     /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
@@ -123,15 +114,10 @@ impl ModelChoice {
         // Whoever names a device wants it used, also where fewer workers are set.
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
         let share = Share::of(workers);
-        let OpenedModel {
-            labeler,
-            chosen,
-            threads,
-            runtime,
-            budget,
-        } = self.open_share(&share, self.devices[0])?;
-        log_model(&labeler, &chosen);
-        let (mut models, mut on) = (vec![Models::from(labeler)], vec![chosen.device]);
+        let first = self.open_share(&share, self.devices[0])?;
+        log_model(&first.labeler, &first.chosen);
+        let mut on = vec![first.chosen.device];
+        let mut models = vec![Models::from(first.labeler)];
         for device in self.devices.iter().cycle().take(workers.into()).skip(1) {
             let opened = self.open_share(&share, *device)?;
             models.push(opened.labeler.into());
@@ -144,9 +130,9 @@ impl ModelChoice {
         Ok(EnginePool {
             models,
             devices: on,
-            threads,
-            runtime,
-            budget,
+            threads: first.threads,
+            runtime: first.runtime,
+            budget: first.budget,
         })
     }
 
@@ -201,35 +187,31 @@ impl ModelChoice {
         };
         let precision = self.precision.as_deref();
         let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
-        is_on_its_gpu(&folder, engine.chosen(), device)?;
-        let mut chosen = engine.chosen().clone();
+        is_on_its_gpu(&folder, &engine.chosen, device)?;
+        let mut chosen = engine.chosen.clone();
         if let Some(why) = &self.why {
-            let by = match engine.library() {
-                Library::OpenVino => engine.runtime(),
+            let by = match engine.library {
+                Library::OpenVino => engine.runtime.clone(),
                 library @ Library::OnnxRuntime => library.to_string(),
             };
             chosen.reason = format!("{by}, {why}");
         }
-        let threads = engine.threads();
+        let threads = engine.threads;
         let default = batch_tokens_for(chosen.device, threads);
         // All that the best size depends on. What was found on one machine or for one model says nothing about
         // another.
-        let key = Key {
-            manifest_hash: folder.manifest_hash.clone(),
-            precision: folder.precision.clone(),
-            device: make_of(chosen.device),
-            threads,
-            workers: share.workers,
-            runtime: engine.runtime(),
-        };
-        let runtime = key.runtime.clone();
+        let (runtime, device) = (engine.runtime.clone(), make_of(chosen.device));
+        let key = format!(
+            "{} {} on {device}, {} × {threads} threads, {runtime}",
+            folder.manifest_hash, folder.precision, share.workers
+        );
         let (budget, tokens) = match self.batch_tokens {
             // Before the flag: a score that depends on its batch may not change with a setting.
             _ if folder.depends_on_batch() => (Budget::OfModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
-            None => match remembered().and_then(|remembered| remembered.get(&key)) {
-                Some(tokens) => (Budget::Remembered(key), tokens),
-                None => (Budget::Open(key), default),
+            None => match remembered().and_then(|remembered| remembered.get::<usize>(&key)) {
+                Some(tokens) if tokens > 0 => (Budget::Remembered(key), tokens),
+                _ => (Budget::Open(key), default),
             },
         };
         let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
@@ -256,7 +238,7 @@ fn is_on_its_gpu(folder: &ModelFolder, chosen: &Chosen, asked: Device) -> Result
     let Device::Cuda(device) = chosen.device else {
         return Ok(());
     };
-    let beside = folder.made.iter().flat_map(|made| &made.data);
+    let beside = folder.made.iter().flat_map(|made| &made.graph.data);
     let files = beside.map(|name| folder.dir.join(name));
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
@@ -315,10 +297,11 @@ pub enum Budget {
     Fixed,
     /// The model: with another one its scores would be others.
     OfModel,
-    /// An earlier search.
-    Remembered(Key),
-    /// The default, for want of a search.
-    Open(Key),
+    /// An earlier search, noted under this key.
+    Remembered(String),
+    /// The default, for want of a search. A database notes it under the same key: what it is asked for then holds wherever
+    /// the program runs.
+    Open(String),
 }
 
 impl Budget {
@@ -331,14 +314,13 @@ impl Budget {
             return Ok(());
         };
         let remembered = remembered().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
-        let kept = remembered.put(key, batch_tokens);
-        kept.map_err(|error| format!("{}: {error}", remembered.path().display()))
+        remembered.put(key, batch_tokens).map(drop)
     }
 }
 
 /// Where budgets are remembered; nowhere for a user without a home.
-fn remembered() -> Option<Remembered> {
-    Some(Remembered::below(&caches()?))
+fn remembered() -> Option<Noted> {
+    Some(Noted::below(&caches()?, "batch-tokens.json"))
 }
 
 /// This user's folder for what can be found out again.

@@ -1,7 +1,6 @@
 //! What was measured on this machine, noted in a file of the user's folder for caches.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -44,20 +43,45 @@ impl Noted {
         self.all().remove(key)
     }
 
-    /// Notes it in place of what was noted before. If two processes note something at once, the notes of one may be lost,
-    /// and never half a file is read.
-    ///
-    /// # Errors
-    /// Those of the file system.
+    /// Notes it in place of what was noted before, and gives the file. If two processes note something at once, the notes of
+    /// one may be lost, and never half a file is read. An error says why it cannot be noted.
     pub(super) fn put<T: Serialize + DeserializeOwned>(
         &self,
-        key: String,
+        key: &str,
         note: T,
-    ) -> io::Result<()> {
+    ) -> Result<PathBuf, String> {
         let mut all = self.all();
-        all.insert(key, note);
-        std::fs::create_dir_all(placing::folder_of(&self.0))?;
+        all.insert(key.to_owned(), note);
         let text = serde_json::to_string_pretty(&all).expect("text and numbers");
-        placing::put(&self.0, text + "\n", Standing::Replaced)
+        std::fs::create_dir_all(placing::folder_of(&self.0))
+            .and_then(|()| placing::put(&self.0, text + "\n", Standing::Replaced))
+            .map(|()| self.0.clone())
+            .map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_found_under_its_key_only_and_a_damaged_file_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let noted = Noted::below(folder.path(), "notes.json");
+        assert_eq!(noted.get::<usize>("a"), None);
+        for (key, note) in [("a", 4096), ("b", 512), ("a", 2048)] {
+            noted.put(key, note).unwrap();
+        }
+        let found = ["a", "b", "c"].map(|key| noted.get::<usize>(key));
+        assert_eq!(found, [Some(2048), Some(512), None]);
+        let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
+        assert_eq!(files.count(), 1, "nothing is left beside it");
+        let whole = std::fs::read_to_string(noted.path()).unwrap();
+        for damaged in ["", "{", "[]", &whole.replace("2048", "-1")] {
+            std::fs::write(noted.path(), damaged).unwrap();
+            assert_eq!(noted.get::<usize>("a"), None, "{damaged}");
+        }
+        noted.put("a", 1024).unwrap();
+        assert_eq!(noted.get("a"), Some(1024));
     }
 }

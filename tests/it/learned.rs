@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use topicmill_score::{Label, LabelSet, LabelVector};
+use topicmill_score::{Label, LabelSet, LabelVector, ModelFolder};
 
 use crate::support::engine::{labeler, repository, runtime_is_here};
 use crate::support::made;
@@ -254,6 +254,11 @@ fn a_file_that_cannot_be_used_is_refused() {
     }
     let three = json!({ "labels": [one(json!([1.0, 2.0, 3.0]))] });
     fs::write(dir.join("label_vectors.json"), three.to_string()).unwrap();
+    let identity = || ModelFolder::open(&dir, None).unwrap().manifest_hash;
+    let before = identity();
+    let turned = json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] });
+    fs::write(dir.join("label_vectors.json"), turned.to_string()).unwrap();
+    assert_ne!(identity(), before, "they decide a score");
     let other =
         "gives vectors of 384 numbers, and its learned label vectors have 3; make their file again";
     refused(&score, &[other]);

@@ -284,18 +284,18 @@ fn a_gpu_that_is_not_there_is_an_error_and_not_a_slow_run() {
     if !runtime_is_here("the error without CUDA") {
         return;
     }
-    let folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
+    let model = repository("models/minilm-reddit-topics");
     // No machine has so many.
     let options = EngineOptions {
         device: Device::Cuda(99),
         ..EngineOptions::default()
     };
-    let error = OnnxEngine::load(&folder, &options).unwrap_err();
+    let error = OnnxEngine::open(&model, None, &options).unwrap_err();
     assert!(
         matches!(error, OnnxError::Cuda { device: 99, .. }),
         "{error}"
     );
-    let engine = OnnxEngine::load(&folder, &EngineOptions::default()).unwrap();
+    let (_, engine) = OnnxEngine::open(&model, None, &EngineOptions::default()).unwrap();
     assert_ne!(engine.chosen().device, Device::Auto);
     assert!(!engine.chosen().reason.is_empty());
 }

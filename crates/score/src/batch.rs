@@ -281,27 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_does_not_follow_the_order_of_its_rows() {
-        let rows = rows(30, 4, 7);
-        let mut turned = rows.clone();
-        turned.reverse();
-        assert_eq!(
-            plan(rows, 900, Grouping::Mixed, Shapes::Any),
-            plan(turned, 900, Grouping::Mixed, Shapes::Any)
-        );
-    }
-
-    #[test]
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    fn sorting_keeps_the_padding_small() {
-        let batches = plan(rows(1000, 16, 3), 4096, Grouping::Mixed, Shapes::Any);
-        let real: usize = batches.iter().flatten().map(|row| row.len).sum();
-        let padded: usize = batches.iter().map(|batch| batch[0].len * batch.len()).sum();
-        let ratio = padded as f64 / real as f64;
-        assert!(ratio < 1.02, "{ratio}");
-    }
-
-    #[test]
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn few_shapes_stay_few_and_cost_little_padding() {
         const FEW: Shapes = Shapes::Few { window: 512 };
@@ -355,18 +334,5 @@ mod tests {
             (few(512).most_rows(100, 7), few(512).most_rows(0, 7)),
             (1, 4)
         );
-    }
-
-    #[test]
-    fn a_batch_is_filled_up_at_the_right() {
-        let sequence = |ids: &[u32]| Sequence {
-            ids: ids.to_vec(),
-            type_ids: vec![1; ids.len()],
-        };
-        let batch = Batch::new(&[sequence(&[5, 6, 7]), sequence(&[8])], 9);
-        assert_eq!((batch.rows(), batch.width), (2, 3));
-        assert_eq!(batch.ids, [5, 6, 7, 8, 9, 9]);
-        assert_eq!(batch.type_ids, [1, 1, 1, 1, 0, 0]);
-        assert_eq!(batch.attention_mask(), [1, 1, 1, 1, 0, 0]);
     }
 }

@@ -42,25 +42,19 @@ pub struct Filling {
 /// Numbers of a tensor, in the type that the input has.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Numbers<'b> {
-    /// 64-bit integers.
     I64(Cow<'b, [i64]>),
-    /// 32-bit integers.
     I32(Vec<i32>),
-    /// Single precision.
     F32(Vec<f32>),
 }
 
 /// A tensor, row after row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'b> {
-    /// Its dimensions.
     pub shape: Vec<usize>,
-    /// Its numbers.
     pub numbers: Numbers<'b>,
 }
 
 impl Input {
-    /// Every input there is.
     pub const ALL: [Self; 8] = [
         Self::Ids,
         Self::AttentionMask,
@@ -100,10 +94,8 @@ impl Input {
         matches!(self, Self::AttentionMask | Self::Lengths | Self::Mask)
     }
 
-    /// What it holds for a batch; shape and type are those of the variants.
-    ///
-    /// # Panics
-    /// Where the decoder's first id is needed and not known; whoever loads a graph has checked it.
+    /// What it holds for a batch; shape and type are those of the variants. Whoever loads a graph has checked that the
+    /// decoder's first id is known where it is needed.
     pub fn of<'b>(self, batch: &'b Batch, filling: &Filling) -> Tensor<'b> {
         let (rows, width) = (batch.rows(), batch.width);
         let of_rows = |numbers| Tensor {

@@ -166,11 +166,10 @@ pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::folder::{EmbeddingHead, ModelKind};
+    use crate::folder::ModelKind;
     use crate::score::{PairLogits, fold};
+    use crate::scripted::embedding;
 
     /// Numbers that look like a model's, the same each time.
     fn raw(seed: u64, dimensions: usize) -> Vec<f32> {
@@ -207,20 +206,9 @@ mod tests {
 
     #[test]
     fn several_vectors_have_one_cosine_as_their_cosines_folded() {
-        let kind = ModelKind::Embedding(EmbeddingHead {
-            output: "v".into(),
-            softmax_scale: 21.0,
-            sigmoid_scale: 23.5,
-            sigmoid_bias: 0.281,
-            learned: Arc::default(),
-        });
+        let kind = ModelKind::Embedding(embedding(21.0, 23.5, 0.281));
         let text = TextVector::of(&raw(1, 384));
-        let wide = |seed| {
-            raw(seed, 384)
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect::<Vec<f64>>()
-        };
+        let wide = |seed| -> Vec<f64> { raw(seed, 384).into_iter().map(f64::from).collect() };
         let sums = [2, 3, 4].map(wide);
         let alone = sums.clone().map(|sum| LabelVector::of(21.0, vec![sum]));
         let cosines = text.cosines(&alone).unwrap();
@@ -253,19 +241,23 @@ mod tests {
 
     #[test]
     fn what_is_no_vector_is_none() {
-        for bytes in [vec![], vec![0; 3], vec![0; 4], vec![0; 5], vec![0; 7]] {
-            assert_eq!(TextVector::from_bytes(bytes), None);
-        }
         let mut endless = f32::INFINITY.to_le_bytes().to_vec();
         endless.extend([1, 0]);
-        assert_eq!(TextVector::from_bytes(endless), None);
-        assert_eq!(LabelVector::from_bytes(&[]), None);
-        assert_eq!(LabelVector::from_bytes(&[0; 6]), None);
-        assert_eq!(LabelVector::from_bytes(&[0; 4]), None, "a scale alone");
-        assert_eq!(
-            LabelVector::from_bytes(&[f32::NAN.to_le_bytes(); 2].concat()),
-            None
-        );
+        for bytes in [
+            vec![],
+            vec![0; 3],
+            vec![0; 4],
+            vec![0; 5],
+            vec![0; 7],
+            endless,
+        ] {
+            assert_eq!(TextVector::from_bytes(bytes), None);
+        }
+        let no_number = [f32::NAN.to_le_bytes(); 2].concat();
+        // The third is a scale alone.
+        for bytes in [&[][..], &[0; 6], &[0; 4], &no_number] {
+            assert_eq!(LabelVector::from_bytes(bytes), None);
+        }
         let other = LabelVector::of(20.0, vec![vec![1.0; 9]]);
         assert_eq!(TextVector::of(&[1.0; 8]).cosines(&[other]), None);
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::batch::Batch;
 
 /// What a model gave for a batch: `rows` × `width` numbers, row after row.
@@ -68,14 +70,9 @@ pub enum EngineError {
     Shape(String),
     /// The batch holds what the model cannot read.
     #[error(
-        "compute a batch: token id {id} is outside of the model's vocabulary of {vocab_size}; `tokenizer.json` belongs to another model, export both again"
+        "compute a batch: token id {0} is outside of the model's vocabulary of {1}; `tokenizer.json` belongs to another model, export both again"
     )]
-    Token {
-        /// The id.
-        id: i64,
-        /// Ids that the model knows.
-        vocab_size: usize,
-    },
+    Token(i64, usize),
     /// The runtime failed.
     #[error("compute a batch: {0}")]
     Run(String),
@@ -117,7 +114,8 @@ pub enum Device {
 }
 
 /// Which library computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EngineName {
     /// ONNX Runtime; OpenVINO where only that can do it, or where ONNX Runtime is nowhere.
     #[default]
@@ -219,13 +217,8 @@ mod tests {
         assert_eq!(of("cuda:1"), [Device::Cuda(1)]);
         assert_eq!(of("auto"), [Device::Auto]);
         for text in ["cuda:0,", "cuda:0,x", "cpu,cuda:0", "cuda:"] {
-            assert!(
-                devices(text)
-                    .unwrap_err()
-                    .to_string()
-                    .contains(&format!("`{text}`")),
-                "{text}"
-            );
+            let error = devices(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
         }
     }
 

@@ -26,10 +26,7 @@ impl Fixed {
         }
     }
 
-    /// Computes a batch in the fixed shape.
-    ///
-    /// # Errors
-    /// What `compute` says; [`EngineError::Shape`] for a row that is too long.
+    /// Computes a batch in the fixed shape; a row that is too long is an error.
     pub(crate) fn compute(
         self,
         batch: &Batch,

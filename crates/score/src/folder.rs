@@ -42,8 +42,6 @@ pub use self::rounding::Rounding;
 
 /// Name of the manifest in a model folder.
 pub const MANIFEST_FILE: &str = "manifest.toml";
-/// Name of the file that holds what verifications found.
-pub const VERIFIED_FILE: &str = "verified.toml";
 
 /// What kind of processor a graph is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +216,10 @@ impl ModelFolder {
         precision: Option<&str>,
     ) -> Result<Self, ModelError> {
         if dir.is_file() {
-            return Err(ModelError::NotAFolder(dir.to_owned()));
+            return Err(ModelError::File(format!(
+                "the model `{}` is a file: give the folder that holds the model's graph, `config.json` and `tokenizer.json`",
+                dir.display()
+            )));
         }
         if !dir.is_dir() {
             return Err(ModelError::NoFolder(dir.to_owned()));
@@ -251,7 +252,7 @@ impl ModelFolder {
         parts.extend(label_vectors);
         parts.push(graph.clone());
         match &made {
-            Some(made) => parts.extend(made.data.iter().map(|name| dir.join(name))),
+            Some(made) => parts.extend(made.graph.data.iter().map(|name| dir.join(name))),
             None => parts.extend(external_data(&graph, &graph::facts(&graph)?.weights)?),
         }
         let mut hasher = Sha256::new();
@@ -262,7 +263,10 @@ impl ModelFolder {
                 // A file that the manifest does not list counts as changed, too: it decides a score.
                 && manifest.files.get(&*name) != Some(&hash)
             {
-                return Err(ModelError::Changed(path.clone()));
+                return Err(ModelError::File(format!(
+                    "use `{}`: its SHA-256 is not the one in `manifest.toml`, so it was damaged or exchanged; copy or make the model again, or remove the manifest to go without its checks",
+                    path.display()
+                )));
             }
             hasher.update(format!("{name} {hash}\n"));
         }
@@ -270,21 +274,20 @@ impl ModelFolder {
         let facts = graph::facts(&graph)?;
         let precision = precision_in(&graph, made.as_ref(), &facts, rounding, precision)?;
         if let Some(made) = &made
-            && let Some(name) = facts.weights.iter().find(|name| !made.data.contains(name))
+            && let Some(name) = facts
+                .weights
+                .iter()
+                .find(|name| !made.graph.data.contains(name))
         {
-            let file = &made.file;
-            return Err(ModelError::Manifest {
-                path: dir.join(MANIFEST_FILE),
-                detail: format!("it does not list `{name}`, where `{file}` has its weights"),
-            });
+            let file = &made.graph.file;
+            let detail = format!("it does not list `{name}`, where `{file}` has its weights");
+            return Err(ModelError::manifest(dir, detail));
         }
         let mut max_tokens = config.max_tokens(&tokenizer_config);
         if let (Some(manifest), Some(made)) = (&manifest, &made) {
             if !manifest.agrees(&kind) {
-                return Err(ModelError::Manifest {
-                    path: dir.join(MANIFEST_FILE),
-                    detail: "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py".to_owned(),
-                });
+                let detail = "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py";
+                return Err(ModelError::manifest(dir, detail));
             }
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
@@ -321,7 +324,7 @@ impl ModelFolder {
     /// How far a logit of the manifest's vectors may be off.
     pub fn tolerance(&self, made: &Made) -> f64 {
         if self.rounding.is_exact() {
-            return made.tolerance;
+            return made.graph.tolerance;
         }
         let logits = made.vectors.iter().flat_map(|vector| &vector.logits);
         let logits: Vec<f64> = logits.map(|logit| f64::from(*logit)).collect();
@@ -329,7 +332,7 @@ impl ModelFolder {
         let count = logits.len() as f64;
         let mean = logits.iter().sum::<f64>() / count;
         let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        made.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
+        made.graph.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
     }
 
     /// Whether a score depends on what else is in its batch. Dynamic int8 has one activation scale a tensor. Where numbers
@@ -337,7 +340,7 @@ impl ModelFolder {
     pub fn depends_on_batch(&self) -> bool {
         match &self.made {
             _ if !self.rounding.is_exact() => matches!(self.kind, ModelKind::Nli(_)),
-            Some(made) => made.depends_on_batch,
+            Some(made) => made.graph.depends_on_batch,
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }
     }
@@ -354,18 +357,17 @@ fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {
     if path.is_file() {
         Ok(path)
     } else {
-        Err(ModelError::NoFile {
-            folder: dir.to_owned(),
-            file: file.to_owned(),
-        })
+        Err(ModelError::NoFile(dir.to_owned(), file.to_owned()))
     }
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelError> {
     let bytes = bounds::read(path)?;
-    serde_json::from_slice(&bytes).map_err(|source| ModelError::Json {
-        path: path.to_owned(),
-        source,
+    serde_json::from_slice(&bytes).map_err(|error| {
+        ModelError::File(format!(
+            "read `{}` of the model: {error}; the file is damaged, copy or export it again",
+            path.display()
+        ))
     })
 }
 
@@ -386,10 +388,7 @@ fn kind_in(
     config: &Config,
     said: Option<&str>,
 ) -> Result<(ModelKind, Option<PathBuf>), ModelError> {
-    let unsuitable = |detail| ModelError::Unsuitable {
-        path: dir.join("config.json"),
-        detail,
-    };
+    let unsuitable = |detail: String| ModelError::unsuitable(dir, detail);
     let mut kind = config.kind(said).map_err(unsuitable)?;
     let file = match config.label_vectors().map_err(unsuitable)? {
         Some(name) => Some(required(dir, name)?),
@@ -407,11 +406,10 @@ fn kind_in(
 /// # Errors
 /// See [`ModelError`].
 pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
-    let path = required(dir, "config.json")?;
-    let config: Config = read_json(&path)?;
+    let config: Config = read_json(&required(dir, "config.json")?)?;
     let kind = config.kind(None);
     kind.and_then(|_| Ok(config.label_vectors()?.map(str::to_owned)))
-        .map_err(|detail| ModelError::Unsuitable { path, detail })
+        .map_err(|detail| ModelError::unsuitable(dir, detail))
 }
 
 /// What kind of model a folder holds, without reading more of it than that takes.
@@ -419,8 +417,7 @@ pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
 /// # Errors
 /// See [`ModelError`].
 pub fn kind_of(dir: &Path) -> Result<ModelKind, ModelError> {
-    let path = required(dir, "config.json")?;
-    let config: Config = read_json(&path)?;
+    let config: Config = read_json(&required(dir, "config.json")?)?;
     let manifest = Manifest::read(dir)?;
     let said = manifest.as_ref().map(Manifest::kind);
     Ok(kind_in(dir, &config, said)?.0)

@@ -172,9 +172,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::folder::{EmbeddingHead, LearnedLabel, LearnedLabels, NliClasses};
-    use crate::labels::Mode;
-    use crate::scripted::{background, set};
+    use crate::folder::{LearnedLabel, LearnedLabels};
+    use crate::scripted::{background, embedding, nli, set};
 
     #[test]
     fn a_line_break_is_not_the_end_of_a_text() {
@@ -200,28 +199,8 @@ mod tests {
             label: "climate change".into(),
             descriptions: vec![" Warming and emissions. ".into(), " ".into()],
         };
-        let set = LabelSet {
-            name: "t".into(),
-            template: "This text is about {}.".into(),
-            mode: Mode::Single,
-            threshold: 0.0,
-            temperature: 1.0,
-            labels: vec![label.clone()],
-            background: None,
-        };
-        let nli = ModelKind::Nli(NliClasses {
-            count: 3,
-            entailment: 2,
-            contradiction: 0,
-            neutral: Some(1),
-        });
-        let embedding = ModelKind::Embedding(EmbeddingHead {
-            output: "v".into(),
-            softmax_scale: 1.0,
-            sigmoid_scale: 1.0,
-            sigmoid_bias: 0.0,
-            learned: Arc::default(),
-        });
+        let mut set = set(&[]);
+        let (nli, embedding) = (nli(), ModelKind::Embedding(embedding(1.0, 1.0, 0.0)));
         assert_eq!(
             texts(&nli, &set, &label),
             ["This text is about climate change."]
@@ -235,23 +214,14 @@ mod tests {
             label: " Climate Change".into(),
             descriptions: vec!["Treaties and parties.".into()],
         };
-        let two = LabelSet {
-            labels: vec![label, other],
-            ..set
-        };
-        assert_eq!(twins(&nli, &two), [("climate", "politics")]);
-        assert_eq!(twins(&embedding, &two), []);
+        set.labels = vec![label, other];
+        assert_eq!(twins(&nli, &set), [("climate", "politics")]);
+        assert_eq!(twins(&embedding, &set), []);
     }
 
     /// A model that has learned vectors of these labels, as [`set`] describes them.
     fn having_learned(labels: &[&str]) -> ModelKind {
-        let mut head = EmbeddingHead {
-            output: "v".into(),
-            softmax_scale: 1.0,
-            sigmoid_scale: 1.0,
-            sigmoid_bias: 0.0,
-            learned: Arc::default(),
-        };
+        let mut head = embedding(1.0, 1.0, 0.0);
         let (worded, set) = (ModelKind::Embedding(head.clone()), set(labels));
         let learned = (1u8..)
             .zip(&set.labels)
@@ -263,40 +233,6 @@ mod tests {
             head.learned = Arc::new(LearnedLabels::of(learned.collect()).unwrap());
         }
         ModelKind::Embedding(head)
-    }
-
-    #[test]
-    fn learned_vectors_count_for_all_labels_of_a_set_or_for_none() {
-        let kind = having_learned(&["food", "sports", "music"]);
-        let vectors = |labels: &[&str]| learned(&kind, &set(labels)).map(|found| found.concat());
-        assert_eq!(
-            vectors(&["food", "sports", "music"]),
-            Some(vec![1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
-        );
-        assert_eq!(vectors(&["music", "food"]), Some(vec![1.0, 3.0, 1.0, 1.0]));
-        assert_eq!(vectors(&["music", "food", "chess"]), None);
-        assert_eq!(vectors(&["chess"]), None);
-        let why = |labels: &[&str]| why_by_words(&kind, &set(labels));
-        assert_eq!(
-            why(&["chess", "music", "law"]).unwrap(),
-            "the model has learned vectors for 1 of these 3 labels and none for `chess`, `law`, so it compares all labels by \
-             their words"
-        );
-        let many = why(&["chess", "music", "law", "war", "rust", "tea"]).unwrap();
-        assert!(
-            many.contains("`chess`, `law`, `war` and 2 more, so"),
-            "{many}"
-        );
-        assert_eq!(why(&["music", "food"]), None);
-        assert_eq!(why(&["chess"]), None, "nobody expects a vector");
-        // The same label with another description is another one.
-        let mut other = set(&["food", "sports"]);
-        other.labels[1].descriptions = vec!["Balls.".into()];
-        assert_eq!(learned(&kind, &other), None);
-        let why = why_by_words(&kind, &other).unwrap();
-        assert!(why.contains("none for `sports`, so"), "{why}");
-        assert_eq!(learned(&having_learned(&[]), &other), None);
-        assert_eq!(why_by_words(&having_learned(&[]), &other), None);
     }
 
     #[test]

@@ -167,23 +167,29 @@ impl Labeler {
 
     /// Every row that scoring texts takes, text by text.
     pub fn rows(&self, prepared: &Prepared, texts: &[EncodedText]) -> Vec<BatchRow> {
+        self.rows_of(prepared, texts, |_, _| true)
+    }
+
+    /// The rows that texts take for the places that are wanted, of each text by its index.
+    fn rows_of(
+        &self,
+        prepared: &Prepared,
+        texts: &[EncodedText],
+        is_wanted: impl Fn(usize, usize) -> bool,
+    ) -> Vec<BatchRow> {
         let mut rows = Vec::new();
         for (text, ids) in texts.iter().enumerate() {
-            match &prepared.labels {
-                Labels::Hypotheses(hypotheses) => {
-                    rows.extend(hypotheses.iter().enumerate().map(|(label, hypothesis)| {
-                        BatchRow {
-                            text,
-                            label,
-                            len: self.encoder.pair_len(ids, hypothesis),
-                        }
-                    }));
+            let mut owners = prepared.owners.iter();
+            if let Labels::Hypotheses(hypotheses) = &prepared.labels {
+                for (label, (hypothesis, owner)) in hypotheses.iter().zip(owners).enumerate() {
+                    if is_wanted(text, *owner) {
+                        let len = self.encoder.pair_len(ids, hypothesis);
+                        rows.push(BatchRow { text, label, len });
+                    }
                 }
-                Labels::Vectors(_) | Labels::Classes(_) => rows.push(BatchRow {
-                    text,
-                    label: 0,
-                    len: self.encoder.single_len(ids),
-                }),
+            } else if owners.any(|owner| is_wanted(text, *owner)) {
+                let (label, len) = (0, self.encoder.single_len(ids));
+                rows.push(BatchRow { text, label, len });
             }
         }
         rows
@@ -227,12 +233,7 @@ impl Labeler {
         texts: &[EncodedText],
         rows: &[BatchRow],
     ) -> Result<(), EngineError> {
-        let sequence = |row: &BatchRow| match &prepared.labels {
-            Labels::Hypotheses(hypotheses) => {
-                self.encoder.pair(&texts[row.text], &hypotheses[row.label])
-            }
-            Labels::Vectors(_) | Labels::Classes(_) => self.encoder.single(&texts[row.text]),
-        };
+        let sequence = |row: &BatchRow| prepared.sequence(&self.encoder, texts, *row);
         let sequences: Vec<Sequence> = rows.iter().map(sequence).collect();
         self.infer(&Batch::new(&sequences, self.encoder.pad_id()))
             .map(drop)
@@ -288,63 +289,28 @@ impl Labeler {
         if texts.is_empty() {
             return Ok(Ended::Done);
         }
-        let ended = match &prepared.labels {
-            Labels::Hypotheses(_) => {
-                let mut rows = Vec::new();
-                for (text, ids) in texts.iter().enumerate() {
-                    let owners = &prepared.owners;
-                    for (label, hypothesis) in prepared.hypotheses().iter().enumerate() {
-                        if pair_of(pairs, text, owners[label]) == Pair::Wanted {
-                            let len = self.encoder.pair_len(ids, hypothesis);
-                            rows.push(BatchRow { text, label, len });
-                        }
-                    }
+        let is_wanted = |text, place| pair_of(pairs, text, place) == Pair::Wanted;
+        let rows = self.rows_of(prepared, texts, is_wanted);
+        let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
+        let sequence = |encoder: &Encoder, row| prepared.sequence(encoder, texts, row);
+        let ended = self.compute(rows, &sequence, stop, &mut |row, computed| {
+            let logits = match computed {
+                Ok(logits) => logits,
+                Err(error) => return done(row.text, Err(error)),
+            };
+            if let Labels::Hypotheses(_) = prepared.labels {
+                let of_text = &mut pending[row.text];
+                let all = prepared.owners.len();
+                if of_text.add(row.label, logits, all) == missing[row.text] {
+                    let raw = std::mem::take(&mut of_text.raw);
+                    done(row.text, Ok(finish(row.text, raw, None)));
                 }
-                let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
-                self.compute(
-                    rows,
-                    &|encoder, row| {
-                        let hypothesis = &prepared.hypotheses()[row.label];
-                        encoder.pair(&texts[row.text], hypothesis)
-                    },
-                    stop,
-                    &mut |row, computed| match computed {
-                        Ok(logits) => {
-                            let of_text = &mut pending[row.text];
-                            let all = prepared.owners.len();
-                            if of_text.add(row.label, logits, all) == missing[row.text] {
-                                let raw = std::mem::take(&mut of_text.raw);
-                                done(row.text, Ok(finish(row.text, raw, None)));
-                            }
-                        }
-                        Err(error) => done(row.text, Err(error)),
-                    },
-                )?
+            } else {
+                let of_places = of_one_row(&prepared.labels, logits);
+                let finished = of_places.map(|(rows, vector)| finish(row.text, rows, vector));
+                done(row.text, finished);
             }
-            Labels::Vectors(_) | Labels::Classes(_) => {
-                let rows = texts.iter().enumerate();
-                let rows = rows
-                    .filter(|(text, _)| missing[*text] > 0)
-                    .map(|(text, ids)| BatchRow {
-                        text,
-                        label: 0,
-                        len: self.encoder.single_len(ids),
-                    })
-                    .collect();
-                self.compute(
-                    rows,
-                    &|encoder, row| encoder.single(&texts[row.text]),
-                    stop,
-                    &mut |row, computed| {
-                        let finished = |raw: &[f32]| {
-                            let (rows, vector) = of_one_row(&prepared.labels, raw)?;
-                            Ok(finish(row.text, rows, vector))
-                        };
-                        done(row.text, computed.and_then(finished));
-                    },
-                )?
-            }
-        };
+        })?;
         Ok(ended)
     }
 
@@ -404,21 +370,10 @@ impl Labeler {
     #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
     pub fn tokens(&self, prepared: &Prepared, text: &EncodedText, pairs: &[Pair]) -> f64 {
         let missing = |label: usize| pairs.get(label).is_none_or(|pair| *pair == Pair::Wanted);
-        let tokens: usize = match &prepared.labels {
-            Labels::Hypotheses(hypotheses) => hypotheses
-                .iter()
-                .enumerate()
-                .filter(|(label, _)| missing(prepared.owners[*label]))
-                .map(|(_, hypothesis)| self.encoder.pair_len(text, hypothesis))
-                .sum(),
-            Labels::Vectors(_) | Labels::Classes(_)
-                if prepared.owners.iter().copied().any(missing) =>
-            {
-                self.encoder.single_len(text)
-            }
-            Labels::Vectors(_) | Labels::Classes(_) => 0,
-        };
-        tokens as f64
+        let rows = self.rows_of(prepared, std::slice::from_ref(text), |_, place| {
+            missing(place)
+        });
+        rows.iter().map(|row| row.len).sum::<usize>() as f64
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! # fn main() -> Result<(), topicmill_score::ScorerError> {
 //! # let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-//! # let Some(library) = topicmill_score::onnx::library::in_venv(&repository.join(".venv")) else {
+//! # use topicmill_score::onnx::Library;
+//! # let Some(library) = Library::OnnxRuntime.in_venv(&repository.join(".venv")) else {
 //! #     return Ok(());
 //! # };
 //! # let model = repository.join("models/minilm-reddit-topics");
@@ -42,10 +43,10 @@
 //!   [`background`]: topics beside it, so that a text may belong to none of the labels.
 //! - [`folder`]: what a model folder is, its manifest and its hashes.
 //! - [`text`]: texts to token ids; [`hypothesis`]: what a label is compared as.
-//! - [`batch`]: rows into batches within a token budget; [`contract`]: the tensors that a graph is fed.
+//! - [`batch`]: rows into batches within a token budget; `contract`: the tensors that a graph is fed.
 //! - [`engine`]: the trait of what computes a batch; [`onnx`]: ONNX Runtime behind it, the only room that names the
-//!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. [`ports`]: what a
-//!   graph takes and gives; [`fixed`]: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
+//!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. `ports`: what a
+//!   graph takes and gives; `fixed`: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
 //! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
 //! - [`labeler`]: folder, encoder and engine put together. [`shortlist`]: a small model before a large one, which picks
 //!   the labels that are scored.
@@ -58,10 +59,10 @@
 
 pub mod background;
 pub mod batch;
-pub mod contract;
+mod contract;
 pub mod embedded;
 pub mod engine;
-pub mod fixed;
+mod fixed;
 pub mod folder;
 pub mod hypothesis;
 pub mod labeler;
@@ -69,7 +70,7 @@ pub mod labels;
 pub mod onnx;
 pub mod opened;
 pub mod openvino;
-pub mod ports;
+mod ports;
 pub mod score;
 pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]

@@ -21,11 +21,11 @@ pub use self::runtime::{Runtime, load_runtime};
 use self::session::{Source, ports_of};
 pub use self::weights::SharedWeights;
 use super::batch::Batch;
-use super::contract::{Filling, Input, Numbers, Tensor};
+use super::contract::{Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, EngineName, Logits};
-use super::ports::{inputs_of, output_of};
+use super::ports::{Feed, Named, output_of};
 use super::vectors;
-use crate::folder::{Fixed, ModelError, ModelFolder, Processor};
+use crate::folder::{ModelError, ModelFolder, Processor};
 
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
@@ -59,12 +59,8 @@ pub struct OnnxEngine {
     runtime: &'static Runtime,
     source: Source,
     chosen: Chosen,
-    inputs: Vec<Input>,
-    filling: Filling,
+    feed: Feed,
     output: String,
-    vocab_size: Option<usize>,
-    fixed: Fixed,
-    pad_id: u32,
     /// `None` after a restart that failed.
     session: Option<Session>,
 }
@@ -87,27 +83,16 @@ impl OnnxEngine {
                 Device::Cpu | Device::Auto => Processor::Cpu,
             };
             let folder = ModelFolder::open_for(dir, processor, precision)?;
-            let engine = Self::checked(runtime, &folder, device, options)?;
+            let mut engine = Self::on(runtime, &folder, device, options)?;
+            says_what_it_should(&mut engine, &folder)?;
             Ok((folder, engine))
         })?;
         engine.chosen = chosen;
         Ok((folder, engine))
     }
 
-    /// Loads the graph that a folder was opened with.
-    ///
-    /// # Errors
-    /// See [`OnnxError`].
-    pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
-        let runtime = load_runtime(options.library.as_deref())?;
-        let (mut engine, chosen) = settle(runtime, options.device, |device| {
-            Self::checked(runtime, folder, device, options)
-        })?;
-        engine.chosen = chosen;
-        Ok(engine)
-    }
-
-    /// The same on a device that is not [`Device::Auto`], without asking whether the graph is right.
+    /// Loads the graph that a folder was opened with, on a device that is not [`Device::Auto`], without asking whether the
+    /// graph is right.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -117,17 +102,6 @@ impl OnnxEngine {
     ) -> Result<Self, OnnxError> {
         let runtime = load_runtime(options.library.as_deref())?;
         Self::on(runtime, folder, options.device, options)
-    }
-
-    fn checked(
-        runtime: &'static Runtime,
-        folder: &ModelFolder,
-        device: Device,
-        options: &EngineOptions,
-    ) -> Result<Self, OnnxError> {
-        let mut engine = Self::on(runtime, folder, device, options)?;
-        says_what_it_should(&mut engine, folder)?;
-        Ok(engine)
     }
 
     fn on(
@@ -141,32 +115,25 @@ impl OnnxEngine {
         }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let made = folder.made.as_ref();
-        let entries = made.map_or_else(Vec::new, |made| made.session.clone().into_iter().collect());
         let source = Source {
             graph: folder.graph.clone(),
-            entries,
+            entries: made.map_or_else(Vec::new, |made| {
+                made.graph.session.clone().into_iter().collect()
+            }),
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
             weights: options.weights.clone(),
-            whole_on_gpu: made.is_some_and(|made| made.whole_on_gpu),
+            whole_on_gpu: made.is_some_and(|made| made.graph.is_whole_on_gpu()),
         };
         let session = source.session(runtime, device)?;
-        let contract = |detail| OnnxError::Contract {
-            path: folder.graph.clone(),
-            detail,
-        };
-        let filling = filling_of(folder);
+        let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
         Ok(Self {
             runtime,
             chosen: Chosen {
                 device,
                 reason: "asked for".to_owned(),
             },
-            inputs: inputs_of(&ports_of(session.inputs()), &filling, folder).map_err(contract)?,
-            filling,
+            feed: Feed::of(&ports_of(session.inputs()), folder).map_err(contract)?,
             output: output_of(&ports_of(session.outputs()), folder).map_err(contract)?,
-            vocab_size: folder.vocab_size,
-            fixed: folder.fixed,
-            pad_id: folder.pad_id.unwrap_or_default(),
             session: Some(session),
             source,
         })
@@ -177,39 +144,21 @@ impl OnnxEngine {
         &self.chosen
     }
 
-    /// Threads within a batch.
-    pub fn threads(&self) -> usize {
-        self.source.threads
-    }
-
-    /// The runtime, told from other versions of it: name and size of its file.
-    pub fn runtime(&self) -> String {
-        self.runtime.told_apart()
-    }
-
-    /// Computes a batch of the graph's own shape.
-    fn compute(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let session = self
-            .session
-            .as_mut()
-            .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
-        let tensors: Vec<_> = self
-            .inputs
-            .iter()
-            .map(|input| (input.name(), input.of(batch, &self.filling)))
-            .collect();
-        compute(session, &tensors, &self.output).map_err(|e| match e {
-            Failure::Ort(e) => classify_error(&e.to_string(), batch),
-            Failure::Engine(error) => error,
-        })
+    /// The runtime, and threads within a batch.
+    pub(crate) fn computes_with(&self) -> (String, usize) {
+        (self.runtime.told_apart(), self.source.threads)
     }
 }
 
 impl Engine for OnnxEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        check_ids(batch, self.vocab_size)?;
-        let (fixed, pad_id) = (self.fixed, self.pad_id);
-        fixed.compute(batch, pad_id, &mut |part| self.compute(part))
+        let session = self
+            .session
+            .as_mut()
+            .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
+        self.feed.compute(batch, &mut |part, tensors| {
+            run(session, tensors, &self.output).map_err(|e| classify_error(&e.to_string(), part))
+        })
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
@@ -225,41 +174,16 @@ impl Engine for OnnxEngine {
 
     fn wants_few_shapes(&self) -> bool {
         // A graph of one shape fills batches up itself.
-        matches!(self.chosen.device, Device::Cuda(_)) && !self.fixed.is_any()
+        matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_any()
     }
 }
 
-/// Checks every id: a graph reads a negative one from the end of its table and says nothing.
-pub(crate) fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
-    let Some(vocab_size) = vocab_size else {
-        return Ok(());
-    };
-    let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
-    match batch.ids.iter().find(|id| !known(id)) {
-        Some(id) => Err(EngineError::Token {
-            id: *id,
-            vocab_size,
-        }),
-        None => Ok(()),
-    }
-}
-
-enum Failure {
-    Ort(ort::Error),
-    Engine(EngineError),
-}
-
-impl From<ort::Error> for Failure {
-    fn from(error: ort::Error) -> Self {
-        Self::Ort(error)
-    }
-}
-
-fn compute(
+/// The dimensions of the output, and its numbers.
+fn run(
     session: &mut Session,
-    tensors: &[(&'static str, Tensor<'_>)],
+    tensors: &[Named<'_>],
     output: &str,
-) -> Result<Logits, Failure> {
+) -> ort::Result<(Vec<i64>, Vec<f32>)> {
     let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
     for (name, Tensor { shape, numbers }) in tensors {
         let shape = shape.clone();
@@ -273,8 +197,7 @@ fn compute(
     let outputs = session.run(values)?;
     let value = outputs
         .get(output)
-        .ok_or_else(|| EngineError::Shape(format!("there is no output `{output}`")))
-        .map_err(Failure::Engine)?;
+        .ok_or_else(|| ort::Error::new(format!("there is no output `{output}`")))?;
     let (dims, data) = if let Ok((dims, data)) = value.try_extract_tensor::<f32>() {
         (dims, data.to_vec())
     } else {
@@ -282,7 +205,7 @@ fn compute(
         // A graph in float16 may give float16; scores are made of float32 whatever the graph.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
-    Logits::shaped(dims, data).map_err(Failure::Engine)
+    Ok((dims.to_vec(), data))
 }
 
 /// Asks an engine about the vectors of its folder's manifest, where there is one.
@@ -295,13 +218,15 @@ pub(crate) fn says_what_it_should(
     };
     let path = folder.graph.clone();
     let tolerance = folder.tolerance(made);
-    match vectors::in_one_batch(engine, made, &folder.kind) {
+    match vectors::in_one_batch(engine, made, &folder.kind, &made.vectors) {
         Err(source) => Err(OnnxError::Try { path, source }),
-        Ok(errors) if errors.logits > tolerance => Err(OnnxError::Wrong {
-            path,
-            error: errors.logits,
-            tolerance,
-        }),
+        Ok(errors) if errors.logits > tolerance => {
+            let detail = format!(
+                "its logits are {:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed",
+                errors.logits
+            );
+            Err(OnnxError::Wrong(path, detail))
+        }
         Ok(errors) => {
             tracing::debug!(
                 error = errors.logits,
@@ -310,15 +235,6 @@ pub(crate) fn says_what_it_should(
             );
             Ok(())
         }
-    }
-}
-
-/// What a folder's configuration decides about the inputs of its graph.
-pub(crate) fn filling_of(folder: &ModelFolder) -> Filling {
-    let made = folder.made.as_ref();
-    Filling {
-        decoder_start_id: made.and_then(|made| made.contract.decoder_start_id),
-        masked: made.map_or(-10_000.0, |made| made.contract.masked),
     }
 }
 
@@ -366,7 +282,7 @@ fn settle<T>(
             Err(OnnxError::Cuda { detail, .. }) => {
                 (Device::Cpu, format!("CUDA cannot be used: {detail}"))
             }
-            Err(OnnxError::Folder(ModelError::NoGraph { .. })) => {
+            Err(OnnxError::Folder(ModelError::NoGraph(_))) => {
                 (Device::Cpu, "its folder has no graph for CUDA".to_owned())
             }
             loaded => {
@@ -385,7 +301,7 @@ fn settle<T>(
 #[cfg(test)]
 mod tests {
     use super::runtime::plain;
-    use super::session::{cuda_provider, graph_error};
+    use super::session::cuda_provider;
     use super::*;
 
     #[test]
@@ -434,32 +350,5 @@ mod tests {
             plain("Load model from m.onnx failed"),
             "Load model from m.onnx failed"
         );
-    }
-
-    #[test]
-    fn a_damaged_graph_is_told_in_one_sentence() {
-        let said = "Load model from m/model.onnx failed:Protobuf parsing failed.";
-        assert_eq!(
-            graph_error(Path::new("m/model.onnx"), said).to_string(),
-            "load the graph `m/model.onnx`: Protobuf parsing failed; copy or export the model again"
-        );
-    }
-
-    #[test]
-    fn a_library_that_is_not_there_or_is_none_is_named() {
-        let missing = load_error(Path::new("/no/libonnxruntime.so"));
-        assert!(
-            missing.contains("/no/libonnxruntime.so") && missing.contains("the caller"),
-            "{missing}"
-        );
-        let dir = tempfile::tempdir().unwrap();
-        let foreign = dir.path().join("libonnxruntime.so");
-        std::fs::write(&foreign, "not a library").unwrap();
-        let foreign = load_error(&foreign);
-        assert!(foreign.contains("not a library"), "{foreign}");
-    }
-
-    fn load_error(path: &Path) -> String {
-        load_runtime(Some(path)).unwrap_err().to_string()
     }
 }

@@ -12,13 +12,46 @@ use crate::onnx::library::Library;
 use crate::onnx::{Chosen, EngineOptions, OnnxEngine, OnnxError};
 use crate::openvino::OpenVinoEngine;
 
-/// An engine by its library.
-#[derive(Debug)]
-pub enum OpenedEngine {
-    /// ONNX Runtime.
-    Onnx(OnnxEngine),
-    /// OpenVINO.
-    OpenVino(OpenVinoEngine),
+/// An engine that was opened, whichever library computes.
+pub struct OpenedEngine {
+    engine: Box<dyn Engine>,
+    /// The library.
+    pub library: Library,
+    /// What it runs on, and why.
+    pub chosen: Chosen,
+    /// Threads within a batch.
+    pub threads: usize,
+    /// The library, told from other versions of it.
+    pub runtime: String,
+}
+
+impl From<OnnxEngine> for OpenedEngine {
+    fn from(engine: OnnxEngine) -> Self {
+        let (runtime, threads) = engine.computes_with();
+        Self {
+            library: Library::OnnxRuntime,
+            chosen: engine.chosen().clone(),
+            threads,
+            runtime,
+            engine: Box::new(engine),
+        }
+    }
+}
+
+impl From<OpenVinoEngine> for OpenedEngine {
+    fn from(engine: OpenVinoEngine) -> Self {
+        let (runtime, threads) = engine.computes_with();
+        Self {
+            library: Library::OpenVino,
+            chosen: Chosen {
+                device: Device::Cpu,
+                reason: runtime.clone(),
+            },
+            threads,
+            runtime,
+            engine: Box::new(engine),
+        }
+    }
 }
 
 impl OpenedEngine {
@@ -32,12 +65,12 @@ impl OpenedEngine {
         options: &EngineOptions,
     ) -> Result<(ModelFolder, Self), OnnxError> {
         let onnx = || {
-            OnnxEngine::open(dir, precision, options)
-                .map(|(folder, engine)| (folder, Self::Onnx(engine)))
+            let opened = OnnxEngine::open(dir, precision, options);
+            opened.map(|(folder, engine)| (folder, engine.into()))
         };
         let openvino = || {
-            OpenVinoEngine::open(dir, precision, options)
-                .map(|(folder, engine)| (folder, Self::OpenVino(engine)))
+            let opened = OpenVinoEngine::open(dir, precision, options);
+            opened.map(|(folder, engine)| (folder, engine.into()))
         };
         match options.engine {
             EngineName::OnnxRuntime => onnx(),
@@ -56,72 +89,29 @@ impl OpenedEngine {
         folder: &ModelFolder,
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
-        match options.engine {
-            EngineName::Auto if !folder.rounding.is_exact() => {
-                OpenVinoEngine::load_unchecked(folder, options).map(Self::OpenVino)
-            }
-            EngineName::Auto | EngineName::OnnxRuntime => {
-                OnnxEngine::load_unchecked(folder, options).map(Self::Onnx)
-            }
-            EngineName::OpenVino => {
-                OpenVinoEngine::load_unchecked(folder, options).map(Self::OpenVino)
-            }
-        }
-    }
-
-    /// Which library it is.
-    pub fn library(&self) -> Library {
-        match self {
-            Self::Onnx(_) => Library::OnnxRuntime,
-            Self::OpenVino(_) => Library::OpenVino,
-        }
-    }
-
-    /// What it runs on, and why.
-    pub fn chosen(&self) -> &Chosen {
-        match self {
-            Self::Onnx(engine) => engine.chosen(),
-            Self::OpenVino(engine) => engine.chosen(),
-        }
-    }
-
-    /// Threads within a batch.
-    pub fn threads(&self) -> usize {
-        match self {
-            Self::Onnx(engine) => engine.threads(),
-            Self::OpenVino(engine) => engine.threads(),
-        }
-    }
-
-    /// The library, told from other versions of it.
-    pub fn runtime(&self) -> String {
-        match self {
-            Self::Onnx(engine) => engine.runtime(),
-            Self::OpenVino(engine) => engine.runtime(),
+        let by_openvino = match options.engine {
+            EngineName::Auto => !folder.rounding.is_exact(),
+            named => named == EngineName::OpenVino,
+        };
+        if by_openvino {
+            OpenVinoEngine::load_unchecked(folder, options).map(Self::from)
+        } else {
+            OnnxEngine::load_unchecked(folder, options).map(Self::from)
         }
     }
 }
 
 impl Engine for OpenedEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        match self {
-            Self::Onnx(engine) => engine.infer(batch),
-            Self::OpenVino(engine) => engine.infer(batch),
-        }
+        self.engine.infer(batch)
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
-        match self {
-            Self::Onnx(engine) => engine.restart(),
-            Self::OpenVino(engine) => engine.restart(),
-        }
+        self.engine.restart()
     }
 
     fn wants_few_shapes(&self) -> bool {
-        match self {
-            Self::Onnx(engine) => engine.wants_few_shapes(),
-            Self::OpenVino(engine) => engine.wants_few_shapes(),
-        }
+        self.engine.wants_few_shapes()
     }
 }
 

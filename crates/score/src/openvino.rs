@@ -18,26 +18,18 @@ use ::openvino::{
 
 pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
-use crate::contract::{Filling, Input, Numbers, Tensor};
+use crate::contract::{Input, Numbers, Tensor};
 use crate::engine::{Device, Engine, EngineError, Logits};
-use crate::folder::{Fixed, ModelFolder, Processor, Rounding};
-use crate::onnx::{
-    Chosen, EngineOptions, OnnxError, check_ids, classify_error, filling_of, is_memory_short,
-    says_what_it_should,
-};
-use crate::ports::{Port, inputs_of, output_of, wanted_output};
+use crate::folder::{ModelFolder, Processor, Rounding};
+use crate::onnx::{EngineOptions, OnnxError, classify_error, is_memory_short, says_what_it_should};
+use crate::ports::{Feed, Named, Port, output_of, wanted_output};
 
 /// A graph that OpenVINO has compiled for this CPU.
 pub struct OpenVinoEngine {
     runtime: &'static OpenVino,
     source: Source,
-    chosen: Chosen,
-    inputs: Vec<Input>,
-    filling: Filling,
+    feed: Feed,
     output: Output,
-    vocab_size: Option<usize>,
-    fixed: Fixed,
-    pad_id: u32,
     /// `None` after a restart that failed.
     compiled: Option<Compiled>,
 }
@@ -82,21 +74,12 @@ impl OpenVinoEngine {
         options: &EngineOptions,
     ) -> Result<(ModelFolder, Self), OnnxError> {
         let folder = ModelFolder::open_for(dir, Processor::Cpu, precision)?;
-        let engine = Self::load(&folder, options)?;
+        let mut engine = Self::load_unchecked(&folder, options)?;
+        says_what_it_should(&mut engine, &folder)?;
         Ok((folder, engine))
     }
 
-    /// Loads the graph that a folder was opened with.
-    ///
-    /// # Errors
-    /// See [`OnnxError`].
-    pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
-        let mut engine = Self::load_unchecked(folder, options)?;
-        says_what_it_should(&mut engine, folder)?;
-        Ok(engine)
-    }
-
-    /// The same without asking whether the graph is right.
+    /// Loads the graph that a folder was opened with, without asking whether the graph is right.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -124,15 +107,11 @@ impl OpenVinoEngine {
             );
         }
         let compiled = source.compile(runtime)?;
-        let contract = |detail| OnnxError::Contract {
-            path: folder.graph.clone(),
-            detail,
-        };
-        let filling = filling_of(folder);
+        let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
         let ports = compiled
             .ports(folder)
             .map_err(|error| contract(plain(&error)))?;
-        let inputs = inputs_of(&ports.inputs, &filling, folder).map_err(contract)?;
+        let feed = Feed::of(&ports.inputs, folder).map_err(contract)?;
         let name = output_of(&ports.outputs, folder).map_err(contract)?;
         let output = if name == wanted_output(folder) {
             Output::Named(name)
@@ -141,60 +120,30 @@ impl OpenVinoEngine {
         };
         Ok(Self {
             runtime,
-            chosen: Chosen {
-                device: Device::Cpu,
-                reason: format!("OpenVINO {}", runtime.version()),
-            },
-            inputs,
-            filling,
+            feed,
             output,
-            vocab_size: folder.vocab_size,
-            fixed: folder.fixed,
-            pad_id: folder.pad_id.unwrap_or_default(),
             compiled: Some(compiled),
             source,
         })
     }
 
-    /// What it runs on, and why.
-    pub fn chosen(&self) -> &Chosen {
-        &self.chosen
-    }
-
-    /// Threads within a batch.
-    pub fn threads(&self) -> usize {
-        self.source.threads
-    }
-
-    /// The library, told from other versions of it.
-    pub fn runtime(&self) -> String {
-        self.runtime.told_apart()
-    }
-
-    /// Computes a batch of the graph's own shape.
-    fn compute(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let compiled = self
-            .compiled
-            .as_mut()
-            .ok_or_else(|| EngineError::Run("the graph was lost; start again".to_owned()))?;
-        let tensors: Vec<_> = self
-            .inputs
-            .iter()
-            .map(|input| (input.name(), input.of(batch, &self.filling)))
-            .collect();
-        let given = compiled
-            .run(&tensors, &self.output)
-            .map_err(|error| classify_error(&plain(&error), batch))?;
-        let (dims, data) = given;
-        Logits::shaped(&dims, data)
+    /// The library, and threads within a batch.
+    pub(crate) fn computes_with(&self) -> (String, usize) {
+        (self.runtime.told_apart(), self.source.threads)
     }
 }
 
 impl Engine for OpenVinoEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        check_ids(batch, self.vocab_size)?;
-        let (fixed, pad_id) = (self.fixed, self.pad_id);
-        fixed.compute(batch, pad_id, &mut |part| self.compute(part))
+        let compiled = self
+            .compiled
+            .as_mut()
+            .ok_or_else(|| EngineError::Run("the graph was lost; start again".to_owned()))?;
+        self.feed.compute(batch, &mut |part, tensors| {
+            compiled
+                .run(tensors, &self.output)
+                .map_err(|error| classify_error(&plain(&error), part))
+        })
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
@@ -225,9 +174,9 @@ impl Source {
         compiled.map_err(|detail| {
             let path = self.graph.clone();
             if is_memory_short(&detail) {
-                OnnxError::Memory { path, detail }
+                OnnxError::Memory(path, detail)
             } else {
-                OnnxError::Uncompiled { path, detail }
+                OnnxError::Uncompiled(path, detail)
             }
         })
     }
@@ -279,7 +228,7 @@ impl Compiled {
 
     fn run(
         &mut self,
-        tensors: &[(&'static str, Tensor<'_>)],
+        tensors: &[Named<'_>],
         output: &Output,
     ) -> Result<(Vec<i64>, Vec<f32>), InferenceError> {
         for (name, Tensor { shape, numbers }) in tensors {

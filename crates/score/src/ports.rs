@@ -3,8 +3,10 @@
 //! In go the ports of a graph in words that every library has; out come the [`Input`]s to fill and the name of the output
 //! to read, or why the graph cannot be used.
 
-use super::contract::{Filling, Input};
-use super::folder::{ModelFolder, ModelKind};
+use super::batch::Batch;
+use super::contract::{Filling, Input, Tensor};
+use super::engine::{EngineError, Logits};
+use super::folder::{Fixed, ModelFolder, ModelKind};
 
 /// An input or an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +19,69 @@ pub struct Port {
     pub shape: Option<Vec<i64>>,
 }
 
-/// What a graph takes, or why it cannot be had.
-///
-/// # Errors
-/// What does not fit, in words.
-pub fn inputs_of(
+/// What a loaded graph is fed, whichever library computes it.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    inputs: Vec<Input>,
+    filling: Filling,
+    vocab_size: Option<usize>,
+    pub(crate) fixed: Fixed,
+    pad_id: u32,
+}
+
+impl Feed {
+    /// What a graph with these inputs is fed, or why it cannot be.
+    pub(crate) fn of(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
+        let contract = folder.made.as_ref().map(|made| &made.contract);
+        let filling = Filling {
+            decoder_start_id: contract.and_then(|contract| contract.decoder_start_id),
+            masked: contract.map_or(-10_000.0, |contract| contract.masked),
+        };
+        Ok(Self {
+            inputs: inputs_of(inputs, &filling, folder)?,
+            filling,
+            vocab_size: folder.vocab_size,
+            fixed: folder.fixed,
+            pad_id: folder.pad_id.unwrap_or_default(),
+        })
+    }
+
+    /// Computes a batch, cut to the graph's own shape. `run` gives the output for the tensors of a part: its dimensions, and
+    /// its numbers.
+    pub(crate) fn compute(
+        &self,
+        batch: &Batch,
+        run: &mut dyn FnMut(&Batch, &[Named<'_>]) -> Result<(Vec<i64>, Vec<f32>), EngineError>,
+    ) -> Result<Logits, EngineError> {
+        check_ids(batch, self.vocab_size)?;
+        self.fixed.compute(batch, self.pad_id, &mut |part| {
+            let inputs = self.inputs.iter();
+            let tensors: Vec<_> = inputs
+                .map(|input| (input.name(), input.of(part, &self.filling)))
+                .collect();
+            let (dims, data) = run(part, &tensors)?;
+            Logits::shaped(&dims, data)
+        })
+    }
+}
+
+/// The tensor of an input, by its name.
+pub(crate) type Named<'b> = (&'static str, Tensor<'b>);
+
+/// Checks every id: a graph reads a negative one from the end of its table and says nothing.
+fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
+    let Some(vocab_size) = vocab_size else {
+        return Ok(());
+    };
+    let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
+    match batch.ids.iter().find(|id| !known(id)) {
+        Some(id) => Err(EngineError::Token(*id, vocab_size)),
+        None => Ok(()),
+    }
+}
+
+/// What a graph takes, or what does not fit.
+fn inputs_of(
     ports: &[Port],
     filling: &Filling,
     folder: &ModelFolder,
@@ -79,10 +139,7 @@ pub fn inputs_of(
     Ok(inputs)
 }
 
-/// The output that is read of what a graph gives.
-///
-/// # Errors
-/// What does not fit, in words.
+/// The output that is read of what a graph gives, or what does not fit.
 pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String> {
     let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
     let wanted = wanted_output(folder);

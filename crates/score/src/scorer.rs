@@ -148,17 +148,10 @@ impl ScorerBuilder {
     /// # Errors
     /// See [`ScorerError`].
     pub fn load(self) -> Result<Scorer, ScorerError> {
-        let Self {
-            model,
-            mut set,
-            template,
-            mode,
-            precision,
-            batch_tokens,
-            options,
-        } = self;
-        let (folder, engine) = OpenedEngine::open(&model, precision.as_deref(), &options)?;
-        if let Some(template) = template.or_else(|| folder.template.clone()) {
+        let precision = self.precision.as_deref();
+        let (folder, engine) = OpenedEngine::open(&self.model, precision, &self.options)?;
+        let mut set = self.set;
+        if let Some(template) = self.template.or_else(|| folder.template.clone()) {
             set.template = template;
         }
         if let Some(head) = folder.kind.head().filter(|_| set.labels.is_empty()) {
@@ -168,9 +161,9 @@ impl ScorerBuilder {
                 ..LabelSet::of_classifier(&folder.name, head)
             };
         }
-        set.mode = mode.unwrap_or(set.mode);
-        let default = batch_tokens_for(engine.chosen().device, engine.threads());
-        let tokens = batch_tokens.unwrap_or(default);
+        set.mode = self.mode.unwrap_or(set.mode);
+        let default = batch_tokens_for(engine.chosen.device, engine.threads);
+        let tokens = self.batch_tokens.unwrap_or(default);
         let mut labeler = Labeler::load(folder, Box::new(engine), tokens)?;
         let prepared = labeler.prepare(&set)?;
         Ok(Scorer {

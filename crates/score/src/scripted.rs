@@ -1,11 +1,12 @@
 //! An engine for tests: no model, no runtime, and failures on demand.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError, Logits};
 use crate::background::{Background, BackgroundTopic};
-use crate::folder::{ModelFolder, ModelKind, NliClasses};
+use crate::folder::{EmbeddingHead, ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
 /// Answers each row by its own ids alone, so that batch mates must not matter.
@@ -20,8 +21,6 @@ pub struct Scripted {
     pub curse: i64,
     /// Batches after which none is computed any more.
     pub life: usize,
-    /// Whether it wants batches of few shapes, as a GPU does.
-    pub few_shapes: bool,
 }
 
 impl Default for Scripted {
@@ -32,7 +31,6 @@ impl Default for Scripted {
             poison: -1,
             curse: -1,
             life: usize::MAX,
-            few_shapes: false,
         }
     }
 }
@@ -81,23 +79,35 @@ impl Engine for Scripted {
             data,
         })
     }
-
-    fn wants_few_shapes(&self) -> bool {
-        self.few_shapes
-    }
 }
 
 /// The default model's tokenizer with the outputs of an NLI model.
 pub fn nli_folder() -> ModelFolder {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let mut folder = ModelFolder::open(&dir, None).unwrap();
-    folder.kind = ModelKind::Nli(NliClasses {
+    folder.kind = nli();
+    folder
+}
+
+/// Three classes, of which the last is the entailment.
+pub fn nli() -> ModelKind {
+    ModelKind::Nli(NliClasses {
         count: 3,
         entailment: 2,
         contradiction: 0,
         neutral: Some(1),
-    });
-    folder
+    })
+}
+
+/// An embedding model with this scale for a softmax, and this scale and bias for a sigmoid.
+pub fn embedding(softmax_scale: f64, sigmoid_scale: f64, sigmoid_bias: f64) -> EmbeddingHead {
+    EmbeddingHead {
+        output: "v".into(),
+        softmax_scale,
+        sigmoid_scale,
+        sigmoid_bias,
+        learned: Arc::default(),
+    }
 }
 
 /// A label set of single mode, each label with one description.

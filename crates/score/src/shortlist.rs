@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::folder::{ModelFolder, hex};
+use crate::folder::hex;
 use crate::labeler::{Labeler, LabelerError, Pair, Pairs, Prepared, TextError, TextResult};
 use crate::labels::LabelSet;
 use crate::score;
@@ -28,9 +28,15 @@ impl From<Labeler> for Models {
 impl Models {
     /// The display name, and a hash of all that decides the scores.
     pub fn identity(&self) -> (String, String) {
-        let small = self.small.as_ref();
-        let small = small.map(|small| (small.labeler.folder(), small.labels));
-        identity_of(self.large.folder(), small)
+        let large = self.large.folder();
+        let Some(Shortlist { labeler, labels }) = &self.small else {
+            return (large.name.clone(), large.manifest_hash.clone());
+        };
+        let small = labeler.folder();
+        let name = format!("{}+shortlist-{labels}-{}", large.name, small.name);
+        let (large, small) = (&large.manifest_hash, &small.manifest_hash);
+        let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
+        (name, hex(&Sha256::digest(parts)))
     }
 
     /// How many labels of a set of so many are scored.
@@ -38,18 +44,6 @@ impl Models {
         let small = self.small.as_ref();
         small.map_or(labels, |small| small.labels.min(labels))
     }
-}
-
-/// The identity of models in these folders, as [`Models::identity`] gives it, without loading them. `small`: the small model,
-/// and how many labels it picks.
-fn identity_of(large: &ModelFolder, small: Option<(&ModelFolder, usize)>) -> (String, String) {
-    let Some((small, labels)) = small else {
-        return (large.name.clone(), large.manifest_hash.clone());
-    };
-    let name = format!("{}+shortlist-{labels}-{}", large.name, small.name);
-    let (large, small) = (&large.manifest_hash, &small.manifest_hash);
-    let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
-    (name, hex(&Sha256::digest(parts)))
 }
 
 /// The places of the labels of a text in their set, and of the background after the last of them, the best first.
@@ -145,51 +139,13 @@ impl Shortlist {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::folder::{EmbeddingHead, ModelKind};
     use crate::scripted::{Scripted, nli_folder, set};
-
-    fn shortlist(kind: Option<ModelKind>, labels: usize) -> Shortlist {
-        let mut folder = nli_folder();
-        folder.kind = kind.unwrap_or(folder.kind);
-        let labeler = Labeler::load(folder, Box::new(Scripted::default()), 4096).unwrap();
-        Shortlist::new(labeler, labels)
-    }
-
-    #[test]
-    fn both_kinds_of_model_order_labels_as_they_score_them() {
-        let embedding = ModelKind::Embedding(EmbeddingHead {
-            output: "v".into(),
-            softmax_scale: 1.0,
-            sigmoid_scale: 1.0,
-            sigmoid_bias: 0.0,
-            learned: Arc::default(),
-        });
-        let set = set(&["food", "music", "travel", "chess"]);
-        let texts: Vec<String> = (0..20).map(|i| format!("post {i}")).collect();
-        for kind in [None, Some(embedding)] {
-            let mut small = shortlist(kind, 2);
-            let prepared = small.prepare(&set).unwrap();
-            let orders = small.order(&prepared, &texts, &[], &|| false);
-            let orders = orders.unwrap().unwrap();
-            let results = small.labeler.score_all(&prepared, &texts, &|| false);
-            for (text, result) in results.unwrap().unwrap().into_iter().enumerate() {
-                let scores = result.unwrap().scores;
-                let order = orders[text].as_ref().unwrap();
-                assert_eq!(order[0], scores.best);
-                let sorted = order.iter().map(|label| scores.scores[*label]);
-                assert!(sorted.is_sorted_by(|a, b| a >= b), "{text}");
-            }
-            let stopped = small.order(&prepared, &texts, &[], &|| true).unwrap();
-            assert!(stopped.is_none(), "a stop is heard");
-        }
-    }
 
     #[test]
     fn only_the_first_of_an_order_stay() {
-        let mut small = shortlist(None, 2);
+        let labeler = Labeler::load(nli_folder(), Box::new(Scripted::default()), 4096).unwrap();
+        let mut small = Shortlist::new(labeler, 2);
         let prepared = small.prepare(&set(&["a", "b", "c", "d"])).unwrap();
         let pairs = small.pairs(&[3, 1, 0, 2], 4, &prepared);
         let out = Pair::LeftOut;
@@ -204,30 +160,6 @@ mod tests {
             small.leave_out(&mut pairs, &order, 4);
             let background = if beside { Pair::Wanted } else { out };
             assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted, background]);
-        }
-    }
-
-    #[test]
-    fn a_model_with_a_shortlist_is_a_model_of_its_own() {
-        let identity = |large: &str, small: &str, labels: usize| {
-            let folder = |hash: &str| {
-                let mut folder = nli_folder();
-                folder.manifest_hash = hash.into();
-                folder
-            };
-            identity_of(&folder(large), Some((&folder(small), labels)))
-        };
-        let (name, hash) = identity("large", "small", 2);
-        assert_eq!(
-            name,
-            "minilm-reddit-topics+shortlist-2-minilm-reddit-topics"
-        );
-        for (large, small, labels) in [
-            ("large", "small", 3),
-            ("other", "small", 2),
-            ("large", "other", 2),
-        ] {
-            assert_ne!(identity(large, small, labels).1, hash);
         }
     }
 }

@@ -29,34 +29,15 @@ const MAX_CHARS: usize = 1 << 20;
 #[non_exhaustive]
 pub enum TokenizeError {
     /// The tokenizer's file cannot be used.
-    #[error("load the tokenizer `{path}`: {source}; copy or export the file again")]
-    Load {
-        /// The file.
-        path: PathBuf,
-        /// What the library said.
-        source: tokenizers::Error,
-    },
+    #[error("load the tokenizer `{0}`: {1}; copy or export the file again")]
+    Load(PathBuf, #[source] tokenizers::Error),
     /// The tokenizer's file cannot be read.
     #[error(transparent)]
     File(#[from] ModelError),
-    /// The tokenizer asks for what no model's does.
-    #[error("use the tokenizer `{path}`: {detail}; take the model from somebody you trust")]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// What it asks for.
-        detail: String,
-    },
-    /// The tokenizer joins two texts in a way that cannot be taken apart.
-    #[error(
-        "use the tokenizer `{0}`: it does not keep the two texts of a pair whole and in order; use another model"
-    )]
-    Pattern(PathBuf),
-    /// The tokenizer is of another model.
-    #[error(
-        "use the tokenizer `{0}`: it gives other ids than `manifest.toml` records, so it is of another model; make the folder again with tools/model.py"
-    )]
-    Foreign(PathBuf),
+    /// The tokenizer asks for what no model's does, joins two texts in a way that cannot be taken apart, or is of another
+    /// model.
+    #[error("use the tokenizer `{0}`: {1}")]
+    Refused(PathBuf, String),
     /// The library failed on a text.
     #[error("tokenise a text: {0}; the tokenizer's file does not fit, export the model again")]
     Encode(#[source] tokenizers::Error),
@@ -188,7 +169,7 @@ impl Encoder {
     /// The encoder of a model; where the folder has vectors it must give their ids.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`], [`TokenizeError::Pattern`] and [`TokenizeError::Foreign`].
+    /// [`TokenizeError::Load`] and [`TokenizeError::Refused`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
         let bytes = folder::bounds::read(path)?;
@@ -204,7 +185,10 @@ impl Encoder {
             // A model that reads no type ids has none in its manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {
-                return Err(TokenizeError::Foreign(path.clone()));
+                return Err(refused(
+                    path,
+                    "it gives other ids than `manifest.toml` records, so it is of another model; make the folder again with tools/model.py",
+                ));
             }
         }
         Ok(encoder)
@@ -213,22 +197,21 @@ impl Encoder {
     /// The encoder that the bytes of a `tokenizer.json` describe; `path` is what errors name.
     ///
     /// # Errors
-    /// [`TokenizeError::Refused`], [`TokenizeError::Load`] and [`TokenizeError::Pattern`].
+    /// [`TokenizeError::Load`] and [`TokenizeError::Refused`].
     pub fn from_bytes(
         bytes: &[u8],
         path: &Path,
         max_tokens: usize,
         pad_id: Option<u32>,
     ) -> Result<Self, TokenizeError> {
-        bounds::check(bytes).map_err(|detail| TokenizeError::Refused {
-            path: path.to_owned(),
-            detail,
+        bounds::check(bytes).map_err(|detail| {
+            refused(
+                path,
+                &format!("{detail}; take the model from somebody you trust"),
+            )
         })?;
         let tokenizer = guarded(|| Tokenizer::from_bytes(bytes));
-        let tokenizer = tokenizer.map_err(|source| TokenizeError::Load {
-            path: path.to_owned(),
-            source,
-        })?;
+        let tokenizer = tokenizer.map_err(|error| TokenizeError::Load(path.to_owned(), error))?;
         Self::new(tokenizer, path, max_tokens, pad_id)
     }
 
@@ -240,15 +223,16 @@ impl Encoder {
     ) -> Result<Self, TokenizeError> {
         // A tokenizer's file may bring its own idea of both.
         tokenizer.with_padding(None);
-        let load = |source| TokenizeError::Load {
-            path: path.to_owned(),
-            source,
-        };
+        let load = |error| TokenizeError::Load(path.to_owned(), error);
         tokenizer.with_truncation(None).map_err(load)?;
         // Text is data: `[SEP]` or `</s>` in a post must not become the special token of that name.
         tokenizer.set_encode_special_tokens(true);
 
-        let pattern = || TokenizeError::Pattern(path.to_owned());
+        let pattern = || {
+            let detail =
+                "it does not keep the two texts of a pair whole and in order; use another model";
+            refused(path, detail)
+        };
         let single = Pattern::of(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
             .ok_or_else(pattern)?;
         let pair = Pattern::of(&guarded(|| tokenizer.encode(("a", "a"), true)).map_err(load)?)
@@ -397,6 +381,10 @@ impl Encoder {
         self.single
             .splice(&text.ids[..text.len().min(self.room())], &[])
     }
+}
+
+fn refused(path: &Path, detail: &str) -> TokenizeError {
+    TokenizeError::Refused(path.to_owned(), detail.to_owned())
 }
 
 /// What the library gives; where it panics, as over a damaged table, an error.

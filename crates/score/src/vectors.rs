@@ -20,8 +20,6 @@ pub struct Errors {
     /// Largest error of a score, as multi mode makes it; of a classifier as its own function does; of an embedding model
     /// that of a label whose vector is the one that it should be.
     pub scores: f64,
-    /// Pairs whose most likely class is another than it should be; none of an embedding model, which has no classes.
-    pub other_class: usize,
 }
 
 impl Errors {
@@ -29,21 +27,8 @@ impl Errors {
         Self {
             logits: self.logits.max(other.logits),
             scores: self.scores.max(other.scores),
-            other_class: self.other_class.max(other.other_class),
         }
     }
-}
-
-/// Runs every vector in one padded batch, the cheapest way that a wrong mask shows in, too.
-///
-/// # Errors
-/// What the engine says.
-pub fn in_one_batch(
-    engine: &mut dyn Engine,
-    made: &Made,
-    kind: &ModelKind,
-) -> Result<Errors, EngineError> {
-    run(engine, made, kind, &made.vectors)
 }
 
 /// Runs each vector alone, then all in one batch.
@@ -55,14 +40,15 @@ pub fn alone_and_together(
     made: &Made,
     kind: &ModelKind,
 ) -> Result<Errors, EngineError> {
-    let mut errors = in_one_batch(engine, made, kind)?;
+    let mut errors = in_one_batch(engine, made, kind, &made.vectors)?;
     for vector in made.vectors.chunks(1) {
-        errors = errors.and(run(engine, made, kind, vector)?);
+        errors = errors.and(in_one_batch(engine, made, kind, vector)?);
     }
     Ok(errors)
 }
 
-fn run(
+/// Runs vectors in one padded batch, the cheapest way that a wrong mask shows in, too.
+pub(crate) fn in_one_batch(
     engine: &mut dyn Engine,
     made: &Made,
     kind: &ModelKind,
@@ -93,8 +79,6 @@ fn run(
             // `max` passes over what is no number, which would hide the worst error.
             errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
         }
-        let has_classes = !matches!(kind, ModelKind::Embedding(_));
-        errors.other_class += usize::from(has_classes && likeliest(found) != likeliest(wanted));
     }
     Ok(errors)
 }
@@ -153,8 +137,4 @@ fn distance(a: f32, b: f32) -> f64 {
     } else {
         distance
     }
-}
-
-fn likeliest(logits: &[f32]) -> Option<usize> {
-    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
 }

@@ -182,7 +182,7 @@ impl Work {
         let own = self.choice.folder_in_fp32()?;
         let asked = ModelChoice {
             devices: vec![Device::Cpu],
-            engine: way.engine().unwrap_or_default(),
+            engine: way.engine,
             // A folder may have one graph only, whose name says no precision.
             precision: (way.precision != own.precision || own.made.is_some())
                 .then(|| way.precision.clone()),

@@ -46,14 +46,6 @@ fn the_knee_is_found_wherever_it_is() {
 }
 
 #[test]
-fn doubling_ends_where_it_gains_nothing() {
-    let saturates = |budget| Trial::Speed(1e4 * (tokens(budget) / 2_000.0).min(1.0));
-    let (found, largest) = on(RANGE, saturates);
-    assert!(largest <= 8_192, "{largest}");
-    assert!((2_000..=4_096).contains(&found.batch_tokens), "{found:?}");
-}
-
-#[test]
 fn a_default_that_is_as_good_is_kept() {
     let flat = |_| Trial::Speed(1e4);
     assert_eq!(on(RANGE, flat).0.batch_tokens, 1_024);

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::{MANIFEST_FILE, ModelError, VERIFIED_FILE};
+use super::{MANIFEST_FILE, ModelError};
 
 /// The largest vocabularies known, of 262,144 tokens, take 33 MB.
 const TOKENIZER: u64 = 64 << 20;
@@ -22,7 +22,7 @@ pub const MAX_FILE: u64 = 64 << 30;
 pub fn of(name: &str) -> u64 {
     match name {
         "tokenizer.json" => TOKENIZER,
-        MANIFEST_FILE | VERIFIED_FILE => MANIFEST,
+        MANIFEST_FILE => MANIFEST,
         _ if is_json(Path::new(name)) => JSON,
         _ => MAX_FILE,
     }
@@ -36,23 +36,20 @@ pub(super) fn is_json(path: &Path) -> bool {
 /// What is in one of a folder's small files.
 ///
 /// # Errors
-/// [`ModelError::Read`] and [`ModelError::TooLarge`].
+/// [`ModelError::File`].
 pub fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
-    let error = |source| ModelError::Read {
-        path: path.to_owned(),
-        source,
-    };
     let limit = of(&path.file_name().unwrap_or_default().to_string_lossy());
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(error)?;
+    let file = File::open(path).map_err(ModelError::read(path))?;
     file.take(limit + 1)
         .read_to_end(&mut bytes)
-        .map_err(error)?;
+        .map_err(ModelError::read(path))?;
     if bytes.len() as u64 > limit {
-        return Err(ModelError::TooLarge {
-            path: path.to_owned(),
-            limit,
-        });
+        return Err(ModelError::File(format!(
+            "read `{}` of the model: it has over {} MiB, and none that a model needs is so large; take the model from somebody you trust",
+            path.display(),
+            limit >> 20
+        )));
     }
     Ok(bytes)
 }

@@ -29,7 +29,7 @@ impl Choice {
                 None => None,
             };
             let graph = match &made {
-                Some(made) => dir.join(&made.file),
+                Some(made) => dir.join(&made.graph.file),
                 None => choose_graph(dir, precision)?,
             };
             Ok::<_, ModelError>((made, graph))
@@ -72,15 +72,14 @@ pub(super) fn precision_in(
 ) -> Result<String, ModelError> {
     if Fixed::of(&facts.ids).is_too_large() {
         let shape = &facts.ids;
-        return Err(ModelError::Graph {
-            path: graph.to_owned(),
-            detail: format!("its batches have the shape {shape:?}, which no memory holds"),
-        });
+        let detail = format!("its batches have the shape {shape:?}, which no memory holds");
+        return Err(ModelError::graph(graph, detail));
     }
-    let wrong = |detail: &'static str| ModelError::OfAnother {
-        path: graph.to_owned(),
-        precision: asked.unwrap_or_default().to_owned(),
-        detail,
+    let wrong = |detail: &'static str| {
+        let (path, precision) = (graph.display(), asked.unwrap_or_default());
+        ModelError::Precision(format!(
+            "compute the graph `{path}` in {precision}: {detail}"
+        ))
     };
     let in_fp32 = !rounding.is_exact() || asked == Some("fp32");
     if made.is_none() && facts.is_int8 && in_fp32 {
@@ -93,7 +92,7 @@ pub(super) fn precision_in(
     }
     Ok(match made {
         _ if !rounding.is_exact() => rounding.to_string(),
-        Some(made) => made.precision.clone(),
+        Some(made) => made.graph.precision.clone(),
         None => precision_of(graph, facts.is_int8),
     })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::classifier::{ClassifierHead, Said};
+use super::classifier::ClassifierHead;
 use super::learned::{LearnedLabels, is_beside};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
@@ -136,12 +136,9 @@ impl Config {
                 "its architecture is {other}; a classifier of texts is one that ends in {CLASSIFIER}"
             ));
         }
-        let head = ClassifierHead::read(&Said {
-            id2label: self.id2label.as_ref(),
-            label2id: self.label2id.as_ref(),
-            num_labels: self.num_labels,
-            problem_type: self.problem_type.as_deref(),
-        });
+        let (names, numbers) = (self.id2label.as_ref(), self.label2id.as_ref());
+        let problem_type = self.problem_type.as_deref();
+        let head = ClassifierHead::read(names, numbers, self.num_labels, problem_type);
         head.map(ModelKind::Classifier)
     }
 

@@ -134,28 +134,18 @@ impl Message {
 /// Reads what a graph says of itself.
 ///
 /// # Errors
-/// [`ModelError::Graph`] where the file is no graph, or the name of a file leads out of its folder.
+/// [`ModelError::File`] where the file is no graph, or the name of a file leads out of its folder.
 pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
-    let wrong = |detail: String| ModelError::Graph {
-        path: graph.to_owned(),
-        detail,
-    };
-    let file = File::open(graph).map_err(|source| ModelError::Read {
-        path: graph.to_owned(),
-        source,
-    })?;
-    let reader = Reader::read(file, None).map_err(|error| wrong(error.to_string()))?;
-    let (is_int8, has_int8_weights) = (reader.is_int8, reader.has_int8_weights);
-    let ids = reader.ids;
+    let file = File::open(graph).map_err(ModelError::read(graph))?;
+    let reader = Reader::read(file, None).map_err(|error| ModelError::graph(graph, error))?;
     let names = reader.found.into_iter();
     let weights = names
         .map(|name| {
             let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             let path = Path::new(&name);
             if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(plain) {
-                return Err(wrong(format!(
-                    "its weights lie outside of its folder, in {name:?}"
-                )));
+                let detail = format!("its weights lie outside of its folder, in {name:?}");
+                return Err(ModelError::graph(graph, detail));
             }
             // `./x` is `x`.
             let parts = path.components().filter(|part| *part != Component::CurDir);
@@ -164,9 +154,9 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
         .collect::<Result<_, _>>()?;
     Ok(Facts {
         weights,
-        is_int8,
-        has_int8_weights,
-        ids,
+        is_int8: reader.is_int8,
+        has_int8_weights: reader.has_int8_weights,
+        ids: reader.ids,
     })
 }
 

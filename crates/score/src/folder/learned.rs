@@ -40,22 +40,19 @@ pub struct LearnedLabel {
 
 impl LearnedLabels {
     /// Reads a model's file.
-    ///
-    /// # Errors
-    /// [`ModelError::Read`], [`ModelError::TooLarge`], [`ModelError::Json`] and [`ModelError::LabelVectors`].
     pub(super) fn read(path: &Path) -> Result<Self, ModelError> {
         let file: File = read_json(path)?;
-        Self::of(file.labels).map_err(|detail| ModelError::LabelVectors {
-            path: path.to_owned(),
-            detail,
+        Self::of(file.labels).map_err(|detail| {
+            ModelError::File(format!(
+                "use the label vectors in `{}`: {detail}; make the file again, or take `label_vectors` out of the block \
+                 `zero_shot` of `config.json` to compare labels by their words",
+                path.display()
+            ))
         })
     }
 
-    /// Checks labels and their vectors.
-    ///
-    /// # Errors
-    /// What is wrong with the first that cannot be used.
-    pub fn of(labels: Vec<LearnedLabel>) -> Result<Self, String> {
+    /// Checks labels and their vectors; says what is wrong with the first that cannot be used.
+    pub(crate) fn of(labels: Vec<LearnedLabel>) -> Result<Self, String> {
         let dimensions = labels.first().map_or(0, |first| first.vector.len());
         if labels.is_empty() {
             return Err("it has no label".to_owned());
@@ -132,85 +129,4 @@ impl fmt::Debug for LearnedLabels {
 pub(super) fn is_beside(name: &str) -> bool {
     let path = Path::new(name);
     path.file_name().is_some_and(|file| file == name) && bounds::is_json(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn label(texts: &[&str], vector: &[f64]) -> LearnedLabel {
-        LearnedLabel {
-            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
-            vector: vector.to_vec(),
-        }
-    }
-
-    #[test]
-    fn a_vector_is_found_by_all_texts_of_its_label() {
-        let labels = vec![
-            label(&["About food.", "Recipes."], &[3.0, 4.0]),
-            label(&["About food."], &[0.0, -1.0]),
-        ];
-        let learned = LearnedLabels::of(labels).unwrap();
-        let found = |texts: &[&str]| {
-            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-            learned.vector(&texts).map(<[f64]>::to_vec)
-        };
-        assert_eq!(found(&["About food.", "Recipes."]), Some(vec![3.0, 4.0]));
-        assert_eq!(found(&["About food."]), Some(vec![0.0, -1.0]));
-        for other in [
-            &["About food.", "recipes."][..],
-            &["Recipes.", "About food."],
-            &["About food.", "Recipes.", "Bread."],
-            &[],
-        ] {
-            assert_eq!(found(other), None, "{other:?}");
-        }
-        assert_eq!(learned.dimensions(), 2);
-        assert_eq!(
-            learned.hypotheses().collect::<Vec<_>>(),
-            ["About food.", "About food."]
-        );
-    }
-
-    #[test]
-    fn labels_that_cannot_be_used_are_named() {
-        let good = || label(&["a"], &[1.0, 0.0]);
-        for (bad, said) in [
-            (label(&[], &[1.0, 0.0]), "label 2 has no text"),
-            (label(&["b", " "], &[1.0, 0.0]), "label 2 has no text"),
-            (label(&["b"], &[1.0]), "has 1 numbers"),
-            (label(&["b"], &[0.0, 0.0]), "its length is 0"),
-            (label(&["b"], &[1e200, 0.0]), "its length is inf"),
-            (label(&["b"], &[f64::NAN, 0.0]), "its length is NaN"),
-            (label(&["a"], &[0.0, 1.0]), "of another label: `a`"),
-        ] {
-            let error = LearnedLabels::of(vec![good(), bad]).unwrap_err();
-            assert!(error.contains(said), "{error}");
-        }
-        assert!(LearnedLabels::of(Vec::new()).is_err());
-        let empty = LearnedLabels::of(vec![label(&["a"], &[])]).unwrap_err();
-        assert!(empty.contains("no direction"), "{empty}");
-    }
-
-    #[test]
-    fn a_file_lies_beside_the_configuration() {
-        for name in ["label_vectors.json", "a b.json"] {
-            assert!(is_beside(name), "{name}");
-        }
-        for name in [
-            "",
-            ".",
-            "..",
-            "../x.json",
-            "/etc/x.json",
-            "x/y.json",
-            "./x.json",
-            "x.json/",
-            "x.bin",
-            ".json",
-        ] {
-            assert!(!is_beside(name), "{name}");
-        }
-    }
 }

@@ -1,17 +1,15 @@
-//! `manifest.toml`: what `tools/model.py` and `tools/train.py` write down about the graphs of a folder, and what a verification
-//! found of them.
+//! `manifest.toml`: what `tools/model.py` and `tools/train.py` write down about the graphs of a folder.
 //!
 //! The file says which graph is for which device, what a graph is fed, the hash of every file, and for a few
 //! pairs of texts the logits that the model gives, so that a graph that computes something else is noticed.
 //! tools/README.md describes each key.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, VERIFIED_FILE, bounds, file_hash};
+use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, bounds};
 
 /// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
 const SESSION: &str = "optimization.";
@@ -20,10 +18,6 @@ const KINDS: [&str; 3] = ["nli", "classifier", EMBEDDING];
 const EMBEDDING: &str = "embedding";
 /// The only format there is.
 const FORMAT: u32 = 1;
-/// Share of texts that int8 must label as fp32 does before it is taken unasked.
-pub const ENOUGH_AGREEMENT: f64 = 0.98;
-/// Fewer texts say too little: of 200, a true agreement of 0.95 reaches 0.98 once in thirty times.
-pub const ENOUGH_TEXTS: u64 = 200;
 
 /// A manifest as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -72,12 +66,14 @@ pub struct Graph {
     pub precision: String,
     /// How far a logit of a vector may be off.
     pub tolerance: f64,
+    /// Whether a score depends on what else is in the batch.
     #[serde(default)]
-    depends_on_batch: bool,
+    pub depends_on_batch: bool,
     /// Kinds of its nodes that a GPU has to wait for; `None` where nobody looked.
     host_ops: Option<Vec<String>>,
+    /// Entries of the session's configuration.
     #[serde(default)]
-    session: BTreeMap<String, String>,
+    pub session: BTreeMap<String, String>,
 }
 
 /// A pair of texts, or for other models than NLI one text, with what the model says of it.
@@ -101,23 +97,11 @@ pub struct Vector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Made {
     /// Name of the graph, as `cpu-fp32`.
-    pub graph: String,
-    /// Its file.
-    pub file: String,
-    /// The files of its weights, if they lie beside it.
-    pub data: Vec<String>,
-    /// `fp32`, `fp16` or `int8`.
-    pub precision: String,
+    pub name: String,
+    /// The graph.
+    pub graph: Graph,
     /// What it is fed.
     pub contract: Contract,
-    /// Entries of the session's configuration.
-    pub session: BTreeMap<String, String>,
-    /// Whether a score depends on what else is in the batch.
-    pub depends_on_batch: bool,
-    /// Whether it was made so that a GPU computes every one of its nodes.
-    pub whole_on_gpu: bool,
-    /// How far a logit of a vector may be off.
-    pub tolerance: f64,
     /// What it must say.
     pub vectors: Vec<Vector>,
 }
@@ -126,7 +110,7 @@ impl Manifest {
     /// The manifest of a folder that has one.
     ///
     /// # Errors
-    /// [`ModelError::Read`] and [`ModelError::Manifest`].
+    /// [`ModelError::File`].
     pub fn read(dir: &Path) -> Result<Option<Self>, ModelError> {
         let path = dir.join(MANIFEST_FILE);
         if !path.is_file() {
@@ -137,7 +121,7 @@ impl Manifest {
             .map_err(|error| error.to_string())
             .and_then(Self::parse)
             .map(Some)
-            .map_err(|detail| ModelError::Manifest { path, detail })
+            .map_err(|detail| ModelError::manifest(dir, detail))
     }
 
     /// Reads and checks what a manifest says of itself.
@@ -233,8 +217,7 @@ impl Manifest {
         }
     }
 
-    /// The graph for a device: of the precision asked for, or float32 on a CPU and float16 on a GPU; int8 is
-    /// taken unasked only where a verification found it to agree.
+    /// The graph for a device: of the precision asked for, or float32 on a CPU and float16 on a GPU.
     pub(super) fn choose(
         &self,
         dir: &Path,
@@ -252,44 +235,38 @@ impl Manifest {
         let found = match (precision, processor) {
             (Some(precision), _) => of(precision),
             (None, Processor::Cuda) => of("fp16").or_else(|| of("fp32")),
-            (None, Processor::Cpu) => of("int8")
-                .filter(|(name, _)| Verified::read(dir).is_some_and(|v| v.allows(name)))
-                .or_else(|| of("fp32")),
+            (None, Processor::Cpu) => of("fp32"),
         };
-        found
-            .map(|(name, _)| name.as_str())
-            .ok_or_else(|| ModelError::NoGraph {
-                folder: dir.to_owned(),
-                processor,
-                precision: precision.unwrap_or("fp32 or fp16").to_owned(),
-                found: self
-                    .graphs
-                    .iter()
-                    .filter(|(_, graph)| dir.join(&graph.file).is_file())
-                    .map(|(name, _)| name.clone())
-                    .collect(),
-            })
+        found.map(|(name, _)| name.as_str()).ok_or_else(|| {
+            let is_here = |graph: &Graph| dir.join(&graph.file).is_file();
+            let found = self.graphs.iter().filter(|(_, graph)| is_here(graph));
+            let found: Vec<&str> = found.map(|(name, _)| name.as_str()).collect();
+            ModelError::NoGraph(format!(
+                "the model folder `{}` has no graph for {processor} in {} (there is {})",
+                dir.display(),
+                precision.unwrap_or("fp32 or fp16"),
+                found.join(", ")
+            ))
+        })
     }
 
     /// What it says of one of its graphs.
     pub(super) fn made(&self, name: &str) -> Made {
-        let graph = &self.graphs[name];
         Made {
-            graph: name.to_owned(),
-            file: graph.file.clone(),
-            data: graph.data.clone(),
-            precision: graph.precision.clone(),
+            name: name.to_owned(),
+            graph: self.graphs[name].clone(),
             contract: self.contract.clone(),
-            session: graph.session.clone(),
-            depends_on_batch: graph.depends_on_batch,
-            whole_on_gpu: graph.host_ops.as_ref().is_some_and(Vec::is_empty),
-            tolerance: graph.tolerance,
             vectors: self.vectors.clone(),
         }
     }
 }
 
 impl Graph {
+    /// Whether it was made so that a GPU computes every one of its nodes.
+    pub(crate) fn is_whole_on_gpu(&self) -> bool {
+        self.host_ops.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// The file of the graph and those of its weights.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.file)
@@ -301,19 +278,16 @@ impl Graph {
 impl Made {
     /// What of the manifest decides a score, in one line.
     pub(super) fn identity(&self, max_tokens: usize) -> String {
-        let Contract {
-            output,
-            pad_id,
-            masked,
-            decoder_start_id,
-        } = &self.contract;
+        let Contract { output, pad_id, .. } = &self.contract;
+        let (masked, start) = (self.contract.masked, self.contract.decoder_start_id);
         let session: Vec<String> = self
+            .graph
             .session
             .iter()
             .map(|(k, v)| format!("{k}={v}"))
             .collect();
         format!(
-            "{output} {pad_id} {masked} {decoder_start_id:?} {max_tokens} {}",
+            "{output} {pad_id} {masked} {start:?} {max_tokens} {}",
             session.join(" ")
         )
     }
@@ -336,79 +310,4 @@ fn is_plain(name: &str) -> bool {
         (parts.next(), parts.next()),
         (Some(Component::Normal(_)), None)
     )
-}
-
-/// What `topicmill model verify --texts` found, kept beside the manifest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Verified {
-    /// SHA-256 of the manifest that was verified.
-    manifest: String,
-    /// Agreement by graph.
-    #[serde(default)]
-    agreement: BTreeMap<String, Agreement>,
-}
-
-/// How often a graph gave the same label as the one in float32.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Agreement {
-    /// Texts that were compared.
-    pub texts: u64,
-    /// Texts that got the same label.
-    pub agreed: u64,
-    /// Labels there were.
-    pub labels: u64,
-}
-
-impl Agreement {
-    /// How many of them got the same label.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
-    pub fn share(&self) -> f64 {
-        self.agreed as f64 / self.texts.max(1) as f64
-    }
-
-    /// Whether the graph may be taken unasked.
-    pub fn is_enough(&self) -> bool {
-        self.texts >= ENOUGH_TEXTS && self.share() >= ENOUGH_AGREEMENT
-    }
-}
-
-impl Verified {
-    /// What was found of the manifest as it is now; nothing where the file cannot be read, or is of another.
-    pub fn read(dir: &Path) -> Option<Self> {
-        let bytes = bounds::read(&dir.join(VERIFIED_FILE)).ok()?;
-        let verified: Self = toml::from_slice(&bytes).ok()?;
-        // A verification says nothing about a manifest that was changed since.
-        (file_hash(&dir.join(MANIFEST_FILE)).ok()? == verified.manifest).then_some(verified)
-    }
-
-    /// What was found of a graph.
-    pub fn of(&self, graph: &str) -> Option<Agreement> {
-        self.agreement.get(graph).copied()
-    }
-
-    fn allows(&self, graph: &str) -> bool {
-        self.of(graph).is_some_and(|found| found.is_enough())
-    }
-
-    /// Writes down what was found of a graph.
-    ///
-    /// # Errors
-    /// [`ModelError::Read`] and [`ModelError::Write`].
-    pub fn record(dir: &Path, graph: &str, found: Agreement) -> Result<PathBuf, ModelError> {
-        let mut verified = match Self::read(dir) {
-            Some(verified) => verified,
-            None => Self {
-                manifest: file_hash(&dir.join(MANIFEST_FILE))?,
-                agreement: BTreeMap::new(),
-            },
-        };
-        verified.agreement.insert(graph.to_owned(), found);
-        let path = dir.join(VERIFIED_FILE);
-        let text = toml::to_string(&verified).expect("a table of numbers is TOML");
-        let text = format!("# Written by `topicmill model verify --texts`.\n{text}");
-        match fs::write(&path, text) {
-            Ok(()) => Ok(path),
-            Err(source) => Err(ModelError::Write { path, source }),
-        }
-    }
 }

@@ -14,6 +14,7 @@ pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBu
             .find(|path| path.is_file())
     };
     let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
+    let names = |found: &[PathBuf]| found.iter().map(relative).collect::<Vec<_>>().join(", ");
 
     let mut found = Vec::new();
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
@@ -24,27 +25,27 @@ pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBu
         );
     }
     if found.is_empty() {
-        return Err(ModelError::NoFile {
-            folder: dir.to_owned(),
-            file: "*.onnx".to_owned(),
-        });
+        return Err(ModelError::NoFile(dir.to_owned(), "*.onnx".to_owned()));
     }
     if let Some(precision) = precision {
         let wanted = graph_names(precision);
-        return first_of(&wanted).ok_or_else(|| ModelError::Precision {
-            folder: dir.to_owned(),
-            precision: precision.to_owned(),
-            wanted,
-            found: found.iter().map(relative).collect(),
+        return first_of(&wanted).ok_or_else(|| {
+            ModelError::Precision(format!(
+                "the model folder `{}` has no graph of precision `{precision}` (looked for {}; there is {})",
+                dir.display(),
+                wanted.join(", "),
+                names(&found)
+            ))
         });
     }
     match (first_of(&["model.onnx".to_owned()]), found.as_slice()) {
         (Some(graph), _) => Ok(graph),
         (None, [only]) => Ok(only.clone()),
-        (None, several) => Err(ModelError::Ambiguous {
-            folder: dir.to_owned(),
-            found: several.iter().map(relative).collect(),
-        }),
+        (None, several) => Err(ModelError::Ambiguous(format!(
+            "the model folder `{}` has several graphs ({}): choose one by its precision",
+            dir.display(),
+            names(several)
+        ))),
     }
 }
 
@@ -61,13 +62,10 @@ pub fn graph_names(precision: &str) -> Vec<String> {
 }
 /// Files of a folder, sorted by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
-    let read = |source| ModelError::Read {
-        path: folder.to_owned(),
-        source,
-    };
+    let read = ModelError::read(folder);
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
+    for entry in fs::read_dir(folder).map_err(&read)? {
+        let path = entry.map_err(&read)?.path();
         if path.is_file() {
             files.push(path);
         }

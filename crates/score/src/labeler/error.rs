@@ -41,17 +41,10 @@ pub enum LabelerError {
     Raw(String),
     /// Learned label vectors of another model.
     #[error(
-        "the model `{model}` gives vectors of {width} numbers, and its learned label vectors have {numbers}; make their file \
+        "the model `{0}` gives vectors of {1} numbers, and its learned label vectors have {2}; make their file \
          again with this model, or take `label_vectors` out of the block `zero_shot` of its `config.json`"
     )]
-    LearnedWidth {
-        /// Name of the model.
-        model: String,
-        /// Numbers of a vector that it computes.
-        width: usize,
-        /// Numbers of a learned one.
-        numbers: usize,
-    },
+    LearnedWidth(String, usize, usize),
     /// A label that leaves no room for a text.
     #[error(
         "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"

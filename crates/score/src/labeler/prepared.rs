@@ -10,7 +10,7 @@ use crate::folder::{ClassifierHead, ModelKind};
 use crate::hypothesis;
 use crate::labels::{LabelSet, Mode};
 use crate::score::{self, PairLogits, Scores};
-use crate::text::{EncodedText, Encoder};
+use crate::text::{EncodedText, Encoder, Sequence};
 
 /// A label set made ready for a model.
 #[derive(Debug, Clone)]
@@ -65,11 +65,18 @@ impl Prepared {
         }
     }
 
-    /// The hypotheses, one an owner; none where the model has vectors or labels of its own.
-    pub(super) fn hypotheses(&self) -> &[EncodedText] {
+    /// The ids that a row of a text is computed from.
+    pub(super) fn sequence(
+        &self,
+        encoder: &Encoder,
+        texts: &[EncodedText],
+        row: BatchRow,
+    ) -> Sequence {
         match &self.labels {
-            Labels::Hypotheses(hypotheses) => hypotheses,
-            Labels::Vectors(_) | Labels::Classes(_) => &[],
+            Labels::Hypotheses(hypotheses) => {
+                encoder.pair(&texts[row.text], &hypotheses[row.label])
+            }
+            Labels::Vectors(_) | Labels::Classes(_) => encoder.single(&texts[row.text]),
         }
     }
 
@@ -158,6 +165,7 @@ impl Labeler {
         set: &LabelSet,
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
+        set.validate()?;
         if let Some(background) = &set.background {
             let left_out = set.left_out();
             let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
@@ -168,9 +176,63 @@ impl Labeler {
                 "a post that fits the background better than every label is other"
             );
         }
-        let ready = self.make_ready(set, known)?;
+        if let Some(head) = self.folder.kind.head() {
+            return self.prepare_classes(set, head);
+        }
+        if set.mode == Mode::Raw {
+            return Err(LabelerError::Raw(self.folder.name.clone()));
+        }
+        let kind = &self.folder.kind;
+        let mut texts = Vec::new();
+        let mut owners = Vec::new();
+        for (place, group) in hypothesis::groups(kind, set).into_iter().enumerate() {
+            for of_one in group {
+                for text in of_one {
+                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
+                }
+                owners.push(place);
+            }
+        }
+        let name = |owner: usize| name_of(set, &owners, owner);
+        let nli = matches!(kind, ModelKind::Nli(_));
+        for (owner, text) in &texts {
+            if !fits(kind, &self.encoder, text.len()) {
+                return Err(LabelerError::TooLong {
+                    label: name(*owner),
+                    tokens: text.len(),
+                    window: self.encoder.max_tokens(),
+                });
+            }
+        }
+        let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
+        let labels = if nli {
+            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
+        } else {
+            let mut known = Cow::Borrowed(known);
+            if let Some(learned) = self.learned_vectors(set)? {
+                let known = known.to_mut();
+                known.resize(known.len().max(learned.len()), None);
+                for (known, learned) in known.iter_mut().zip(learned) {
+                    *known = Some(learned);
+                }
+            }
+            // Each place has a vector of its own, so nothing is left to fold.
+            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, &known)?;
+            owners = (0..keys.len()).collect();
+            Labels::Vectors(vectors)
+        };
         self.tell_of_learned(set);
-        Ok(ready)
+        Ok(Prepared {
+            kind: self.folder.kind.clone(),
+            mode: set.mode,
+            temperature: set.temperature,
+            threshold: set.threshold,
+            keys,
+            count: set.labels.len(),
+            prior,
+            owners,
+            labels,
+        })
     }
 
     /// Says whether labels are compared by learned vectors, once for the same labels; nothing of a model without any for
@@ -225,76 +287,8 @@ impl Labeler {
         if width == numbers {
             return Ok(());
         }
-        Err(LabelerError::LearnedWidth {
-            model: self.folder.name.clone(),
-            width,
-            numbers,
-        })
-    }
-
-    /// Makes a label set ready, without a word about it.
-    pub(super) fn make_ready(
-        &mut self,
-        set: &LabelSet,
-        known: &[Option<LabelVector>],
-    ) -> Result<Prepared, LabelerError> {
-        set.validate()?;
-        if let Some(head) = self.folder.kind.head() {
-            return self.prepare_classes(set, head);
-        }
-        if set.mode == Mode::Raw {
-            return Err(LabelerError::Raw(self.folder.name.clone()));
-        }
-        let kind = &self.folder.kind;
-        let mut texts = Vec::new();
-        let mut owners = Vec::new();
-        for (place, group) in hypothesis::groups(kind, set).into_iter().enumerate() {
-            for of_one in group {
-                for text in of_one {
-                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
-                }
-                owners.push(place);
-            }
-        }
-        let name = |owner: usize| name_of(set, &owners, owner);
-        let nli = matches!(kind, ModelKind::Nli(_));
-        for (owner, text) in &texts {
-            if !fits(kind, &self.encoder, text.len()) {
-                return Err(LabelerError::TooLong {
-                    label: name(*owner),
-                    tokens: text.len(),
-                    window: self.encoder.max_tokens(),
-                });
-            }
-        }
-        let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
-        let labels = if nli {
-            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
-        } else {
-            let mut known = Cow::Borrowed(known);
-            if let Some(learned) = self.learned_vectors(set)? {
-                let known = known.to_mut();
-                known.resize(known.len().max(learned.len()), None);
-                for (known, learned) in known.iter_mut().zip(learned) {
-                    *known = Some(learned);
-                }
-            }
-            // Each place has a vector of its own, so nothing is left to fold.
-            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, &known)?;
-            owners = (0..keys.len()).collect();
-            Labels::Vectors(vectors)
-        };
-        Ok(Prepared {
-            kind: self.folder.kind.clone(),
-            mode: set.mode,
-            temperature: set.temperature,
-            threshold: set.threshold,
-            keys,
-            count: set.labels.len(),
-            prior,
-            owners,
-            labels,
-        })
+        let model = self.folder.name.clone();
+        Err(LabelerError::LearnedWidth(model, width, numbers))
     }
 
     /// The labels of a classifier: nothing is compared, so nothing is computed either.

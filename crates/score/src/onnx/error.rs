@@ -68,43 +68,19 @@ pub enum OnnxError {
         detail: String,
     },
     /// The graph cannot be loaded.
-    #[error("load the graph `{path}`: {detail}; copy or export the model again")]
-    Graph {
-        /// The file.
-        path: PathBuf,
-        /// What the runtime said.
-        detail: String,
-    },
+    #[error("load the graph `{0}`: {1}; copy or export the model again")]
+    Graph(PathBuf, String),
     /// OpenVINO cannot make the graph ready.
-    #[error("compile the graph `{path}` with OpenVINO: {detail}")]
-    Uncompiled {
-        /// The file.
-        path: PathBuf,
-        /// What OpenVINO said.
-        detail: String,
-    },
+    #[error("compile the graph `{0}` with OpenVINO: {1}")]
+    Uncompiled(PathBuf, String),
     /// The graph is not at fault: there is too little memory for it.
     #[error(
-        "load `{path}`: memory is short ({detail}); free some or raise the limit (`ulimit -v`, or the container's)"
+        "load `{0}`: memory is short ({1}); free some or raise the limit (`ulimit -v`, or the container's)"
     )]
-    Memory {
-        /// The file.
-        path: PathBuf,
-        /// What the runtime said.
-        detail: String,
-    },
+    Memory(PathBuf, String),
     /// The graph computes something else than the model that it was made from.
-    #[error(
-        "refuse the graph `{path}`: its logits are {error:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed; make the folder again with tools/model.py"
-    )]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// Largest error seen.
-        error: f64,
-        /// Largest error allowed.
-        tolerance: f64,
-    },
+    #[error("refuse the graph `{0}`: {1}; make the folder again with tools/model.py")]
+    Wrong(PathBuf, String),
     /// The graph does not run.
     #[error("try the graph `{path}`: {source}")]
     Try {
@@ -118,11 +94,6 @@ pub enum OnnxError {
     #[error(transparent)]
     Folder(#[from] ModelError),
     /// The graph wants or gives something else than text models do.
-    #[error("use the graph `{path}`: {detail}; export the model with `optimum-cli export onnx`")]
-    Contract {
-        /// The file.
-        path: PathBuf,
-        /// What does not fit.
-        detail: String,
-    },
+    #[error("use the graph `{0}`: {1}; export the model with `optimum-cli export onnx`")]
+    Contract(PathBuf, String),
 }

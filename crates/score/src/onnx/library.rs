@@ -18,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use self::owner::stranger;
+use super::{OnnxError, is_memory_short};
 
 /// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
 pub const ABOVE_PROGRAM: usize = 5;
@@ -75,7 +76,7 @@ impl fmt::Display for Library {
 
 impl Library {
     /// The oldest version that will do.
-    pub fn least_version(self) -> &'static str {
+    pub(crate) fn least_version(self) -> &'static str {
         match self {
             // The level of its interface that `ort` is built for.
             Self::OnnxRuntime => "1.24",
@@ -153,34 +154,23 @@ const OPENVINO_FOLDERS: [&str; 9] = [
 
 /// A place where the library may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+enum Place {
     /// Somebody said so: it must be there.
-    Told {
-        /// The file.
-        path: PathBuf,
-        /// Who said so.
-        by: FoundBy,
-    },
+    Told { path: PathBuf, by: FoundBy },
     /// Found in a virtual environment.
-    Found {
-        /// The file.
-        path: PathBuf,
-        /// Where that is, for people.
-        by: FoundBy,
-    },
+    Found { path: PathBuf, by: FoundBy },
     /// Not found; these names may mean something to the system.
     System(Vec<PathBuf>),
 }
 
 /// From where a library is looked for.
 #[derive(Debug, Clone, Default)]
-pub struct Start {
-    /// The program.
-    pub program: Option<PathBuf>,
+struct Start {
+    program: Option<PathBuf>,
     /// This user's data folder.
-    pub data: Option<PathBuf>,
+    data: Option<PathBuf>,
     /// The current folder.
-    pub here: Option<PathBuf>,
+    here: Option<PathBuf>,
 }
 
 /// Where this user's libraries and models lie for programs of this crate: `topicmill` in `XDG_DATA_HOME`, or else in
@@ -208,8 +198,7 @@ pub fn prefix_of(program: &Path) -> Option<&Path> {
 }
 
 impl Start {
-    /// Where this process starts from.
-    pub fn of_the_process() -> Self {
+    fn of_the_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),
             data: data_folder(),
@@ -220,7 +209,7 @@ impl Start {
 
 /// Where to load a library from: `asked` is what the caller names, `variable` the value of a variable that names it
 /// (`ORT_DYLIB_PATH`). Also told is each library that was passed over, with why.
-pub fn place(
+fn place(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
@@ -266,18 +255,60 @@ pub fn place(
     (Place::System(library.system_names()), passed_over)
 }
 
+/// Loads a library from its [`place`] for this process; `load` says how. Gives what was loaded, from which file, and why
+/// that one.
+pub(crate) fn load_from_place<T>(
+    library: Library,
+    asked: Option<&Path>,
+    variable: Option<OsString>,
+    load: impl Fn(&Path) -> Result<T, OnnxError>,
+) -> Result<(T, PathBuf, FoundBy), OnnxError> {
+    let (place, passed_over) = place(library, asked, variable, &Start::of_the_process());
+    for other in &passed_over {
+        tracing::warn!("{other}; name it yourself if you trust it");
+    }
+    let names = match place {
+        Place::Told { path, by } if !path.is_file() => {
+            return Err(OnnxError::Missing { library, path, by });
+        }
+        Place::Told { path, by } | Place::Found { path, by } => {
+            return Ok((load(&path)?, path, by));
+        }
+        Place::System(names) => names,
+    };
+    let mut tried = passed_over;
+    for name in names {
+        match load(&name) {
+            Ok(loaded) => return Ok((loaded, name, FoundBy::System)),
+            Err(OnnxError::Load { detail, .. }) => tried.push(detail),
+            Err(error) => tried.push(error.to_string()),
+        }
+    }
+    let tried = tried.join("; ");
+    Err(OnnxError::NotFound { library, tried })
+}
+
+/// A library that does not load: it is no such library, or the memory is short.
+pub(crate) fn unloaded(library: Library, path: &Path, detail: String) -> OnnxError {
+    let path = path.to_owned();
+    if is_memory_short(&detail) {
+        OnnxError::Memory(path, detail)
+    } else {
+        OnnxError::Load {
+            library,
+            path,
+            detail,
+        }
+    }
+}
+
 /// The folder in a virtual environment, or in the data folder, that holds only the packages that bring the library.
 pub const NATIVE: &str = "native";
 /// The same for OpenVINO: either is fetched and replaced without the other.
 pub const NATIVE_OPENVINO: &str = "native-openvino";
 
-/// ONNX Runtime of a virtual environment, where it has one.
-pub fn in_venv(venv: &Path) -> Option<PathBuf> {
-    Library::OnnxRuntime.in_venv(venv)
-}
-
 /// Where NVIDIA's wheels keep their libraries, beside the wheel that `library` came in: no loader looks there.
-pub fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
+pub(crate) fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
     // site-packages/onnxruntime/capi/libonnxruntime.so and site-packages/nvidia/cu13/lib
     let Some(site) = library.ancestors().nth(3) else {
         return Vec::new();
@@ -326,14 +357,6 @@ mod tests {
         path
     }
 
-    fn start(program: &Path, here: &Path) -> Start {
-        Start {
-            program: Some(program.to_owned()),
-            data: None,
-            here: Some(here.to_owned()),
-        }
-    }
-
     #[test]
     fn what_the_user_says_comes_first() {
         let told = |path: &str, by| Place::Told {
@@ -365,29 +388,6 @@ mod tests {
         let parents = [cuda, cudnn].map(|file| file.parent().unwrap().to_owned());
         assert_eq!(nvidia_folders(&library), parents);
         assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
-    }
-
-    #[test]
-    fn the_programs_repository_comes_before_the_current_folder_and_nothing_above_that_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let (repository, here) = (dir.path().join("repository"), dir.path().join("above/here"));
-        fs::create_dir_all(&here).unwrap();
-        let program = touch(repository.join("target/release/topicmill"));
-        let found = || place(ORT, None, None, &start(&program, &here)).0;
-        let capi = ".venv/lib/python3.11/site-packages/onnxruntime/capi";
-        touch(
-            here.parent()
-                .unwrap()
-                .join(capi)
-                .join("libonnxruntime.so.1.31.1"),
-        );
-        touch(here.join(capi).join("libonnxruntime_providers_shared.so"));
-        assert!(matches!(found(), Place::System(_)), "{:?}", found());
-        let native = ".venv/native/onnxruntime/capi/libonnxruntime.1.31.1.dylib";
-        let mine = touch(here.join(native));
-        assert!(matches!(found(), Place::Found { path, .. } if path == mine));
-        let own = touch(repository.join(capi).join("libonnxruntime.so.1.31.1"));
-        assert!(matches!(found(), Place::Found { path, .. } if path == own));
     }
     #[test]
     fn an_installed_program_finds_the_packages_of_its_prefix_and_then_those_of_its_user() {

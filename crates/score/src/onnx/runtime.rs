@@ -7,7 +7,7 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::library::{self, FoundBy, Library, Place, Start};
+use super::library::{FoundBy, Library, load_from_place, unloaded};
 use super::{OnnxError, is_memory_short};
 
 const LIBRARY: Library = Library::OnnxRuntime;
@@ -59,56 +59,16 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
+    let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
         // Display says too little of a failed dlopen.
-        ort::init_from(path).map_err(|e| {
-            let (path, detail) = (path.to_owned(), format!("{e:?}"));
-            if is_memory_short(&detail) {
-                OnnxError::Memory { path, detail }
-            } else {
-                OnnxError::Load {
-                    library: LIBRARY,
-                    path,
-                    detail,
-                }
-            }
-        })
+        ort::init_from(path).map_err(|e| unloaded(LIBRARY, path, format!("{e:?}")))
     };
-    let variable = std::env::var_os("ORT_DYLIB_PATH");
-    let (place, passed_over) = library::place(LIBRARY, asked, variable, &Start::of_the_process());
-    for library in &passed_over {
-        tracing::warn!("{library}; name it yourself if you trust it");
-    }
-    let (builder, library, found_by) = match place {
-        Place::Told { path, by } if !path.is_file() => {
-            return Err(OnnxError::Missing {
-                library: LIBRARY,
-                path,
-                by,
-            });
-        }
-        Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, path, by),
-        Place::System(names) => {
-            let mut tried = passed_over;
-            let loaded = names.into_iter().find_map(|name| match load(&name) {
-                Ok(builder) => Some((builder, name, FoundBy::System)),
-                Err(error) => {
-                    if let OnnxError::Load { detail, .. } = error {
-                        tried.push(detail);
-                    }
-                    None
-                }
-            });
-            loaded.ok_or_else(|| OnnxError::NotFound {
-                library: LIBRARY,
-                tried: tried.join("; "),
-            })?
-        }
-    };
+    let (builder, library, found_by) = load_from_place(LIBRARY, asked, variable, load)?;
     let start = |e: ort::Error| {
         let (path, detail) = (library.clone(), plain(&e.to_string()));
         if is_memory_short(&detail) {
-            OnnxError::Memory { path, detail }
+            OnnxError::Memory(path, detail)
         } else {
             OnnxError::Start {
                 library: LIBRARY,

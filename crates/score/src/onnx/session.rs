@@ -122,15 +122,11 @@ pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
 pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
     let preface = format!("Load model from {} failed:", graph.display());
     let detail = said.strip_prefix(&preface).unwrap_or(said);
+    let (path, detail) = (graph.to_owned(), detail.trim_end_matches('.').to_owned());
     if is_memory_short(said) {
-        return OnnxError::Memory {
-            path: graph.to_owned(),
-            detail: detail.trim_end_matches('.').to_owned(),
-        };
-    }
-    OnnxError::Graph {
-        path: graph.to_owned(),
-        detail: detail.trim_end_matches('.').to_owned(),
+        OnnxError::Memory(path, detail)
+    } else {
+        OnnxError::Graph(path, detail)
     }
 }
 

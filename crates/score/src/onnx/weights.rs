@@ -20,7 +20,7 @@ pub struct SharedWeights(Arc<Mutex<Option<Loaded>>>);
 
 #[derive(Debug)]
 struct Loaded {
-    graph: File,
+    graph: Stamp,
     matrices: Vec<Matrix>,
     packed: PrepackedWeights,
 }
@@ -28,13 +28,8 @@ struct Loaded {
 /// Its name in the graph, and its numbers.
 type Matrix = (String, Arc<DynValue>);
 
-/// A file, told from what is put in its place later.
-#[derive(Debug, PartialEq)]
-struct File {
-    path: PathBuf,
-    bytes: u64,
-    changed: Option<SystemTime>,
-}
+/// Path, size and time of change of a file, told from what is put in its place later.
+type Stamp = (PathBuf, u64, Option<SystemTime>);
 
 impl SharedWeights {
     /// How many matrices are shared.
@@ -52,7 +47,7 @@ impl SharedWeights {
     ) -> ort::Result<SessionBuilder> {
         // Size and time as well: a graph may be replaced while a process runs, and old weights must not serve the new
         // one.
-        let file = File::of(graph);
+        let file = stamp(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: engines that start together wait for the first one to read the graph.
         let loaded = loaded.get_or_insert_with(|| {
@@ -62,7 +57,7 @@ impl SharedWeights {
                 Vec::new()
             });
             Loaded {
-                graph: File::of(graph),
+                graph: stamp(graph),
                 matrices,
                 packed: PrepackedWeights::new(),
             }
@@ -77,15 +72,11 @@ impl SharedWeights {
     }
 }
 
-impl File {
-    fn of(path: &Path) -> Self {
-        let metadata = path.metadata().ok();
-        Self {
-            path: path.to_owned(),
-            bytes: metadata.as_ref().map_or(0, Metadata::len),
-            changed: metadata.and_then(|metadata| metadata.modified().ok()),
-        }
-    }
+fn stamp(path: &Path) -> Stamp {
+    let metadata = path.metadata().ok();
+    let bytes = metadata.as_ref().map_or(0, Metadata::len);
+    let changed = metadata.and_then(|metadata| metadata.modified().ok());
+    (path.to_owned(), bytes, changed)
 }
 
 fn read(graph: &Path) -> Result<Vec<Matrix>, Box<dyn Error>> {

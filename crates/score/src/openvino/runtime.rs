@@ -7,8 +7,8 @@ use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, R
 use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
-use crate::onnx::library::{FoundBy, Library, Place, Start, place};
-use crate::onnx::{OnnxError, is_memory_short};
+use crate::onnx::OnnxError;
+use crate::onnx::library::{FoundBy, Library, load_from_place, unloaded};
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that each version of the library has, by which it is told from other files.
@@ -107,37 +107,7 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     if !cpu_will_do() {
         return Err(start("this CPU has no AVX2, which OpenVINO computes with"));
     }
-    let (place, passed_over) = place(LIBRARY, asked, None, &Start::of_the_process());
-    for library in &passed_over {
-        tracing::warn!("{library}; name it yourself if you trust it");
-    }
-    let (library, found_by) = match place {
-        Place::Told { path, by } if !path.is_file() => {
-            return Err(OnnxError::Missing {
-                library: LIBRARY,
-                path,
-                by,
-            });
-        }
-        Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, by),
-        Place::System(names) => {
-            let mut tried = passed_over;
-            let loaded = names.iter().find_map(|name| {
-                let error = match load(name) {
-                    Ok(path) => return Some(path),
-                    Err(OnnxError::Load { detail, .. }) => detail,
-                    Err(error) => error.to_string(),
-                };
-                tried.push(error);
-                None
-            });
-            let path = loaded.ok_or_else(|| OnnxError::NotFound {
-                library: LIBRARY,
-                tried: tried.join("; "),
-            })?;
-            (path, FoundBy::System)
-        }
-    };
+    let (_, library, found_by) = load_from_place(LIBRARY, asked, None, load)?;
     let core = Core::new().map_err(|error| start(&error.to_string()))?;
     let can = PropertyKey::DeviceCapabilities;
     let can = core
@@ -161,19 +131,8 @@ fn start(detail: &str) -> OnnxError {
     }
 }
 
-fn load(path: &Path) -> Result<PathBuf, OnnxError> {
-    let wrong = |detail: String| {
-        let path = path.to_owned();
-        if is_memory_short(&detail) {
-            OnnxError::Memory { path, detail }
-        } else {
-            OnnxError::Load {
-                library: LIBRARY,
-                path,
-                detail,
-            }
-        }
-    };
+fn load(path: &Path) -> Result<(), OnnxError> {
+    let wrong = |detail: String| unloaded(LIBRARY, path, detail);
     // The crate takes any library and stops the program at the first function that it lacks.
     if path.is_file() {
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -182,7 +141,7 @@ fn load(path: &Path) -> Result<PathBuf, OnnxError> {
         }
     }
     c_library::load_from(path).map_err(wrong)?;
-    Ok(path.to_owned())
+    Ok(())
 }
 
 fn is_intel_without_amx() -> bool {

@@ -1,9 +1,8 @@
 //! Scores of every kind of model, and what of logits they are made of.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::folder::{ClassifierHead, EmbeddingHead, NliClasses};
+use crate::folder::{ClassifierHead, NliClasses};
+use crate::scripted::embedding;
 
 const NLI: ModelKind = ModelKind::Nli(NliClasses {
     count: 3,
@@ -61,13 +60,7 @@ fn multi_mode_and_a_single_label_oppose_contradiction_to_entailment() {
 
 #[test]
 fn an_embedding_model_scales_its_cosines() {
-    let kind = ModelKind::Embedding(EmbeddingHead {
-        output: "v".into(),
-        softmax_scale: 21.0,
-        sigmoid_scale: 23.5,
-        sigmoid_bias: 0.281,
-        learned: Arc::default(),
-    });
+    let kind = ModelKind::Embedding(embedding(21.0, 23.5, 0.281));
     let cosine = |x| PairLogits {
         entailment: x,
         contradiction: None,
@@ -225,13 +218,7 @@ fn topics_fold_into_the_mean_of_their_odds() {
         folded.entailment - folded.contradiction.unwrap(),
         mean(-2.0, 3.0),
     );
-    let kind = ModelKind::Embedding(EmbeddingHead {
-        output: "v".into(),
-        softmax_scale: 21.0,
-        sigmoid_scale: 23.5,
-        sigmoid_bias: 0.281,
-        learned: Arc::default(),
-    });
+    let kind = ModelKind::Embedding(embedding(21.0, 23.5, 0.281));
     let folded = fold(&kind, &two);
     near(folded.entailment, mean(21.0, 42.0) / 21.0);
     assert_eq!(folded.contradiction, None);

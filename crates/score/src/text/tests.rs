@@ -2,9 +2,7 @@
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::models::wordlevel::WordLevel;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::whitespace::Whitespace;
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{AddedToken, TruncationDirection, TruncationParams, TruncationStrategy};
 
@@ -149,28 +147,4 @@ fn a_long_text_is_cut_before_it_is_tokenised_and_loses_nothing_by_it() {
         encode(&encoder, &"word ".repeat(10_000_000)).len(),
         encoder.room()
     );
-}
-
-#[test]
-fn a_cut_falls_between_characters() {
-    assert_eq!(head("äöü", 2), "äö");
-    assert_eq!(head("äöü", 3), "äöü");
-    assert_eq!(head("", 3), "");
-}
-
-#[test]
-fn a_tokenizer_without_special_tokens_cannot_tell_two_texts_apart_but_is_spliced_as_it_is() {
-    let vocab = [("a", 0u32), ("[UNK]", 1)]
-        .into_iter()
-        .map(|(t, i)| (t.to_owned(), i))
-        .collect();
-    let model = WordLevel::builder()
-        .vocab(vocab)
-        .unk_token("[UNK]".into())
-        .build()
-        .unwrap();
-    let mut tokenizer = Tokenizer::new(model);
-    tokenizer.with_pre_tokenizer(Some(Whitespace {}));
-    let encoder = encoder(tokenizer, 16);
-    assert_eq!(encoder.single_len(&EncodedText::default()), 0);
 }
