@@ -20,7 +20,8 @@ use topicmill_score::{
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  topicmill model verify models/bart-large-mnli")]
+  topicmill model verify models/bart-large-mnli
+  topicmill model verify models/made --format json")]
 pub struct Verify {
     /// Check the model in this folder
     #[arg(value_name = "DIR")]
