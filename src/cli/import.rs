@@ -13,7 +13,7 @@ use crate::domain::{RunStatus, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
 use crate::source::file::dump::{self, Reading};
 use crate::source::file::filter::Filter;
-use crate::source::file::table::columns::{Column, FIELDS};
+use crate::source::file::table::{Column, FIELDS};
 use crate::store::Access;
 use crate::telemetry::Progress;
 

@@ -10,13 +10,11 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
-use serde_json::Value;
 
 use super::columns::renamed;
 use super::output::{Shape, lines_of, members, plain};
@@ -25,7 +23,7 @@ use crate::tables::ParquetFault;
 use crate::tables::columnar::{
     ColumnKind, ColumnSlice, ParquetWriter, RowGroup, begin, disk_error, schema_of, write_slices,
 };
-use crate::tables::parquet::{caught, distinct_names, under};
+use crate::tables::parquet::{caught, under};
 
 /// Rows of a group: as many as other writers put into one, in powers of ten.
 const GROUP_ROWS: usize = 100_000;
@@ -248,25 +246,6 @@ fn fields(about: &ParquetMetaData) -> &[TypePtr] {
     about.file_metadata().schema().get_fields()
 }
 
-/// Checks that each column of a file is packed with a codec that the reader was built with: Cargo.toml names them.
-pub(super) fn check_codecs(path: &Path) -> Result<(), FilesError> {
-    let reader = open(path)?;
-    let groups = reader.metadata().row_groups().iter();
-    let mut chunks = groups.flat_map(RowGroupMetaData::columns);
-    let unread = chunks.find_map(|chunk| match chunk.compression() {
-        Compression::BROTLI(_) => Some("brotli"),
-        Compression::LZO => Some("lzo"),
-        _ => None,
-    });
-    match unread {
-        Some(codec) => Err(FilesError::Codec {
-            path: path.to_owned(),
-            codec,
-        }),
-        None => Ok(()),
-    }
-}
-
 /// Whether files are Parquet with the same columns, so that these can be copied.
 pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
     let mut readers = inputs.iter().map(|input| open(input));
@@ -310,63 +289,35 @@ fn schema_beside(
     shape: &Shape,
     added: &[Column],
 ) -> Result<(TypePtr, Option<Vec<KeyValue>>), ParquetError> {
-    // The second of two alike gets a number.
-    let names = distinct_names(fields(about));
     let reserved = shape.reserved();
     let numbered = added.iter().any(|column| column.name == "id");
     let is_ours =
         |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
-    let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
-    let (mut all, mut new_names) = (Vec::new(), Vec::new());
-    for (field, own) in fields(about).iter().zip(&names) {
-        let name = renamed(own, is_ours, is_theirs);
+    let is_theirs = |name: &str| fields(about).iter().any(|theirs| theirs.name() == name);
+    let (mut all, mut is_renamed) = (Vec::new(), false);
+    for field in fields(about) {
+        let name = renamed(field.name(), is_ours, is_theirs);
         if name == field.name() {
             all.push(field.clone());
         } else {
             all.push(under(field, &name)?);
-            new_names.push((field.name().to_owned(), name));
+            is_renamed = true;
         }
     }
     for column in added {
         all.push(column.schema()?);
     }
     let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
-    Ok((Arc::new(schema.build()?), kept_about(about, &new_names)))
+    Ok((Arc::new(schema.build()?), kept_about(about, is_renamed)))
 }
 
-/// What the first input says of itself, without what would be wrong of the output: arrow's list of all columns, and
-/// the names of those that have another now.
-fn kept_about(about: &ParquetMetaData, names: &[(String, String)]) -> Option<Vec<KeyValue>> {
+/// What the first input says of itself, without what would be wrong of the output: arrow's list of all columns, which
+/// lacks ours and which readers would believe, and what pandas finds again by names, where one has another name now.
+fn kept_about(about: &ParquetMetaData, is_renamed: bool) -> Option<Vec<KeyValue>> {
     let all = about.file_metadata().key_value_metadata()?;
-    // Arrow's own copy of the schema lacks our columns, and readers would believe it.
-    let kept = all.iter().filter(|entry| entry.key != "ARROW:schema");
-    let kept = kept.map(|entry| match &entry.value {
-        Some(value) if entry.key == "pandas" && !names.is_empty() => {
-            KeyValue::new(entry.key.clone(), renamed_for_pandas(value, names))
-        }
-        _ => entry.clone(),
-    });
-    Some(kept.collect())
-}
-
-/// What pandas says of columns, which it finds again by their names.
-fn renamed_for_pandas(about: &str, names: &[(String, String)]) -> Option<String> {
-    let mut about: Value = serde_json::from_str(about).ok()?;
-    let rename = |value: &mut Value| {
-        let new = names.iter().find(|(old, _)| value == old);
-        if let Some((_, new)) = new {
-            *value = new.clone().into();
-        }
-    };
-    for column in about["columns"].as_array_mut()? {
-        for key in ["name", "field_name"] {
-            column.get_mut(key).into_iter().for_each(rename);
-        }
-    }
-    if let Some(index) = about["index_columns"].as_array_mut() {
-        index.iter_mut().for_each(rename);
-    }
-    Some(about.to_string())
+    let is_wrong = |key: &str| key == "ARROW:schema" || (is_renamed && key == "pandas");
+    let kept = all.iter().filter(|entry| !is_wrong(&entry.key));
+    Some(kept.cloned().collect())
 }
 
 fn copy(

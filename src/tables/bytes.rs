@@ -36,7 +36,7 @@ pub fn text(bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> 
     let unpacked: Box<dyn Read + Send> = if head.starts_with(&[0x1f, 0x8b]) {
         let packed = BufReader::with_capacity(READ_BYTES, bytes);
         Box::new(flate2::bufread::MultiGzDecoder::new(packed))
-    } else if head == [0x28, 0xb5, 0x2f, 0xfd] {
+    } else if is_zstd(&head) {
         let mut decoder = zstd::Decoder::new(bytes)?;
         decoder.window_log_max(LARGEST_WINDOW)?;
         Box::new(decoder)
@@ -54,6 +54,14 @@ pub fn text(bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> 
         [0, a, 0, b] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
         _ => buffered(unpacked),
     })
+}
+
+/// Whether a file that begins so is packed with zstd: a frame, or a note before the first one.
+pub fn is_zstd(head: &[u8]) -> bool {
+    matches!(
+        head,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]
+    )
 }
 
 fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {

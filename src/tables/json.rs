@@ -88,18 +88,27 @@ fn cells(json: &[u8]) -> Result<Vec<(Arc<str>, Cell)>, String> {
     Ok(members.0.into_iter().map(cell).collect())
 }
 
-fn row(line: u64, json: &[u8], whole: bool) -> Row {
-    if !whole {
-        return Row::broken(line, format!("is longer than {} MiB", MAX_LINE_BYTES >> 20));
-    }
-    match cells(json) {
+/// The row that was read: it begins on the line `begun`, and reading has come to `line`.
+fn read_row(
+    read: io::Result<Piece>,
+    begun: u64,
+    line: u64,
+    json: &[u8],
+) -> Result<Option<Row>, TableError> {
+    let cells = match read {
+        Ok(Piece::End) => return Ok(None),
+        Ok(Piece::TooLong) => Err(format!("is longer than {} MiB", MAX_LINE_BYTES >> 20)),
+        Ok(Piece::Whole) => cells(json.trim_ascii()),
+        Err(error) => return last_row(line, error).map(Some),
+    };
+    Ok(Some(match cells {
         Ok(cells) => Row {
-            line,
+            line: begun,
             cells,
             problem: None,
         },
-        Err(problem) => Row::broken(line, problem),
-    }
+        Err(problem) => Row::broken(begun, problem),
+    }))
 }
 
 /// What reading on came to.
@@ -155,9 +164,11 @@ impl Lines {
     fn read(&mut self) -> io::Result<Piece> {
         loop {
             self.line += 1;
-            match read_line(&mut self.text, &mut self.buffer)? {
-                Piece::Whole if self.buffer.trim_ascii().is_empty() => {}
-                piece => return Ok(piece),
+            match read_line(&mut self.text, &mut self.buffer, MAX_LINE_BYTES)? {
+                0 => return Ok(Piece::End),
+                length if length > MAX_LINE_BYTES => return Ok(Piece::TooLong),
+                _ if self.buffer.trim_ascii().is_empty() => {}
+                _ => return Ok(Piece::Whole),
             }
         }
     }
@@ -172,58 +183,37 @@ impl Rows for Lines {
         if self.ended {
             return Ok(None);
         }
-        let whole = match self.read() {
-            Ok(Piece::Whole) => true,
-            Ok(Piece::TooLong) => false,
-            Ok(Piece::End) => return Ok(None),
-            Err(error) => {
-                self.ended = true;
-                return last_row(self.line, error).map(Some);
-            }
-        };
-        Ok(Some(row(self.line, self.buffer.trim_ascii(), whole)))
-    }
-
-    fn skip_row(&mut self) -> Result<bool, TableError> {
-        if self.ended {
-            return Ok(false);
-        }
-        match self.read() {
-            Ok(piece) => Ok(!matches!(piece, Piece::End)),
-            Err(error) => {
-                self.ended = true;
-                last_row(self.line, error).map(|_| true)
-            }
-        }
+        let read = self.read();
+        self.ended = read.is_err();
+        read_row(read, self.line, self.line, &self.buffer)
     }
 }
 
-/// Reads a line into `buffer`, keeping no more than [`MAX_LINE_BYTES`] of it.
-fn read_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Piece> {
-    buffer.clear();
-    let (mut any, mut whole) = (false, true);
-    loop {
-        let available = match file.fill_buf() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
+/// Reads a line into `line`; of one that is longer than `most` nothing is kept. Returns its length with its end: 0 at the
+/// end of the file.
+pub fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    line.clear();
+    let (mut length, mut ended) = (0, false);
+    while !ended {
+        let chunk = match file.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
         };
-        any |= !available.is_empty();
-        let end = memchr::memchr(b'\n', available);
-        let part = &available[..end.unwrap_or(available.len())];
-        whole &= buffer.len() + part.len() <= MAX_LINE_BYTES;
-        if whole {
-            buffer.extend_from_slice(part);
+        let newline = memchr::memchr(b'\n', chunk);
+        let taken = newline.map_or(chunk.len(), |at| at + 1);
+        ended = newline.is_some() || taken == 0;
+        length += taken;
+        // A longer line is read to its end without being held, so that the next one is found.
+        if length <= most {
+            line.extend_from_slice(&chunk[..taken]);
         }
-        let used = part.len() + usize::from(end.is_some());
-        file.consume(used);
-        if end.is_some() || used == 0 {
-            return Ok(match (any, whole) {
-                (false, _) => Piece::End,
-                (true, true) => Piece::Whole,
-                (true, false) => Piece::TooLong,
-            });
-        }
+        file.consume(taken);
     }
+    if length > most {
+        // Gives the memory back, which `clear` would not.
+        *line = Vec::new();
+    }
+    Ok(length)
 }
 
 /// The objects of one JSON array, read as they come.
@@ -340,16 +330,12 @@ impl Rows for Elements {
         if self.ended {
             return Ok(None);
         }
-        let (whole, line) = match self.read() {
-            Ok((Piece::Whole, line)) => (true, line),
-            Ok((Piece::TooLong, line)) => (false, line),
-            Ok((Piece::End, _)) => return Ok(None),
-            Err(error) => {
-                self.ended = true;
-                return last_row(self.line, error).map(Some);
-            }
+        let (read, begun) = match self.read() {
+            Ok((piece, line)) => (Ok(piece), line),
+            Err(error) => (Err(error), self.line),
         };
-        Ok(Some(row(line, self.buffer.trim_ascii(), whole)))
+        self.ended |= read.is_err();
+        read_row(read, begun, self.line, &self.buffer)
     }
 }
 

@@ -162,19 +162,25 @@ pub trait Rows: Send {
     /// Names of the columns, where the table says them before its rows.
     fn names(&self) -> Option<&[Arc<str>]>;
 
+    /// Names that several columns have in the file; in [`Rows::names`] only the first of them does.
+    fn repeated(&self) -> &[String] {
+        &[]
+    }
+
+    /// Chooses columns by their places among the names, before the first row; without this all are read. Where there are
+    /// no names, all of a row are.
+    ///
+    /// # Errors
+    /// When these columns cannot be read.
+    fn select(&mut self, _columns: &[usize]) -> Result<(), TableError> {
+        Ok(())
+    }
+
     /// The next row; `None` at the end, and after a row that says why what follows cannot be read.
     ///
     /// # Errors
     /// When the file cannot be read.
     fn next_row(&mut self) -> Result<Option<Row>, TableError>;
-
-    /// Passes over a row; whether there was one.
-    ///
-    /// # Errors
-    /// As [`Rows::next_row`].
-    fn skip_row(&mut self) -> Result<bool, TableError> {
-        Ok(self.next_row()?.is_some())
-    }
 }
 
 /// Why a table cannot be read.
@@ -194,9 +200,14 @@ pub enum TableError {
         "Parquet is read from a file that is neither packed nor a pipe: unpack or save it first"
     )]
     Seek,
-    /// Another format than it was said to have.
-    #[error("it is Parquet: use `--format parquet`")]
-    IsParquet,
+    /// Parquet of which nobody can say which column is meant.
+    #[error("two columns are named `{0}`, and only one of them can be meant: rename one of them")]
+    Twice(String),
+    /// Parquet that is packed as nobody here unpacks it.
+    #[error(
+        "it is packed with {0}, which topicmill does not read: write it again with zstd or snappy"
+    )]
+    Codec(&'static str),
 }
 
 impl TableError {
@@ -235,42 +246,74 @@ pub enum ParquetFault {
     },
 }
 
-/// Opens a table, or stdin for `-`; `None` where there is not a byte in it.
+/// A table that was opened.
+pub struct Table {
+    /// Its rows.
+    pub rows: Box<dyn Rows>,
+    /// Its format.
+    pub format: Format,
+    /// What stands between its values, in CSV and TSV.
+    pub delimiter: Option<u8>,
+}
+
+/// Opens a table, or stdin for `-`; `None` where there is not a byte in it. `format` and `delimiter`: what is known of it;
+/// the file's name and its first bytes say the rest.
 ///
 /// # Errors
 /// See [`TableError`].
-pub fn open(path: &Path) -> Result<Option<Box<dyn Rows>>, TableError> {
-    let (of_name, packing) = Format::of_name(path);
-    if of_name == Some(Format::Parquet) {
-        if packing != Packing::Plain || bytes::is_stdin(path) {
+pub fn open(
+    path: &Path,
+    format: Option<Format>,
+    delimiter: Option<u8>,
+) -> Result<Option<Table>, TableError> {
+    let (named, packing) = Format::of_name(path);
+    let asked = format.or(named);
+    if asked == Some(Format::Parquet) {
+        if packing != Packing::Plain {
             return Err(TableError::Seek);
         }
-        return parquet(path).map(Some);
+        return parquet(path);
     }
     let mut text = bytes::text(bytes::open(path)?)?;
     let start = bytes::beginning(&mut text)?;
-    if start.is_empty() {
-        return Ok(None);
-    }
     if start.starts_with(b"PAR1") {
-        return if bytes::is_stdin(path) {
-            Err(TableError::Seek)
-        } else {
-            parquet(path).map(Some)
-        };
+        return parquet(path);
     }
-    // What a text is, it says itself: an array called .ndjson is an array still.
-    Ok(Some(match (start[0], of_name) {
-        (b'[', _) => Box::new(Elements::new(text)),
-        (b'{', _) => Box::new(Lines::new(text)),
-        (_, Some(Format::Tsv)) => Box::new(Csv::new(text, Some(b'\t'))?),
-        _ => Box::new(Csv::new(text, None)?),
+    // Of JSON, a text says itself what it is: an array called .ndjson is an array still.
+    let format = match (asked, start.first()) {
+        (Some(format @ (Format::Csv | Format::Tsv)), Some(_)) => format,
+        (Some(Format::Json | Format::Ndjson), None) | (_, Some(b'{')) => Format::Ndjson,
+        (_, Some(b'[')) => Format::Json,
+        (_, None) => return Ok(None),
+        (asked, Some(_)) => asked.unwrap_or(Format::Csv),
+    };
+    let mut separator = None;
+    let rows: Box<dyn Rows> = match format {
+        Format::Json => Box::new(Elements::new(text)),
+        Format::Csv | Format::Tsv => {
+            let tab = (format == Format::Tsv).then_some(b'\t');
+            let rows = Csv::new(text, delimiter.or(tab))?;
+            separator = Some(rows.delimiter());
+            Box::new(rows)
+        }
+        _ => Box::new(Lines::new(text)),
+    };
+    Ok(Some(Table {
+        rows,
+        format,
+        delimiter: separator,
     }))
 }
 
-fn parquet(path: &Path) -> Result<Box<dyn Rows>, TableError> {
-    let all = |names: &[Arc<str>]| Ok::<_, TableError>((0..names.len()).collect());
-    Ok(Box::new(Parquet::new(&File::open(path)?, all)?))
+fn parquet(path: &Path) -> Result<Option<Table>, TableError> {
+    if bytes::is_stdin(path) {
+        return Err(TableError::Seek);
+    }
+    Ok(Some(Table {
+        rows: Box::new(Parquet::new(File::open(path)?)?),
+        format: Format::Parquet,
+        delimiter: None,
+    }))
 }
 
 #[cfg(test)]

@@ -10,16 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime};
-use parquet::basic::{LogicalType, TimeUnit};
+use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
-use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
+use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::csv::unique;
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
 
 thread_local! {
@@ -66,34 +64,13 @@ fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     leaves
 }
 
-/// The rows of some fields of a file, after a look at the pages that hold them.
-///
-/// # Errors
-/// When the file is damaged, or its pages would not fit into memory.
-pub fn rows_of(
-    file: &File,
-    reader: SerializedFileReader<File>,
-    fields: &[usize],
-) -> Result<RowIter<'static>, ParquetFault> {
-    let schema = reader.metadata().file_metadata().schema();
-    let leaves = leaves_of(schema, fields);
-    pages::check(file, reader.metadata(), &leaves)?;
-    let columns = schema.get_fields();
-    let fields = fields.iter().map(|at| columns[*at].clone()).collect();
-    let projection = Type::group_type_builder(schema.name()).with_fields(fields);
-    let projection = projection.build()?;
-    Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
-}
-
-/// The names of fields; the second of two alike gets a number, as in CSV.
-pub fn distinct_names(fields: &[TypePtr]) -> Vec<Arc<str>> {
-    let mut taken: HashSet<Arc<str>> = HashSet::with_capacity(fields.len());
-    let named = fields.iter().map(|field| {
-        let name: Arc<str> = unique(field.name(), |name| taken.contains(name)).into();
-        taken.insert(name.clone());
-        name
-    });
-    named.collect()
+/// The name of a codec that the library is built without, or has none for; `None` for those that are read.
+fn unread(codec: Compression) -> Option<&'static str> {
+    match codec {
+        Compression::BROTLI(_) => Some("brotli"),
+        Compression::LZO => Some("lzo"),
+        _ => None,
+    }
 }
 
 /// A field under another name.
@@ -133,31 +110,12 @@ pub fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(renamed))
 }
 
-/// The schema with distinct names, where it has two alike.
-fn distinct(schema: &Type) -> Result<Option<Type>, ParquetError> {
-    let fields = schema.get_fields();
-    let names = distinct_names(fields);
-    let renamed = || fields.iter().zip(&names);
-    if renamed().all(|(field, name)| field.name() == &**name) {
-        return Ok(None);
-    }
-    let fields: Result<Vec<TypePtr>, ParquetError> = renamed()
-        .map(|(field, name)| {
-            if field.name() == &**name {
-                Ok(field.clone())
-            } else {
-                under(field, name)
-            }
-        })
-        .collect();
-    let schema = Type::group_type_builder(schema.name()).with_fields(fields?);
-    schema.build().map(Some)
-}
-
 /// What the values of a column are beyond what the library says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
+    /// Lists and structures.
+    Nested,
     /// Times of day and calendar, in UTC or wherever they were written down.
     Time {
         utc: bool,
@@ -166,7 +124,12 @@ enum Kind {
 }
 
 fn kind_of(column: &Type) -> Kind {
-    match column.get_basic_info().logical_type_ref() {
+    let about = column.get_basic_info();
+    let repeated = about.has_repetition() && about.repetition() == Repetition::REPEATED;
+    if !column.is_primitive() || repeated {
+        return Kind::Nested;
+    }
+    match about.logical_type_ref() {
         Some(LogicalType::Timestamp(time)) => Kind::Time {
             utc: time.is_adjusted_to_u_t_c,
             nanos: time.unit == TimeUnit::NANOS,
@@ -175,61 +138,58 @@ fn kind_of(column: &Type) -> Kind {
     }
 }
 
-/// The rows of a Parquet file; only the columns that are wanted are read.
+/// The rows of a Parquet file.
 pub struct Parquet {
-    rows: RowIter<'static>,
+    file: File,
+    reader: Option<SerializedFileReader<File>>,
+    /// Once the columns are chosen.
+    rows: Option<RowIter<'static>>,
     /// Names of all columns.
     names: Vec<Arc<str>>,
     /// Those that are read.
     read: Vec<(Arc<str>, Kind)>,
     number: u64,
+    count: u64,
 }
 
 impl Parquet {
-    /// Reads what the file says of itself, and asks which columns are wanted.
+    /// Reads what the file says of itself.
     ///
     /// # Errors
-    /// When the file is not Parquet, and where `wanted` fails.
-    pub fn new<E: From<TableError>>(
-        file: &File,
-        wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
-    ) -> Result<Self, E> {
-        let fault = |error: ParquetError| E::from(TableError::of(error));
+    /// When the file is not Parquet.
+    pub fn new(file: File) -> Result<Self, TableError> {
         // The library takes the file away, and the sizes of its pages are read next to it.
-        let again = || file.try_clone().map_err(|error| E::from(error.into()));
-        let (pages, file) = (again()?, again()?);
-        let mut reader = caught(|| SerializedFileReader::new(file))
-            .unwrap_or_else(Err)
-            .map_err(fault)?;
+        let again = file.try_clone()?;
+        let reader = caught(|| SerializedFileReader::new(again));
+        let reader = reader.unwrap_or_else(Err).map_err(TableError::of)?;
+        let about = reader.metadata().file_metadata();
+        let columns = about.schema().get_fields();
         // The library finds columns by their names, and of two alike it would read the last one twice.
-        let schema = distinct(reader.metadata().file_metadata().schema());
-        if let Some(schema) = schema.map_err(fault)? {
-            let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
-            let options = ReadOptionsBuilder::new().with_parquet_schema(schema);
-            let file = again()?;
-            let opened = caught(|| SerializedFileReader::new_with_options(file, options.build()));
-            reader = opened.unwrap_or_else(Err).map_err(fault)?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
+            return Err(TableError::Twice(twice.name().to_owned()));
         }
-        let about = reader.metadata().file_metadata().schema_descr_ptr();
-        let columns = about.root_schema().get_fields();
-        let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
-        let mut wanted = wanted(&names)?;
-        // The library gives columns in the order of the file.
-        wanted.sort_unstable();
-        wanted.dedup();
-        let rows = caught(|| rows_of(&pages, reader, &wanted));
-        let rows = rows
-            .unwrap_or_else(|panic| Err(panic.into()))
-            .map_err(|error| E::from(error.into()))?;
-        let read = wanted
-            .iter()
-            .map(|at| (names[*at].clone(), kind_of(&columns[*at])));
         Ok(Self {
-            rows,
-            read: read.collect(),
-            names,
+            names: columns.iter().map(|column| column.name().into()).collect(),
+            count: u64::try_from(about.num_rows()).unwrap_or(0),
+            file,
+            reader: Some(reader),
+            rows: None,
+            read: Vec::new(),
             number: 0,
         })
+    }
+
+    /// How many rows it says it has.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first column among those that are read that holds lists or structures.
+    pub fn nested(&self) -> Option<&str> {
+        let mut read = self.read.iter();
+        let (name, _) = read.find(|(_, kind)| *kind == Kind::Nested)?;
+        Some(name)
     }
 }
 
@@ -238,15 +198,50 @@ impl Rows for Parquet {
         Some(&self.names)
     }
 
+    fn select(&mut self, columns: &[usize]) -> Result<(), TableError> {
+        let reader = self.reader.take().expect("columns are selected once");
+        let about = reader.metadata();
+        let schema = about.file_metadata().schema_descr_ptr();
+        let schema = schema.root_schema();
+        // The library gives columns in the order of the file.
+        let mut columns = columns.to_vec();
+        columns.sort_unstable();
+        columns.dedup();
+        let leaves = leaves_of(schema, &columns);
+        let groups = about.row_groups().iter();
+        let mut chunks =
+            groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
+        // The library would take it for damage, at the first row.
+        if let Some(codec) = chunks.find_map(|chunk| unread(chunk.compression())) {
+            return Err(TableError::Codec(codec));
+        }
+        let fields = || columns.iter().map(|at| &schema.get_fields()[*at]);
+        self.read = fields()
+            .map(|field| (field.name().into(), kind_of(field)))
+            .collect();
+        let rows = caught(|| -> Result<_, ParquetFault> {
+            pages::check(&self.file, reader.metadata(), &leaves)?;
+            let fields = fields().cloned().collect();
+            let projection = Type::group_type_builder(schema.name()).with_fields(fields);
+            let projection = projection.build()?;
+            Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
+        });
+        self.rows = Some(rows.unwrap_or_else(|panic| Err(panic.into()))?);
+        Ok(())
+    }
+
     fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        if self.rows.is_none() {
+            self.select(&Vec::from_iter(0..self.names.len()))?;
+        }
         let Self { rows, read, .. } = self;
         // A value can be one that the library writes nothing for, but a panic.
         let next = caught(|| {
-            let row = rows.next()?;
+            let row = rows.as_mut()?.next()?;
             Some(row.map(|row| {
                 let cells = row.into_columns().into_iter().zip(&*read);
                 let cells =
-                    cells.map(|((_, value), (name, kind))| (name.clone(), cell(&value, *kind)));
+                    cells.map(|((_, value), (name, kind))| (name.clone(), cell(value, *kind)));
                 cells.collect()
             }))
         });
@@ -278,27 +273,27 @@ impl Rows for Parquet {
 }
 
 /// A value as a cell: what JSON has no word for as the text that people write.
-fn cell(value: &Field, kind: Kind) -> Cell {
+fn cell(value: Field, kind: Kind) -> Cell {
     match value {
         Field::Null => Cell::Null,
-        Field::Str(text) => Cell::Text(text.clone()),
+        Field::Str(text) => Cell::Text(text),
         Field::Bytes(bytes) if std::str::from_utf8(bytes.data()).is_err() => {
             Cell::Bytes(bytes.data().to_vec())
         }
-        Field::Float(number) if number.is_finite() => Cell::Json(short(*number)),
+        Field::Float(number) if number.is_finite() => Cell::Json(short(number)),
         Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
         Field::Long(nanos) if matches!(kind, Kind::Time { nanos: true, .. }) => {
-            Cell::Text(time(DateTime::from_timestamp_nanos(*nanos), kind))
+            Cell::Text(time(DateTime::from_timestamp_nanos(nanos), kind))
         }
         Field::TimestampMillis(millis) => {
-            let at = DateTime::from_timestamp_millis(*millis);
+            let at = DateTime::from_timestamp_millis(millis);
             at.map_or(Cell::Null, |at| Cell::Text(time(at, kind)))
         }
         Field::TimestampMicros(micros) => {
-            let at = DateTime::from_timestamp_micros(*micros);
+            let at = DateTime::from_timestamp_micros(micros);
             at.map_or(Cell::Null, |at| Cell::Text(time(at, kind)))
         }
-        other => match json(other) {
+        other => match json(&other) {
             Value::Null => Cell::Null,
             Value::String(text) => Cell::Text(text),
             value => Cell::Json(value.to_string()),
@@ -348,7 +343,7 @@ fn json(value: &Field) -> Value {
         Field::TimeMillis(millis) => moment(i64::from(*millis) * 1_000),
         Field::TimeMicros(micros) => moment(*micros),
         Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
-            cell(value, Kind::Plain).text().into()
+            cell(value.clone(), Kind::Plain).text().into()
         }
         Field::Group(row) => row
             .get_column_iter()

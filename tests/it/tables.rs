@@ -708,7 +708,6 @@ fn what_is_no_table_is_said_before_a_model_is_loaded() {
     let whole = fs::read(repository("tests/it/fixtures/typed.parquet")).unwrap();
     program.write("half.parquet", &whole[..whole.len() / 2]);
     program.write("half.csv.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
-    program.write("really.csv", &whole);
     // `pyarrow.table({})`.
     let none = repository("tests/it/fixtures/without-columns.parquet");
     program.write("none.parquet", fs::read(none).unwrap());
@@ -718,7 +717,6 @@ fn what_is_no_table_is_said_before_a_model_is_loaded() {
         ("blank.csv", "holds no row"),
         ("half.parquet", "not a whole one"),
         ("half.csv.gz", "half.csv.gz"),
-        ("really.csv", "--format parquet"),
         ("none.parquet", "the file has no columns"),
     ] {
         for output in ["out.csv", "out.parquet"] {

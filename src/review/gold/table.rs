@@ -25,9 +25,10 @@ pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         path: path.to_owned(),
         source,
     };
-    let Some(mut table) = open(path).map_err(failed)? else {
+    let Some(table) = open(path, None, None).map_err(failed)? else {
         return Err(GoldError::Empty);
     };
+    let mut table = table.rows;
     columns(&*table, path)?;
     let (mut rows, mut wrong) = (Vec::new(), Vec::new());
     while let Some(row) = table.next_row().map_err(failed)? {

@@ -7,8 +7,8 @@
 //! with: the months of Reddit say 2 GiB, which is address space at first, and memory as far as it is filled.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,10 +21,8 @@ use crate::source::post::Fields;
 
 use super::filter::Filter;
 use super::lines::Lines;
-use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows};
-use super::table::columns::{Column, TableError};
-use super::table::csv::Csv;
-use super::table::parquet::Parquet;
+use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, not_utf8};
+use super::table::{Column, Posts};
 use crate::tables::bytes;
 use topicmill_score::hex;
 
@@ -32,8 +30,6 @@ use topicmill_score::hex;
 const LARGEST_LISTING: u64 = 256 << 20;
 /// Bytes that are hashed to know a file again.
 const HASHED: u64 = 1 << 20;
-/// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
-const LARGEST_WINDOW: u32 = 31;
 /// Records of a block.
 const BLOCK_ROWS: usize = 4_000;
 /// Bytes of text after which a block ends early.
@@ -41,88 +37,50 @@ const BLOCK_TEXT: usize = 8 << 20;
 /// Bytes of the file after which a block ends early, so that an import which dies keeps its place.
 const BLOCK_BYTES: u64 = 64 << 20;
 
-/// Why a file could not be read at all.
+/// Why a file could not be read at all, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum DumpError {
-    /// No such file.
-    #[error("there is no file `{0}`: check the path")]
-    Missing(PathBuf),
-    /// A directory.
-    #[error("`{0}` is a directory: give the files in it, such as `{0}/*.ndjson`")]
-    Directory(PathBuf),
-    /// Nothing in it.
-    #[error("`{0}` is empty: check that it was written to its end")]
-    Empty(PathBuf),
-    /// Compressed.
-    #[error("`{path}` is compressed: {hint}")]
-    Compressed {
-        /// The file.
-        path: PathBuf,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// Comments.
-    #[error("`{0}` holds comments, not posts: take the file of submissions (RS_…) instead")]
-    Comments(PathBuf),
-    /// zstd could not get its window.
-    #[error(
-        "`{path}` is packed with a window of up to 2 GiB, for which there is no address space: raise the limit \
-         (`ulimit -v unlimited`) or unpack the file elsewhere with `zstd -d --long=31`"
-    )]
-    Window {
-        /// The file.
-        path: PathBuf,
-        /// What zstd said.
-        source: io::Error,
-    },
-    /// Larger than any listing.
-    #[error("`{0}` is larger than any listing: try `--format ndjson`")]
-    TooLarge(PathBuf),
-    /// A listing in another encoding.
-    #[error(
-        "`{0}` is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example"
-    )]
-    NotUtf8(PathBuf),
-    /// Not a listing.
-    #[error(
-        "`{path}` is not a saved listing: try `--format ndjson` for a file with one post a line"
-    )]
-    Listing {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ListingError,
-    },
-    /// Not a table of posts.
-    #[error("`{path}`: {source}")]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: TableError,
-    },
-    /// Any other failure of the file system.
-    #[error("`{path}` cannot be read: check its permissions")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What failed.
-        source: io::Error,
-    },
+#[error("{told}")]
+pub struct DumpError {
+    told: String,
+    source: Option<ListingError>,
 }
 
 impl DumpError {
+    fn new(told: String) -> Self {
+        Self { told, source: None }
+    }
+
     fn of(path: &Path) -> impl Fn(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| match source.kind() {
-            io::ErrorKind::NotFound => Self::Missing(path.clone()),
-            io::ErrorKind::IsADirectory => Self::Directory(path.clone()),
-            _ => Self::Io {
-                path: path.clone(),
-                source,
-            },
+        let path = path.display().to_string();
+        move |error| {
+            Self::new(match error.kind() {
+                io::ErrorKind::NotFound => format!("there is no file `{path}`: check the path"),
+                io::ErrorKind::IsADirectory => format!(
+                    "`{path}` is a directory: give the files in it, such as `{path}/*.ndjson`"
+                ),
+                _ if is_window(&error) => format!(
+                    "`{path}` is packed with a window of up to 2 GiB, for which there is no address space: raise the \
+                     limit (`ulimit -v unlimited`) or unpack the file elsewhere with `zstd -d --long=31`"
+                ),
+                _ => {
+                    format!("`{path}` cannot be read: {error}; check the file and its permissions")
+                }
+            })
         }
     }
+}
+
+/// The error of a file with nothing in it.
+fn empty(path: &Path) -> DumpError {
+    let path = path.display();
+    DumpError::new(format!(
+        "`{path}` is empty: check that it was written to its end"
+    ))
+}
+
+/// Whether zstd could not get its window. Its crate gives errors as words only.
+fn is_window(error: &io::Error) -> bool {
+    error.to_string().contains("Allocation error")
 }
 
 /// What a file holds.
@@ -234,14 +192,6 @@ impl Blocks {
     }
 }
 
-impl std::fmt::Debug for Blocks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Blocks")
-            .field("position", &self.rows.position())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Checks that a file can be read and holds what it should, as far as its first row tells; its size in bytes.
 ///
 /// # Errors
@@ -274,10 +224,7 @@ pub fn fingerprint(path: &Path) -> Result<String, DumpError> {
 pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
     let read = Arc::new(AtomicU64::new(0));
     let filter = &reading.filter;
-    let table_error = |source| DumpError::Table {
-        path: path.to_owned(),
-        source,
-    };
+    let table_error = |why| DumpError::new(format!("`{}`: {why}", path.display()));
     let rows: Box<dyn Rows> = match reading.format {
         FileFormat::Listing => Box::new(Children::new(read_listing(path)?)),
         FileFormat::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
@@ -287,12 +234,11 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
             Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
         }
         FileFormat::Csv => {
-            let rows = Csv::new(open(path, &read)?, &reading.columns);
+            let rows = Posts::csv(open(path, &read)?, &reading.columns);
             Box::new(rows.map_err(table_error)?)
         }
         FileFormat::Parquet => {
-            let file = probe(path)?;
-            let rows = Parquet::new(file, &reading.columns, &read);
+            let rows = Posts::parquet(probe(path)?, &reading.columns, &read);
             Box::new(rows.map_err(table_error)?)
         }
     };
@@ -325,81 +271,35 @@ fn probe(path: &Path) -> Result<File, DumpError> {
     let file = File::open(path).map_err(&io_error)?;
     let about = file.metadata().map_err(&io_error)?;
     if about.is_dir() {
-        return Err(DumpError::Directory(path.to_owned()));
+        return Err(io_error(io::ErrorKind::IsADirectory.into()));
     }
     // Only of a plain file: the length of a pipe is 0 as well.
     if about.is_file() && about.len() == 0 {
-        return Err(DumpError::Empty(path.to_owned()));
+        return Err(empty(path));
     }
     Ok(file)
 }
 
-/// How a file is packed or encoded, by its first bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Packing {
-    Plain,
-    Utf16,
-    Zstd,
-    Gzip,
+/// Opens a file that is no dump.
+fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
+    let mut head = [0; 4];
+    let is_packed = probe(path)?.read_exact(&mut head).is_ok() && bytes::is_zstd(&head);
+    if is_packed {
+        // Without the filter of dumps, a month of all Reddit would be stored.
+        let path = path.display();
+        let told = format!("`{path}` is packed with zstd: give it with `--format dump`");
+        return Err(DumpError::new(told));
+    }
+    unpacked(path, read)
 }
 
-fn packed(path: &Path, read: &Arc<AtomicU64>) -> Result<(Packing, BufReader<Counted>), DumpError> {
-    let file = probe(path)?;
+/// The text of a file, as UTF-8.
+fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
     let counted = Counted {
-        file,
+        file: probe(path)?,
         read: read.clone(),
     };
-    let mut reader = BufReader::with_capacity(1 << 18, counted);
-    let packing = match reader.fill_buf().map_err(DumpError::of(path))? {
-        [] => return Err(DumpError::Empty(path.to_owned())),
-        // A frame, or a note before the first one.
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
-        [0x1f, 0x8b, ..] => Packing::Gzip,
-        // With its mark, or two characters of ASCII, as `tables::bytes` decodes it.
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Packing::Utf16,
-        [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0 => Packing::Utf16,
-        _ => Packing::Plain,
-    };
-    Ok((packing, reader))
-}
-
-/// Opens a file that is not packed.
-fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
-    let (packing, reader) = packed(path, read)?;
-    plain(path, packing, reader)
-}
-
-/// What a file holds that is not packed; UTF-16, which spreadsheets and shells of Windows write, as UTF-8.
-fn plain(
-    path: &Path,
-    packing: Packing,
-    reader: BufReader<Counted>,
-) -> Result<Box<dyn BufRead + Send>, DumpError> {
-    let hint = match packing {
-        Packing::Plain => return Ok(Box::new(reader)),
-        Packing::Utf16 => return bytes::text(Box::new(reader)).map_err(DumpError::of(path)),
-        Packing::Zstd => {
-            "give it with `--format dump`, or unpack it first with `zstd -d --long=31`"
-        }
-        Packing::Gzip => "unpack it first with `gzip -d`",
-    };
-    Err(DumpError::Compressed {
-        path: path.to_owned(),
-        hint,
-    })
-}
-
-/// Opens a file that may be packed with zstd.
-fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
-    let (packing, reader) = packed(path, read)?;
-    if packing != Packing::Zstd {
-        return plain(path, packing, reader);
-    }
-    let io_error = DumpError::of(path);
-    let mut decoder = zstd::Decoder::with_buffer(reader).map_err(&io_error)?;
-    // zstd refuses windows over 128 MiB unless it is told otherwise.
-    decoder.window_log_max(LARGEST_WINDOW).map_err(&io_error)?;
-    Ok(Box::new(BufReader::with_capacity(1 << 20, decoder)))
+    bytes::text(Box::new(counted)).map_err(DumpError::of(path))
 }
 
 /// Looks at the first row of a dump: what is wrong with all of a file is told before anything is stored.
@@ -410,19 +310,16 @@ fn check_first_row(path: &Path) -> Result<(), DumpError> {
         .take(LONGEST_LINE as u64)
         .read_until(b'\n', &mut first);
     match read {
-        Ok(0) => return Err(DumpError::Empty(path.to_owned())),
-        // zstd's crate gives its errors as words only.
-        Err(source) if source.to_string().contains("Allocation error") => {
-            return Err(DumpError::Window {
-                path: path.to_owned(),
-                source,
-            });
-        }
+        Ok(0) => return Err(empty(path)),
+        Err(error) if is_window(&error) => return Err(DumpError::of(path)(error)),
         // What else is wrong is told with its place by whoever reads on.
         Ok(_) | Err(_) => {}
     }
     match serde_json::from_slice::<Fields>(&first) {
-        Ok(row) if row.is_comment() => Err(DumpError::Comments(path.to_owned())),
+        Ok(row) if row.is_comment() => Err(DumpError::new(format!(
+            "`{}` holds comments, not posts: take the file of submissions (RS_…) instead",
+            path.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -437,16 +334,20 @@ fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
         .take(LARGEST_LISTING + 1)
         .read_to_end(&mut bytes)
         .map_err(DumpError::of(path))?;
+    let name = path.display();
     if read as u64 > LARGEST_LISTING {
-        return Err(DumpError::TooLarge(path.to_owned()));
+        let told = format!("`{name}` is larger than any listing: try `--format ndjson`");
+        return Err(DumpError::new(told));
     }
     // `parse_listing` replaces what is not UTF-8, for answers of Reddit. A file can still be converted.
     if std::str::from_utf8(&bytes).is_err() {
-        return Err(DumpError::NotUtf8(path.to_owned()));
+        return Err(DumpError::new(not_utf8(&format!("`{name}`"))));
     }
-    parse_listing(&bytes, SourceKind::Import).map_err(|source| DumpError::Listing {
-        path: path.to_owned(),
-        source,
+    parse_listing(&bytes, SourceKind::Import).map_err(|source| DumpError {
+        told: format!(
+            "`{name}` is not a saved listing: try `--format ndjson` for a file with one post a line"
+        ),
+        source: Some(source),
     })
 }
 
@@ -486,4 +387,51 @@ impl Rows for Children {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    /// The first block of a file, and those behind it.
+    fn read(format: FileFormat, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, bytes).unwrap();
+        let reading = Reading {
+            format,
+            filter: Filter::default(),
+            columns: Vec::new(),
+        };
+        let mut blocks = blocks(&path, &reading)?;
+        Ok((blocks.next_block(), blocks))
+    }
+
+    #[test]
+    fn what_is_no_listing_says_what_to_do() {
+        for (bytes, told) in [
+            (&b""[..], "is empty"),
+            (b"{\"id\":\"a\"}", "--format ndjson"),
+            (b"{\"kind\":\"caf\xe9\"}", "is not UTF-8"),
+            (b"\x28\xb5\x2f\xfd....", "--format dump"),
+        ] {
+            let error = read(FileFormat::Listing, bytes).err().unwrap().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        let listing = br#"{"kind":"Listing","data":{"after":null,"children":[]}}"#;
+        let (block, _) = read(FileFormat::Listing, listing).unwrap();
+        assert_eq!(block.end, Some(End::Whole));
+    }
+
+    #[test]
+    fn blocks_end_early_where_texts_are_long_and_say_where_they_end() {
+        let title = "x".repeat(BLOCK_TEXT / 4);
+        let line = format!(
+            "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1}}\n"
+        );
+        let lines = line.repeat(6);
+        let (first, mut blocks) = read(FileFormat::Dump, lines.as_bytes()).unwrap();
+        assert_eq!((first.records.len(), first.end), (4, None));
+        assert_eq!(first.position.bytes, 4 * line.len() as u64);
+        let second = blocks.next_block();
+        assert_eq!((second.records.len(), second.end), (2, Some(End::Whole)));
+        assert_eq!(second.read, lines.len() as u64);
+    }
+}

@@ -12,6 +12,7 @@ use crate::domain::SourceKind;
 use crate::source::listing::mended;
 use crate::source::page::Rejected;
 use crate::source::post::{Fields, NO_OBJECT, post_from_fields};
+use crate::tables::json::read_line;
 
 /// After so many bytes without a row that is wanted, whoever reads hears of it.
 const QUIET_BYTES: u64 = 16 << 20;
@@ -29,13 +30,6 @@ pub struct Lines<R> {
     broken: bool,
 }
 
-/// What came of reading a line.
-enum Line {
-    Whole,
-    TooLong,
-    End,
-}
-
 impl<R: BufRead> Lines<R> {
     /// Reads posts from `reader`.
     pub fn new(reader: R, filter: Filter) -> Self {
@@ -50,25 +44,15 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next bytes; none at the end.
-    fn fill(reader: &mut R) -> io::Result<&[u8]> {
-        loop {
-            match reader.fill_buf() {
-                // Asked for again below, because a borrow that is returned cannot end in the loop.
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        reader.fill_buf()
-    }
-
     /// Passes over whole lines that are not wanted, and over what is to be skipped; true if that was so much
     /// that whoever reads should hear of it.
     fn pass_over(&mut self) -> io::Result<bool> {
         let mut quiet = 0;
         while quiet < QUIET_BYTES {
-            let chunk = Self::fill(&mut self.reader)?;
+            let chunk = match self.reader.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                chunk => chunk?,
+            };
             if self.skip > 0 {
                 let skipped = chunk
                     .len()
@@ -104,38 +88,6 @@ impl<R: BufRead> Lines<R> {
         Ok(true)
     }
 
-    /// Reads the next line into `self.line`, without its end; of one that is too long nothing is kept.
-    fn read_line(&mut self) -> io::Result<Line> {
-        self.line.clear();
-        let (mut length, mut ended) = (0, false);
-        while !ended {
-            let chunk = Self::fill(&mut self.reader)?;
-            if chunk.is_empty() {
-                break;
-            }
-            let newline = memchr::memchr(b'\n', chunk);
-            ended = newline.is_some();
-            let taken = newline.map_or(chunk.len(), |at| at + 1);
-            length += taken;
-            // A longer line is read to its end without being held, so that the next one is found.
-            if length <= LONGEST_LINE {
-                self.line.extend_from_slice(&chunk[..taken]);
-            }
-            self.reader.consume(taken);
-        }
-        if length == 0 {
-            return Ok(Line::End);
-        }
-        self.position.rows += 1;
-        self.position.bytes += length as u64;
-        if length > LONGEST_LINE {
-            // Gives the memory back, which `clear` would not.
-            self.line = Vec::new();
-            return Ok(Line::TooLong);
-        }
-        Ok(Line::Whole)
-    }
-
     fn rejected(row: u64, reason: String) -> FileRow {
         FileRow::Rejected(Rejected {
             at: format!("line {row}"),
@@ -148,15 +100,16 @@ impl<R: BufRead> Lines<R> {
             if self.pass_over()? {
                 return Ok(Some(FileRow::Quiet));
             }
-            let read = self.read_line()?;
+            let length = read_line(&mut self.reader, &mut self.line, LONGEST_LINE)?;
+            if length == 0 {
+                return Ok(None);
+            }
+            self.position.rows += 1;
+            self.position.bytes += length as u64;
             let row = self.position.rows;
-            match read {
-                Line::End => return Ok(None),
-                Line::TooLong => {
-                    let reason = format!("longer than {} MiB", LONGEST_LINE >> 20);
-                    return Ok(Some(Self::rejected(row, reason)));
-                }
-                Line::Whole => {}
+            if length > LONGEST_LINE {
+                let reason = format!("longer than {} MiB", LONGEST_LINE >> 20);
+                return Ok(Some(Self::rejected(row, reason)));
             }
             // A line that did not end within the buffer has not been looked at yet.
             if !self.filter.may_take(&self.line) {
@@ -278,53 +231,6 @@ mod tests {
         assert_eq!(fates(b""), [""; 0]);
     }
 
-    #[test]
-    fn a_bom_and_windows_line_ends_are_tolerated() {
-        let file = format!("\u{feff}{POST}\r\n\r\n{POST}\r\n");
-        assert_eq!(fates(file.as_bytes()), ["t3_abc1", "t3_abc1"]);
-    }
-
-    #[test]
-    fn text_that_is_not_utf8_is_rejected_and_a_replacement_character_is_text() {
-        let mut file = br#"{"id":"abc2","subreddit":"s","title":"caf"#.to_vec();
-        file.push(0xe9);
-        file.extend_from_slice(b"\",\"created_utc\":1}\n");
-        file.extend_from_slice(POST.replace('A', "caf\u{fffd}").as_bytes());
-        for capacity in [1, 7, 4_096] {
-            let reader = BufReader::with_capacity(capacity, &file[..]);
-            let mut lines = Lines::new(reader, Filter::default());
-            let why = reason(lines.next_row());
-            assert!(why.starts_with("line 1: the line is not UTF-8"), "{why}");
-            match lines.next_row() {
-                Some(FileRow::Record(record)) => assert_eq!(record.post.title, "caf\u{fffd}"),
-                other => panic!("not a record: {other:?}"),
-            }
-            assert!(lines.next_row().is_none() && !lines.broken());
-        }
-        // A line that nobody wants is left out, whatever its bytes are.
-        let filter = Filter::new(Some(["other"]), None, None);
-        let mut lines = Lines::new(&file[..], filter);
-        assert!(lines.next_row().is_none());
-        assert_eq!(lines.position().left_out, 2);
-    }
-
-    #[test]
-    fn a_record_may_name_its_topic_and_come_as_a_thing() {
-        let flat = format!("{},\"topic\":\" climate \"}}", POST.trim_end_matches('}'));
-        let thing = format!("{{\"kind\":\"t3\",\"data\":{POST}}}");
-        let file = format!("{flat}\n{thing}\n");
-        let records: Vec<_> = rows(file.as_bytes())
-            .into_iter()
-            .map(|row| match row {
-                FileRow::Record(record) => record,
-                other => panic!("not a record: {other:?}"),
-            })
-            .collect();
-        assert_eq!(records[0].topic.as_deref(), Some("climate"));
-        assert_eq!(records[1].topic, None);
-        assert_eq!(records[0].post, records[1].post);
-    }
-
     /// Endless bytes without a newline for a while, then a post; nothing is ever held whole.
     struct LongLine {
         left: usize,
@@ -354,28 +260,6 @@ mod tests {
         assert!(matches!(lines.next_row(), Some(FileRow::Record(_))));
         assert!(lines.next_row().is_none());
         assert_eq!(lines.position().rows, 2);
-    }
-
-    #[test]
-    fn a_failure_to_read_is_told_and_ends_the_file() {
-        struct Broken;
-        impl Read for Broken {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                Err(io::Error::other("disk on fire"))
-            }
-        }
-        let head = format!("{POST}\n");
-        let mut lines = Lines::new(
-            BufReader::new(head.as_bytes().chain(Broken)),
-            Filter::default(),
-        );
-        assert!(matches!(lines.next_row(), Some(FileRow::Record(_))));
-        let why = reason(lines.next_row());
-        assert!(
-            why.contains("line 2") && why.contains("disk on fire"),
-            "{why}"
-        );
-        assert!(lines.next_row().is_none() && lines.broken());
     }
 
     /// Posts of `s` and of `other` in turn, with a line that is longer than the buffer.

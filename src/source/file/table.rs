@@ -1,0 +1,380 @@
+//! Posts from tables, CSV and Parquet: which columns hold which field, and a post from the values of a row.
+//!
+//! What enters are columns, named as Reddit names its fields or mapped to them. A column that is missing is told before
+//! the first row is read. A value that is not what its column should hold costs its row: whoever made the table meant
+//! something by it, and a post without it would be wrong.
+
+use std::fs::File;
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use serde_json::{Map, Value};
+
+use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
+use crate::domain::SourceKind;
+use crate::source::page::Rejected;
+use crate::source::post::{flag_of, integer_of, number_of, post_from_value};
+use crate::tables::{self, Cell, Rows as _};
+
+/// A cell above this is no post's, as a line of NDJSON above it is none.
+const LONGEST_CELL: usize = LONGEST_LINE;
+
+/// What a column can hold.
+pub const FIELDS: [&str; 18] = [
+    "id",
+    "name",
+    "title",
+    "selftext",
+    "subreddit",
+    "permalink",
+    "created_utc",
+    "url",
+    "author",
+    "score",
+    "upvote_ratio",
+    "num_comments",
+    "link_flair_text",
+    "over_18",
+    "is_self",
+    "removed_by_category",
+    "crosspost_parent",
+    "topic",
+];
+
+/// A table must have one of each of these.
+const REQUIRED: [&[&str]; 4] = [
+    &["title"],
+    &["id", "name"],
+    &["subreddit", "permalink"],
+    &["created_utc"],
+];
+
+/// Which column holds which field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// One of [`FIELDS`].
+    pub field: &'static str,
+    /// The column's name in the file.
+    pub name: String,
+}
+
+/// The rows of a table; only the columns that are needed are read.
+pub struct Posts {
+    rows: Box<dyn tables::Rows>,
+    /// The fields, each with the place of its column among those that are read.
+    fields: Vec<(&'static str, usize)>,
+    number: u64,
+    /// What follows cannot be read.
+    ended: bool,
+    /// Rows and bytes of a Parquet file, and where to tell how far it is read.
+    size: Option<(u64, u64, Arc<AtomicU64>)>,
+}
+
+impl Posts {
+    /// Reads the line of names of CSV.
+    ///
+    /// # Errors
+    /// When a column is missing, and when there is no line of names.
+    pub fn csv(text: Box<dyn BufRead + Send>, wanted: &[Column]) -> Result<Self, String> {
+        let mut rows = tables::csv::Csv::new(text, None).map_err(told)?;
+        let (fields, columns) = find(wanted, &rows)?;
+        rows.select(&columns).map_err(told)?;
+        Ok(Self {
+            rows: Box::new(rows),
+            fields,
+            number: 0,
+            ended: false,
+            size: None,
+        })
+    }
+
+    /// Reads what a Parquet file says of itself; tells `read` how many of its bytes are read.
+    ///
+    /// # Errors
+    /// When a column is missing or holds no plain values, and when the file cannot be read.
+    pub fn parquet(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, String> {
+        let bytes = file.metadata().map_err(told)?.len();
+        let mut rows = tables::parquet::Parquet::new(file).map_err(told)?;
+        let (fields, columns) = find(wanted, &rows)?;
+        rows.select(&columns).map_err(told)?;
+        if let Some(column) = rows.nested() {
+            return Err(format!("the column `{column}` does not hold plain values"));
+        }
+        Ok(Self {
+            size: Some((rows.count(), bytes, read.clone())),
+            rows: Box::new(rows),
+            fields,
+            number: 0,
+            ended: false,
+        })
+    }
+}
+
+impl Rows for Posts {
+    fn next_row(&mut self) -> Option<FileRow> {
+        if self.ended {
+            return None;
+        }
+        let row = self.rows.next_row().transpose()?;
+        self.ended = row.is_err();
+        self.number += 1;
+        if let Some((rows, bytes, read)) = &self.size {
+            // A guess, because columns are read here and there: as many bytes as rows.
+            let so_far = u128::from(*bytes) * u128::from(self.number) / u128::from((*rows).max(1));
+            let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
+            read.store(so_far, Ordering::Relaxed);
+        }
+        let row = row.map_err(told).and_then(|row| match row.problem {
+            Some(problem) => Err(problem),
+            None => {
+                let value = |(field, at): &(&'static str, usize)| {
+                    Ok((*field, value(field, &row.cells[*at].1)?))
+                };
+                let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
+                record(values?)
+            }
+        });
+        Some(row.map_or_else(
+            |reason| {
+                let at = format!("row {}", self.number);
+                FileRow::Rejected(Rejected { at, reason })
+            },
+            FileRow::Record,
+        ))
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            rows: self.number,
+            ..Position::default()
+        }
+    }
+}
+
+fn told(error: impl ToString) -> String {
+    error.to_string()
+}
+
+/// A cell of a field as JSON.
+fn value(field: &str, cell: &Cell) -> Result<Value, String> {
+    match cell {
+        Cell::Text(text) if text.len() > LONGEST_CELL => {
+            let most = LONGEST_CELL >> 20;
+            Err(format!("`{field}` is longer than {most} MiB"))
+        }
+        Cell::Text(text) => Ok(text.as_str().into()),
+        Cell::Json(json) => {
+            serde_json::from_str(json).map_err(|error| format!("`{field}`: {error}"))
+        }
+        Cell::Null => Ok(Value::Null),
+        Cell::Bytes(_) => Err(format!(
+            "`{field}` is not UTF-8: write the column again as text in UTF-8"
+        )),
+    }
+}
+
+/// Finds the fields among the columns. Returns each field with the place of its column among those to read, and these
+/// columns.
+fn find(
+    wanted: &[Column],
+    table: &dyn tables::Rows,
+) -> Result<(Vec<(&'static str, usize)>, Vec<usize>), String> {
+    let columns = table.names().unwrap_or_default();
+    let listed = || format!("the columns `{}`", columns.join("`, `"));
+    let index = |name: &str| columns.iter().position(|column| **column == *name);
+    let mut found = Vec::new();
+    for Column { field, name } in wanted {
+        let at = index(name).ok_or_else(|| {
+            let columns = listed();
+            format!("there is no column `{name}` to take `{field}` from; the file has {columns}")
+        })?;
+        found.push((at, *field));
+    }
+    for field in FIELDS {
+        let mapped = wanted.iter().any(|column| column.field == field);
+        if let Some(at) = index(field).filter(|_| !mapped) {
+            found.push((at, field));
+        }
+    }
+    let mut names = found.iter().map(|(at, _)| &*columns[*at]);
+    if let Some(name) = names.find(|name| table.repeated().iter().any(|twice| twice == name)) {
+        return Err(format!(
+            "two columns are named `{name}`, and only one of them can be meant: rename one of them"
+        ));
+    }
+    for names in REQUIRED {
+        if !found.iter().any(|(_, field)| names.contains(field)) {
+            let (field, columns) = (names[0], listed());
+            return Err(format!(
+                "no column holds `{field}`: name it with `--map {field}=COLUMN`; the file has {columns}"
+            ));
+        }
+    }
+    let mut read: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
+    read.sort_unstable();
+    read.dedup();
+    let place = |(at, field)| (field, read.partition_point(|column| *column < at));
+    Ok((found.into_iter().map(place).collect(), read))
+}
+
+/// A post from the values of a row.
+fn record(values: impl IntoIterator<Item = (&'static str, Value)>) -> Result<Record, String> {
+    let (mut fields, mut topic) = (Map::new(), None);
+    for (field, value) in values {
+        let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
+        if value.is_null() || blank {
+            continue;
+        }
+        let value = match field {
+            "created_utc" => epoch_secs(&value).ok_or("`created_utc` is no time")?.into(),
+            "score" | "upvote_ratio" | "num_comments" if number_of(&value).is_none() => {
+                return Err(format!("`{field}` is no number"));
+            }
+            "score" | "num_comments" if integer_of(&value).is_none() => {
+                return Err(format!("`{field}` is too far from 0 to be stored"));
+            }
+            "over_18" | "is_self" => flag_of(&value)
+                .ok_or_else(|| format!("`{field}` is neither true nor false"))?
+                .into(),
+            "topic" => {
+                topic = value.as_str().and_then(topic_named);
+                continue;
+            }
+            // Ids that are all digits come as numbers from some writers.
+            "id" => Value::String(value.as_str().map_or(value.to_string(), str::to_owned)),
+            _ => value,
+        };
+        fields.insert(field.to_owned(), value);
+    }
+    let post = post_from_value(&Value::Object(fields), SourceKind::Import)?;
+    Ok(Record { post, topic })
+}
+
+/// Seconds since 1970 from a number of them, or from a date as people and programs write it; UTC unless said.
+fn epoch_secs(value: &Value) -> Option<i64> {
+    if number_of(value).is_some() {
+        return integer_of(value);
+    }
+    let text = value.as_str()?.trim();
+    let text = text.strip_suffix(" UTC").unwrap_or(text);
+    let with_zone = DateTime::parse_from_rfc3339(text)
+        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
+    if let Ok(time) = with_zone {
+        return Some(time.timestamp());
+    }
+    let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f")
+        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))
+        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M"))
+        .ok();
+    let midnight = || {
+        NaiveDate::parse_from_str(text, "%Y-%m-%d")
+            .ok()?
+            .and_hms_opt(0, 0, 0)
+    };
+    Some(time.or_else(midnight)?.and_utc().timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::io::Cursor;
+
+    fn csv(
+        text: impl Into<Vec<u8>>,
+        wanted: &[(&'static str, &str)],
+    ) -> Result<Vec<String>, String> {
+        let column = |(field, name): &(&'static str, &str)| Column {
+            field,
+            name: (*name).to_owned(),
+        };
+        let wanted: Vec<Column> = wanted.iter().map(column).collect();
+        let text = Box::new(Cursor::new(text.into()));
+        let mut rows = Posts::csv(text, &wanted)?;
+        let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
+            FileRow::Record(Record { post, topic }) => {
+                let secs = post.created_at.as_datetime().timestamp();
+                format!("{} {secs} {topic:?}", post.fullname)
+            }
+            FileRow::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
+            FileRow::Quiet => unreachable!("every row of a table is one"),
+        });
+        Ok(fates.collect())
+    }
+
+    #[test]
+    fn a_wrong_value_costs_its_row_where_it_is_read() {
+        let text = b"id,title,subreddit,created_utc,score,over_18,topic,resume\n\
+            a1,One,food,1700000000,3,False,food,caf\xe9\n\
+            a2,Two,food,yesterday,3,,,\n\
+            a3,Three,food,2023-11-14,many,,,\n\
+            a4,Four,food,2023-11-14,4,perhaps,,\n\
+            a5,Five\n\
+            a6,,food,1,,,,\n\
+            a7,caf\xe9,food,1,,,,\n\
+            a8,\"Eight, and\nmore\",food,2023-11-14 22:13:20,,,,\n";
+        let fates = csv(text, &[]).unwrap();
+        for (fate, expected) in fates.iter().zip([
+            "t3_a1 1700000000 Some(\"food\")",
+            "row 2: `created_utc` is no time",
+            "row 3: `score` is no number",
+            "row 4: `over_18` is neither true nor false",
+            "row 5: has 2 values where the line of names has 8",
+            "row 6: neither `title` nor `selftext`",
+            "row 7: is not UTF-8 (`title` at byte 4): convert the file",
+            "t3_a8 1700000000 None",
+        ]) {
+            assert!(fate.starts_with(expected), "{fate}");
+        }
+        assert_eq!(fates.len(), 8);
+    }
+
+    #[test]
+    fn columns_are_mapped_and_missing_ones_told_with_those_there_are() {
+        let text = "post_id,headline,x,x,subreddit,created_utc\na1,One,,,food,1\n";
+        let id = ("id", "post_id");
+        assert_eq!(
+            csv(text, &[id, ("title", "headline")]).unwrap(),
+            ["t3_a1 1 None"]
+        );
+        for (wanted, told) in [
+            (
+                &[id, ("title", "titel")][..],
+                "`titel` to take `title` from",
+            ),
+            (&[id], "--map title=COLUMN"),
+            (&[id, ("title", "x")], "two columns are named `x`"),
+        ] {
+            let error = csv(text, wanted).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_people_and_programs_write_them() {
+        for time in [
+            json!(1_700_000_000),
+            json!(1_700_000_000.7),
+            json!("1700000000.0"),
+            json!("2023-11-14T22:13:20.123+00:00"),
+            json!("2023-11-14 23:13:20+01:00"),
+            json!("2023-11-14 22:13:20+00"),
+            json!("2023-11-14 22:13:20.5"),
+            json!("2023-11-14T22:13:20"),
+            json!("2023-11-14 22:13:20 UTC"),
+        ] {
+            assert_eq!(epoch_secs(&time), Some(1_700_000_000), "{time}");
+        }
+        for none in [
+            json!("soon"),
+            json!(true),
+            json!("nan"),
+            json!(1e30),
+            json!(u64::MAX),
+        ] {
+            assert_eq!(epoch_secs(&none), None, "{none}");
+        }
+    }
+}
