@@ -222,9 +222,7 @@ fn of_file(path: &Path) -> Result<Layer, ConfigError> {
         detail,
     };
     let text = written::read(path).map_err(|error| refused(error.to_string()))?;
-    let (table, mistakes) = written::parse(&text);
-    let first = mistakes.into_iter().next();
-    if let Some((at, said)) = first.or_else(|| written::too_large(table.get_ref())) {
+    if let Some((at, said)) = written::parse(&text).1.into_iter().next() {
         let (line, column) = written::place(&text, at);
         return Err(refused(format!("line {line}, column {column}: {said}")));
     }
@@ -345,30 +343,13 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
             "`{key}` is a section, written [{key}], with {}",
             keys.join(", ")
         )
-    } else if let Some(known) = defaults.keys().find(|known| is_below(&key, known)) {
-        format!("`{known}` has a value, and nothing stands below it")
     } else if let Some(keys) = sections.get(section) {
         format!("[{section}] has {}", keys.join(", "))
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();
-        let above: Vec<String> = defaults
-            .keys()
-            .filter(|known| !known.contains('.'))
-            .map(|known| format!("`{known}`"))
-            .collect();
-        format!(
-            "the sections are {}, and above them stands {}",
-            sections.join(", "),
-            above.join(", ")
-        )
+        format!("the sections are {}", sections.join(", "))
     };
     ConfigError::UnknownKey { key, layer, hint }
-}
-
-/// Whether a key stands below another one.
-fn is_below(key: &str, other: &str) -> bool {
-    let rest = key.strip_prefix(other);
-    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Which whole numbers a setting may be.
@@ -398,14 +379,11 @@ fn misfit(
     ConfigError::Value {
         key: key.clone(),
         layer: layer.clone(),
-        detail: match key.as_str() {
-            "classify.workers" => {
-                format!("`{text}` is too large: write a number {}", range_of(key))
+        detail: match (key.as_str(), default) {
+            (key, Some(default)) if key != "classify.workers" => {
+                format!("`{text}` is too large: write a smaller number; the default is {default}")
             }
-            _ => format!(
-                "`{text}` is too large: write a smaller number; the default is {}",
-                default.unwrap_or_default()
-            ),
+            (key, _) => format!("`{text}` is too large: write a number {}", range_of(key)),
         },
     }
 }

@@ -60,6 +60,7 @@
 //! report        -> domain, look, placing, store
 //! files         -> domain, tables
 //! engines       -> clock, gpu, placing
+//! config        -> tables
 //! hub           -> clock, source
 //! gpu           -> clock, record
 //! advice        -> record
@@ -67,7 +68,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `tables`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words

@@ -2,26 +2,25 @@
 //!
 //! A path goes in; out come topics and a label set, or everything that is wrong with the file, each with its line.
 
-mod background;
 mod form;
 mod mistakes;
 mod schedules;
 mod section;
 mod slug;
-mod text;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use topicmill_score::LabelSet;
 
-use self::form::{Defaults, Form};
+use self::form::Defaults;
+use crate::config::written::{self, NoText};
 use crate::domain::{Listing, Topic};
 use crate::schedule::Entry;
 
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::slug::slug;
-pub use self::text::read_text;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -35,72 +34,39 @@ pub const REDDIT: (&str, &str) = (
 /// Why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
-    /// It cannot be read.
-    #[error(
-        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml, or \
-         write one with `topicmill labels new`"
-    )]
-    Read {
-        /// As given.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// It is a folder.
-    #[error("read the pipeline file `{0}`: it is a folder; give the path of a file in it")]
-    Folder(PathBuf),
-    /// It is too large for what it is.
-    #[error(
-        "read the pipeline file `{path}`: it has more than {most_mib} MiB; posts and texts belong into other files"
-    )]
-    Large {
-        /// As given.
-        path: PathBuf,
-        /// The most that is read.
-        most_mib: u64,
-    },
-    /// It is no text.
-    #[error("read the pipeline file `{path}`: line {line} is no UTF-8; save the file as UTF-8")]
-    Encoding {
-        /// As given.
-        path: PathBuf,
-        /// The first line that is none.
-        line: usize,
-    },
-    /// It has nothing in it.
-    #[error(
-        "read the pipeline file `{0}`: it is empty; write `labels = [\"climate change\", \"gaming\"]`, or see \
-         `topicmill labels new`"
-    )]
-    Blank(PathBuf),
+    /// It has no text: what is wrong, and what to do.
+    #[error("read the pipeline file `{0}`: {1}")]
+    Read(PathBuf, String),
     /// It is no TOML, or says something that it cannot say.
-    #[error("pipeline file `{path}`{mistakes}")]
-    Mistakes {
-        /// As given.
-        path: PathBuf,
-        /// All of them.
-        mistakes: Mistakes,
-    },
-    /// Topics to collect for which there are no subreddits.
+    #[error("pipeline file `{0}`{1}")]
+    Mistakes(PathBuf, Mistakes),
+    /// Topics of a pipeline to collect for which there are no subreddits.
     #[error(
-        "collect {}: no subreddits are named in pipeline `{pipeline}`; add `subreddits = [\"climate\"]` to a [[topic]]",
-        topics.join(", ")
+        "collect {}: no subreddits are named in pipeline `{}`; add `subreddits = [\"climate\"]` to a [[topic]]",
+        .1.join(", "), .0
     )]
-    NoSubreddits {
-        /// Name of the pipeline.
-        pipeline: String,
-        /// Slugs of the topics.
-        topics: Vec<String>,
-    },
-    /// A topic asked for that the file does not have.
-    #[error("the pipeline has no topic `{topic}`; it has {known}")]
-    NoTopic {
-        /// As asked for.
-        topic: String,
-        /// Those there are.
-        known: String,
-    },
+    NoSubreddits(String, Vec<String>),
+    /// A topic asked for that the file does not have, and those there are.
+    #[error("the pipeline has no topic `{0}`; it has {1}")]
+    NoTopic(String, String),
+}
+
+/// Reads the text of a pipeline file.
+///
+/// # Errors
+/// [`PipelineError::Read`].
+pub fn read_text(path: &Path) -> Result<String, PipelineError> {
+    let text = match written::read(path) {
+        Ok(text) if text.trim().is_empty() => Err(
+            "it is empty; write `labels = [\"climate change\", \"gaming\"]`, or see `topicmill labels new`".to_owned(),
+        ),
+        Ok(text) => Ok(text),
+        Err(NoText::Read(error)) if error.kind() == ErrorKind::NotFound => Err(format!(
+            "{error}; give the path of a file like pipelines/sixteen-topics.toml, or write one with `topicmill labels new`"
+        )),
+        Err(error) => Err(error.to_string()),
+    };
+    text.map_err(|why| PipelineError::Read(path.to_owned(), why))
 }
 
 /// What a pipeline file says.
@@ -152,23 +118,8 @@ impl Pipeline {
             listing,
             limit,
         };
-        let Form {
-            name,
-            topics,
-            label_set,
-            shares,
-            schedules,
-        } = form::read(text, defaults).map_err(|mistakes| PipelineError::Mistakes {
-            path: path.to_owned(),
-            mistakes,
-        })?;
-        Ok(Self {
-            name,
-            topics,
-            label_set,
-            shares,
-            schedules,
-        })
+        form::read(text, defaults)
+            .map_err(|mistakes| PipelineError::Mistakes(path.to_owned(), mistakes))
     }
 
     /// Leaves out the topics without subreddits, which are only labels; returns their slugs. `all`: every topic was
@@ -180,10 +131,7 @@ impl Pipeline {
         let unread = self.topics.iter().filter(|t| t.subreddits.is_empty());
         let unread: Vec<String> = unread.map(|topic| topic.slug.clone()).collect();
         if unread.len() == self.topics.len() || all && !unread.is_empty() {
-            return Err(PipelineError::NoSubreddits {
-                pipeline: self.name.clone(),
-                topics: unread,
-            });
+            return Err(PipelineError::NoSubreddits(self.name.clone(), unread));
         }
         self.topics.retain(|topic| !topic.subreddits.is_empty());
         Ok(unread)
@@ -214,18 +162,13 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError::NoTopic`].
     pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
-        for slug in slugs {
-            if !self.topics.iter().any(|topic| topic.slug == *slug) {
-                let known: Vec<_> = self
-                    .topics
-                    .iter()
-                    .map(|topic| topic.slug.as_str())
-                    .collect();
-                return Err(PipelineError::NoTopic {
-                    topic: slug.clone(),
-                    known: known.join(", "),
-                });
-            }
+        let known = || self.topics.iter().map(|topic| topic.slug.as_str());
+        if let Some(slug) = slugs
+            .iter()
+            .find(|slug| known().all(|known| known != **slug))
+        {
+            let known = Vec::from_iter(known()).join(", ");
+            return Err(PipelineError::NoTopic(slug.clone(), known));
         }
         if !slugs.is_empty() {
             self.topics.retain(|topic| slugs.contains(&topic.slug));

@@ -1,5 +1,7 @@
 //! The settings, a struct for each section of `config/topicmill.toml`.
 
+#![expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -13,10 +15,6 @@ pub const WORKERS: RangeInclusive<u16> = 1..=64;
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(
-    missing_docs,
-    reason = "config/topicmill.toml says what each section is, in its own words"
-)]
 pub struct Settings {
     pub pipeline: PathBuf,
     pub database: Database,
@@ -31,19 +29,15 @@ pub struct Settings {
     pub log: Log,
 }
 
-/// `[database]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct Database {
     pub url: Secret,
     pub allow_superuser: bool,
 }
 
-/// `[reddit]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct RedditSection {
     pub auth_url: String,
     pub api_url: String,
@@ -62,20 +56,16 @@ pub struct RedditSection {
     pub total_timeout_secs: u64,
 }
 
-/// `[arctic_shift]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct ArcticShiftSection {
     pub api_url: String,
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
 }
 
-/// `[collect]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct CollectSection {
     pub listing: String,
     pub limit: u32,
@@ -87,26 +77,20 @@ pub struct CollectSection {
     pub thin_after_days: u32,
 }
 
-/// `[onnxruntime]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct OnnxRuntime {
     pub library: String,
 }
 
-/// `[openvino]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct OpenVino {
     pub library: String,
 }
 
-/// `[classify]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct ClassifySection {
     pub model: PathBuf,
     pub device: String,
@@ -122,27 +106,21 @@ pub struct ClassifySection {
     pub threads: usize,
 }
 
-/// `[serve]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct ServeSection {
     pub listen: String,
     pub token: Secret,
 }
 
-/// `[notify]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct NotifySection {
     pub command: Vec<String>,
 }
 
-/// `[log]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct Log {
     pub format: String,
 }

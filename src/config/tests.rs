@@ -10,19 +10,6 @@ fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
 }
 
 #[test]
-fn the_defaults_are_the_file() {
-    let loaded = load(None, [], &[]).unwrap();
-    assert_eq!(loaded.settings.reddit.requests_per_minute, 100);
-    assert_eq!(loaded.settings.database.url.reveal(), "sqlite:topicmill.db");
-    assert!(
-        loaded
-            .values
-            .values()
-            .all(|(_, origin)| *origin == Origin::Default)
-    );
-}
-
-#[test]
 fn every_setting_has_a_comment_line_above_it() {
     let lines: Vec<&str> = DEFAULTS.lines().collect();
     for (i, line) in lines
@@ -39,19 +26,31 @@ fn later_layers_win() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.toml");
     std::fs::write(&path, "[collect]\nlimit = 7\n[log]\nformat = \"json\"\n").unwrap();
-    let env = env(&[
+    let mut env = env(&[
         ("TOPICMILL__COLLECT__LIMIT", "8"),
         ("DATABASE_URL", "sqlite:a.db"),
         ("OTHER", "x"),
+        ("TOPICMILL__REDDIT__CLIENT_SECRET", "00123"),
     ]);
-    let loaded = load(Some(&path), env, &[("collect.limit", "9".into())]).unwrap();
+    let loaded = load(Some(&path), env.clone(), &[("collect.limit", "9".into())]).unwrap();
     assert_eq!(loaded.settings.collect.limit, 9);
+    // Digits stay as they are, and are never shown.
+    assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
+    assert!(!format!("{:?}", loaded.settings).contains("00123"));
     assert_eq!(loaded.settings.log.format, "json");
     assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
     assert_eq!(loaded.values["log.format"].1, Origin::File(path));
     assert_eq!(
         loaded.values["database.url"].1,
         Origin::Environment("DATABASE_URL".into())
+    );
+    let own = "TOPICMILL__DATABASE__URL";
+    env.insert(own.into(), "sqlite:b.db".into());
+    let loaded = load(None, env, &[]).unwrap();
+    let (url, origin) = &loaded.values["database.url"];
+    assert_eq!(
+        (url.as_str(), origin),
+        ("sqlite:b.db", &Origin::Environment(own.into()))
     );
 }
 
@@ -97,32 +96,6 @@ fn paths_of_a_file_are_relative_to_its_folder() {
     assert_eq!(loaded.settings.classify.model, Path::new(SHIPPED_MODEL));
 }
 
-#[test]
-fn the_programs_own_variable_wins_over_database_url() {
-    let env = env(&[
-        ("TOPICMILL__DATABASE__URL", "sqlite:b.db"),
-        ("DATABASE_URL", "sqlite:a.db"),
-    ]);
-    let loaded = load(None, env, &[]).unwrap();
-    assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
-    assert_eq!(
-        loaded.values["database.url"].1,
-        Origin::Environment("TOPICMILL__DATABASE__URL".into())
-    );
-}
-
-#[test]
-fn a_secret_of_digits_stays_as_it_is_and_is_never_shown() {
-    let loaded = load(
-        None,
-        env(&[("TOPICMILL__REDDIT__CLIENT_SECRET", "00123")]),
-        &[],
-    )
-    .unwrap();
-    assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
-    assert!(!format!("{:?}", loaded.settings).contains("00123"));
-}
-
 /// Why a file of this text and these variables cannot be used.
 fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
@@ -147,13 +120,29 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
         ),
         (
             "",
-            &[("TOPICMILL__COLLECT__LIMIT", "many")],
-            &["`collect.limit`", "$TOPICMILL__COLLECT__LIMIT", "`many`"],
+            &[("TOPICMILL__CLASSIFY__WORKERS", "-1")],
+            &[
+                "$TOPICMILL__CLASSIFY__WORKERS",
+                "`-1` is not a whole number from 1 to 64",
+            ],
         ),
         (
             "[reddit]\nclient_secret = \"hush-hush\n",
             &[],
             &["t.toml", "line 2"],
+        ),
+        (
+            "[collect]\nlimit = 99999999999\n",
+            &[],
+            &[
+                "`collect.limit`",
+                "write a smaller number; the default is 100",
+            ],
+        ),
+        (
+            "[[classify]]\nworkers = 3\n",
+            &[],
+            &["`classify` is a section, written [classify], with agreement,"],
         ),
     ] {
         let refused = refusal(file, variables);
@@ -165,117 +154,6 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
     let dir = tempfile::tempdir().unwrap();
     let no_file = load(Some(dir.path()), [], &[]);
     assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
-}
-
-#[test]
-fn a_file_that_is_no_toml_says_where_and_what_to_write() {
-    for (file, said) in [
-        (
-            "[reddit]\nclient_secret = \"hush-hush\nusername = \"me\"\n",
-            "line 2, column 27: invalid basic string",
-        ),
-        (
-            "[reddit]\nclient_secret = hush hush\n",
-            "line 2, column 17: string values must be quoted",
-        ),
-        (
-            "[classify]\nworkers =\n",
-            "line 2, column 10: string values must be quoted",
-        ),
-        (
-            "[classify]\nworkers = 2\nworkers = 3\n",
-            "line 3, column 1: duplicate key",
-        ),
-        (
-            "[classify]\nworkers = 2\n[classify]\n",
-            "line 3, column 2: duplicate key",
-        ),
-        (
-            "[classify]\nworkers = 2..3\n",
-            "line 2, column 13: invalid fraction",
-        ),
-        (
-            "[classify]\nworkers = 99999999999999999999\n",
-            "line 2, column 11: this number is larger than any setting can be",
-        ),
-        (
-            "[classify\nworkers = 2\n",
-            "line 1, column 10: unclosed table",
-        ),
-        ("a\n\nb\0\n", "line 3 is no UTF-8; save the file as UTF-8"),
-    ] {
-        let refused = refusal(file, &[]);
-        assert!(
-            refused.starts_with("read the settings of ") && refused.contains("t.toml: "),
-            "{refused}"
-        );
-        assert!(refused.contains(said), "{said}: {refused}");
-        assert!(!refused.contains("hush"), "{refused}");
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("t.toml");
-    std::fs::write(&path, b"[reddit]\nuser_agent = \"caf\xe9\"\n").unwrap();
-    let refused = load(Some(&path), [], &[]).unwrap_err().to_string();
-    assert!(refused.contains("line 2 is no UTF-8"), "{refused}");
-    // Nothing but comments is nothing that is set.
-    for text in ["", "# limit = 3\n"] {
-        std::fs::write(&path, text).unwrap();
-        assert!(load(Some(&path), [], &[]).is_ok());
-    }
-}
-
-#[test]
-fn a_value_that_its_setting_has_no_room_for_names_the_range_and_where_it_stands() {
-    for (file, variables, said) in [
-        (
-            "[classify]\nworkers = 1000000\n",
-            &[][..],
-            &[
-                "`classify.workers`",
-                "t.toml",
-                "`1000000` is too large: write a number from 1 to 64",
-            ][..],
-        ),
-        (
-            "",
-            &[("TOPICMILL__CLASSIFY__WORKERS", "70000")],
-            &["$TOPICMILL__CLASSIFY__WORKERS", "from 1 to 64"],
-        ),
-        (
-            "",
-            &[("TOPICMILL__CLASSIFY__WORKERS", "-1")],
-            &["`-1` is not a whole number from 1 to 64"],
-        ),
-        (
-            "[collect]\nlimit = 99999999999\n",
-            &[],
-            &[
-                "`collect.limit`",
-                "t.toml",
-                "write a smaller number; the default is 100",
-            ],
-        ),
-        (
-            "classify = 3\n",
-            &[],
-            &["`classify` is a section, written [classify], with agreement,"],
-        ),
-        (
-            "[[classify]]\nworkers = 3\n",
-            &[],
-            &["`classify` is a section, written [classify]"],
-        ),
-        (
-            "[classify.workers]\nmost = 3\n",
-            &[],
-            &["`classify.workers` has a value, and nothing stands below it"],
-        ),
-    ] {
-        let refused = refusal(file, variables);
-        for said in said {
-            assert!(refused.contains(said), "{said}: {refused}");
-        }
-    }
 }
 
 /// A file of this content and mode in a folder.

@@ -1,21 +1,19 @@
 //! What a pipeline file says, read key by key: serde would stop at the first mistake, this reader finds all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
-use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::DeValue;
 use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
-use super::background;
 use super::mistakes::{Found, Mistakes, nearest, quoted};
 use super::schedules;
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
+use super::{Pipeline, REDDIT};
 use crate::config::written;
 use crate::domain::{Listing, Topic};
-use crate::schedule::Entry;
 use crate::source::page::check_subreddit;
 
 /// Keys above the first topic.
@@ -58,35 +56,6 @@ pub(super) struct Defaults<'a> {
     pub limit: u32,
 }
 
-/// What a file says.
-#[derive(Debug)]
-pub(super) struct Form {
-    pub name: String,
-    pub topics: Vec<Topic>,
-    pub label_set: LabelSet,
-    pub shares: BTreeMap<String, Vec<u32>>,
-    pub schedules: Vec<Entry>,
-}
-
-/// How a topic with several subreddits reads them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadWhich {
-    First,
-    All,
-}
-
-impl FromStr for ReadWhich {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "first" => Ok(Self::First),
-            "all" => Ok(Self::All),
-            _ => Err(format!("{} is none of first, all", quoted(word))),
-        }
-    }
-}
-
 /// One topic, with where it stands.
 struct Read {
     topic: Topic,
@@ -95,21 +64,22 @@ struct Read {
 }
 
 /// Reads the text of a file.
-pub(super) fn read(text: &str, defaults: Defaults) -> Result<Form, Mistakes> {
+pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {
     let mut found = Found::default();
     let (table, broken) = written::parse(text);
     for (at, said) in broken {
         found.syntax(at, said);
     }
-    let form = read_file(Section::file(table.get_ref()), defaults, &mut found);
+    let form = read_file(Section::new(table.get_ref(), 0), defaults, &mut found);
     match found.mistakes(text) {
         None => Ok(form),
         Some(mistakes) => Err(mistakes),
     }
 }
 
-fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
-    unknown_keys(file, found);
+fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Pipeline {
+    let of_topics = (TOPIC_KEYS, "below a [[topic]]");
+    file.unknown_keys(FILE_KEYS, Some(of_topics), found);
     let name = file.text("name", found);
     let template = file.text("hypothesis_template", found);
     let mode = file.word::<Mode>("mode", found);
@@ -159,7 +129,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
         Some((read.topic.slug.clone(), shares))
     });
     let shares = shares.collect();
-    Form {
+    Pipeline {
         schedules: schedules::read(file, found),
         name: label_set.name.clone(),
         topics: topics.into_iter().map(|read| read.topic).collect(),
@@ -178,7 +148,7 @@ fn read_background(
     let without = file.texts("background_without", found);
     let named = named?;
     let name = quoted(&named.value);
-    let mut background = match background::read(&named.value, folder) {
+    let mut background = match background(&named.value, folder) {
         Ok(background) => background?,
         Err(error) => {
             found.wrong(named.at, format!("the background {name}: {error}"));
@@ -191,6 +161,19 @@ fn read_background(
         }
     }
     Some(background)
+}
+
+/// The built-in background, none, or one that is read from a file next to the pipeline file.
+fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
+    let text = match named {
+        "none" => return Ok(None),
+        _ if named == REDDIT.0 => REDDIT.1.to_owned(),
+        _ => written::read(&folder.join(named)).map_err(|error| {
+            format!("{error}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml")
+        })?,
+    };
+    let background = Background::parse(&text).map_err(|error| error.to_string());
+    background.map(Some)
 }
 
 fn label_of(topic: &Topic) -> Label {
@@ -223,7 +206,7 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Found) -> Vec<Read
                     );
                     return None;
                 };
-                read_topic(Section::topic(table, at), defaults, found)
+                read_topic(Section::new(table, at), defaults, found)
             });
             read.collect()
         }
@@ -303,7 +286,8 @@ fn made_slug(label: &str, at: usize, found: &mut Found) -> Option<String> {
 }
 
 fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<Read> {
-    unknown_keys(topic, found);
+    let of_the_file = (FILE_KEYS, "above the first [[topic]]");
+    topic.unknown_keys(TOPIC_KEYS, Some(of_the_file), found);
     let slug = topic.text("slug", found);
     let label = topic.text("label", found);
     let descriptions = topic.texts("descriptions", found);
@@ -400,12 +384,15 @@ fn read_subreddits(topic: Section, found: &mut Found) -> Vec<String> {
 
 /// The shares of a topic that reads all of its subreddits.
 fn read_shares(topic: Section, subreddits: &[String], found: &mut Found) -> Option<Vec<u32>> {
-    let which = topic.word::<ReadWhich>("read", found);
+    let which = topic.text("read", found);
+    let which = which.as_ref().map(|which| (which.at, &*which.value));
     let shares = topic.list("share", found);
-    let all = which
-        .as_ref()
-        .is_some_and(|which| which.value == ReadWhich::All);
-    if !all {
+    if let Some((at, word)) = which.filter(|(_, word)| !matches!(*word, "first" | "all")) {
+        let word = quoted(word);
+        found.wrong(at, format!("`read`: {word} is none of first, all"));
+        return None;
+    }
+    if which.is_none_or(|(_, word)| word != "all") {
         if let Some(shares) = shares.filter(|_| topic.get("read").is_none() || which.is_some()) {
             found.wrong(
                 shares.at,
@@ -468,30 +455,4 @@ fn meant(section: Section, wanted: &[&str], known: &[&'static str]) -> bool {
         !known.contains(&key.as_ref())
             && nearest(key, known).is_some_and(|nearest| wanted.contains(&nearest))
     })
-}
-
-/// Keys that mean nothing here, each with the one that was most likely meant.
-fn unknown_keys(section: Section, found: &mut Found) {
-    let (here, there, place) = if section.is_file() {
-        (FILE_KEYS, TOPIC_KEYS, "below a [[topic]]")
-    } else {
-        (TOPIC_KEYS, FILE_KEYS, "above the first [[topic]]")
-    };
-    for key in section.keys() {
-        let (at, key) = (key.span().start, key.get_ref().as_ref());
-        if here.contains(&key) {
-            continue;
-        }
-        let shown = quoted(key);
-        let text = if let Some(meant) = nearest(key, here) {
-            format!("unknown key {shown}: did you mean `{meant}`?")
-        } else if there.contains(&key) {
-            format!("unknown key {shown} here: it belongs {place}")
-        } else if let Some(meant) = nearest(key, there) {
-            format!("unknown key {shown}: did you mean `{meant}`? It belongs {place}")
-        } else {
-            format!("unknown key {shown}: there are {}", here.join(", "))
-        };
-        found.wrong(at, text);
-    }
 }

@@ -74,17 +74,14 @@ enum Kind {
 }
 
 impl Found {
-    /// The file is no TOML here.
     pub fn syntax(&mut self, at: usize, text: impl Into<String>) {
         self.add(at, text, Kind::Syntax);
     }
 
-    /// Something is not there.
     pub fn missing(&mut self, at: usize, text: impl Into<String>) {
         self.add(at, text, Kind::Missing);
     }
 
-    /// Something is there that must not be.
     pub fn wrong(&mut self, at: usize, text: impl Into<String>) {
         self.add(at, text, Kind::Wrong);
     }
@@ -103,10 +100,11 @@ impl Found {
         let mut found = self.0;
         found.retain(|found| !(broken && found.kind == Kind::Missing));
         found.sort_by_key(|found| found.at);
-        let mut lines = Lines::default();
+        let breaks: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+        let line_of = |at: usize| 1 + breaks.partition_point(|line_break| *line_break < at);
         let mut placed: Vec<(usize, Finding)> = found
             .into_iter()
-            .map(|found| (lines.of(text, found.at), found))
+            .map(|found| (line_of(found.at), found))
             .collect();
         placed.sort_by_key(|(line, found)| (*line, found.kind != Kind::Syntax));
         let mut broken_line = 0;
@@ -130,23 +128,6 @@ impl Found {
     }
 }
 
-/// Counts lines on the way through a text, each byte once however many places are asked for.
-#[derive(Default)]
-struct Lines {
-    breaks: usize,
-    up_to: usize,
-}
-
-impl Lines {
-    /// The line of a byte, not before the one that was asked for last.
-    fn of(&mut self, text: &str, at: usize) -> usize {
-        let at = at.min(text.len()).max(self.up_to);
-        self.breaks += memchr::memchr_iter(b'\n', &text.as_bytes()[self.up_to..at]).count();
-        self.up_to = at;
-        1 + self.breaks
-    }
-}
-
 /// The key of a list that an unknown one is most likely meant for.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     let word = word.to_lowercase().replace('-', "_");
@@ -163,58 +144,4 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     let by_distance = known.iter().map(|known| (distance(known), *known));
     let (distance, nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
     (distance <= most).then_some(nearest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mistakes_are_told_in_the_order_of_the_file_and_once_a_broken_line() {
-        let text = "ä = 1\nb = \nc = 2\n";
-        let mut found = Found::default();
-        found.wrong(14, "third");
-        found.wrong(3, "first");
-        assert_eq!(
-            found.mistakes(text).unwrap().to_string(),
-            " has 2 mistakes:\n  line 1, column 3: first\n  line 3, column 3: third"
-        );
-        let mut found = Found::default();
-        found.missing(0, "not there");
-        found.wrong(8, "follows");
-        found.syntax(9, "broken");
-        found.syntax(11, "follows, too");
-        assert_eq!(
-            found.mistakes(text).unwrap().to_string(),
-            ", line 2, column 3: broken"
-        );
-        assert_eq!(Found::default().mistakes(text), None);
-    }
-
-    #[test]
-    fn the_nearest_key_is_the_one_that_was_meant() {
-        let known = [
-            "name",
-            "hypothesis_template",
-            "threshold",
-            "labels",
-            "subreddits",
-            "descriptions",
-        ];
-        for (word, meant) in [
-            ("subredits", Some("subreddits")),
-            ("subreddit", Some("subreddits")),
-            ("Sub-Reddits", Some("subreddits")),
-            ("description", Some("descriptions")),
-            ("template", Some("hypothesis_template")),
-            ("label", Some("labels")),
-            ("tresholt", Some("threshold")),
-            ("nmae", Some("name")),
-            ("colour", None),
-            ("x", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(word, &known), meant, "{word}");
-        }
-    }
 }

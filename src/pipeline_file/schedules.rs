@@ -30,7 +30,7 @@ pub(super) fn read(file: Section, found: &mut Found) -> Vec<Entry> {
             found.wrong(at, "a schedule is a table: write [[schedule]]");
             continue;
         };
-        let section = Section::topic(table, at);
+        let section = Section::new(table, at);
         let Some(entry) = read_entry(section, found) else {
             continue;
         };
@@ -47,7 +47,7 @@ pub(super) fn read(file: Section, found: &mut Found) -> Vec<Entry> {
 }
 
 fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
-    unknown_keys(section, found);
+    section.unknown_keys(SCHEDULE_KEYS, None, found);
     let name = read_name(section, found);
     let timetable = read_timetable(section, found);
     let stages = read_stages(section, found);
@@ -162,58 +162,17 @@ fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
     stages
 }
 
-fn unknown_keys(section: Section, found: &mut Found) {
-    for key in section.keys() {
-        let (at, key) = (key.span().start, key.get_ref().as_ref());
-        if SCHEDULE_KEYS.contains(&key) {
-            continue;
-        }
-        let shown = quoted(key);
-        let hint = match nearest(key, SCHEDULE_KEYS) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("a schedule has {}", SCHEDULE_KEYS.join(", ")),
-        };
-        found.wrong(at, format!("unknown key {shown}: {hint}"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use crate::domain::{CatchUp, Listing, Overlap};
+    use crate::domain::Listing;
     use crate::pipeline_file::Pipeline;
 
     fn parse(schedules: &str) -> Result<Pipeline, String> {
         let text = format!("labels = [\"climate change\", \"gaming\"]\n{schedules}");
         Pipeline::parse(&text, Path::new("a.toml"), Listing::Hot, 10)
             .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_schedule_is_read_with_its_defaults() {
-        let file = parse(
-            "[[schedule]]\nname = \"often\"\ncron = \"*/15  * * * *\"\nstages = [\"collect --source arctic-shift\", \
-             \"classify\"]\n[[schedule]]\nname = \"nightly\"\ncron = \"30 3 * * *\"\ntimezone = \"Europe/Berlin\"\n\
-             stages = \"purge --retention\"\ncatch_up = \"all\"\noverlap = \"queue\"\ntimeout = \"2h\"\n",
-        )
-        .unwrap();
-        let [often, nightly] = &file.schedules[..] else {
-            panic!("{:?}", file.schedules)
-        };
-        assert_eq!(often.timetable.to_string(), "*/15 * * * * UTC");
-        assert_eq!(often.stages[0], ["collect", "--source", "arctic-shift"]);
-        assert_eq!(
-            (often.catch_up, often.overlap),
-            (CatchUp::One, Overlap::Skip)
-        );
-        assert_eq!(often.timeout, None);
-        assert_eq!(nightly.stages, [["purge", "--retention"]]);
-        assert_eq!(
-            (nightly.catch_up, nightly.overlap),
-            (CatchUp::All, Overlap::Queue)
-        );
-        assert_eq!(nightly.timeout.unwrap().as_secs(), 7_200);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::mistakes::{Found, quoted};
+use super::mistakes::{Found, nearest, quoted};
 
 /// A value, and where it stands.
 #[derive(Debug)]
@@ -21,30 +21,44 @@ pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
     /// Where it begins.
     pub at: usize,
-    is_file: bool,
 }
 
 impl<'a> Section<'a> {
-    /// The file itself.
-    pub fn file(table: &'a DeTable<'a>) -> Self {
-        let (at, is_file) = (0, true);
-        Self { table, at, is_file }
-    }
-
-    /// A topic that begins here.
-    pub fn topic(table: &'a DeTable<'a>, at: usize) -> Self {
-        let is_file = false;
-        Self { table, at, is_file }
-    }
-
-    /// Whether it is the file itself.
-    pub fn is_file(self) -> bool {
-        self.is_file
+    /// A table that begins here; the file itself begins at 0.
+    pub fn new(table: &'a DeTable<'a>, at: usize) -> Self {
+        Self { table, at }
     }
 
     /// Its keys.
     pub fn keys(self) -> impl Iterator<Item = &'a Spanned<DeString<'a>>> {
         self.table.keys()
+    }
+
+    /// Keys that mean nothing here, each with the one that was most likely meant. `elsewhere`: keys of another place, and
+    /// which that is.
+    pub fn unknown_keys(
+        self,
+        here: &[&'static str],
+        elsewhere: Option<(&[&'static str], &str)>,
+        found: &mut Found,
+    ) {
+        let (there, place) = elsewhere.unwrap_or_default();
+        for key in self.keys() {
+            let (at, key) = (key.span().start, key.get_ref().as_ref());
+            if here.contains(&key) {
+                continue;
+            }
+            let hint = if let Some(meant) = nearest(key, here) {
+                format!(": did you mean `{meant}`?")
+            } else if there.contains(&key) {
+                format!(" here: it belongs {place}")
+            } else if let Some(meant) = nearest(key, there) {
+                format!(": did you mean `{meant}`? It belongs {place}")
+            } else {
+                format!(": there are {}", here.join(", "))
+            };
+            found.wrong(at, format!("unknown key {}{hint}", quoted(key)));
+        }
     }
 
     /// A value of any kind.
