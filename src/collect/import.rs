@@ -107,8 +107,8 @@ pub async fn import(
         let Some(block) = receiver.recv().await else {
             break;
         };
-        (plan.progress)(block.read - read);
-        (read, end) = (block.read, block.end);
+        (plan.progress)(block.block.read - read);
+        (read, end) = (block.block.read, block.block.end);
         stored = store_block(sink, block, &mut plan, done).await;
     }
     // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
@@ -147,17 +147,16 @@ struct ReadyBlock {
     by_topic: Vec<(Option<String>, ReadyPosts)>,
     posts: u64,
     topics_mapped: u64,
-    rejected: Vec<Rejected>,
-    position: Position,
-    read: u64,
-    end: Option<End>,
+    /// What else there is in the block.
+    block: Block,
 }
 
 impl Naming {
-    fn ready(&self, block: Block) -> ReadyBlock {
+    fn ready(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
         let mut topics_mapped = 0;
-        let named = block.records.into_iter().map(|Record { post, topic }| {
+        let records = std::mem::take(&mut block.records);
+        let named = records.into_iter().map(|Record { post, topic }| {
             let topic = match topic {
                 None => topic_of(&post, &self.topics),
                 Some(named) => {
@@ -168,15 +167,11 @@ impl Naming {
             };
             (topic, post)
         });
-        let by_topic = by_topic(named, &self.authors);
         ReadyBlock {
-            by_topic,
+            by_topic: by_topic(named, &self.authors),
             posts,
             topics_mapped,
-            rejected: block.rejected,
-            position: block.position,
-            read: block.read,
-            end: block.end,
+            block,
         }
     }
 }
@@ -191,6 +186,9 @@ async fn store_block(
         by_topic,
         posts,
         topics_mapped,
+        block,
+    } = block;
+    let Block {
         rejected,
         position,
         end,
