@@ -233,20 +233,15 @@ words! {
 impl Outcome {
     /// Whether it says something of the subreddit alone, so that another one may answer where this did not.
     pub fn is_of_the_subreddit(self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Empty
-            | Self::Private
-            | Self::Banned
-            | Self::Quarantined
-            | Self::Gated
-            | Self::Missing => true,
-            Self::Ok
-            | Self::EdgeBlocked
-            | Self::Auth
-            | Self::RateLimited
-            | Self::Server
-            | Self::Stopped => false,
-        }
+                | Self::Private
+                | Self::Banned
+                | Self::Quarantined
+                | Self::Gated
+                | Self::Missing
+        )
     }
 }
 

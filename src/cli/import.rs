@@ -172,7 +172,7 @@ impl Import {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let source = self.source.as_deref().unwrap_or("reddit");
-        let (reddit, _sample) = setup.asked(word("--source", source)?).await?;
+        let reddit = setup.asked(word("--source", source)?).await?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");

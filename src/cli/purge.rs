@@ -113,11 +113,10 @@ impl Purge {
             leave_file: self.no_rewrite,
         };
         let source = word::<SourceKind>("--source", &self.source)?;
-        let asked = match plan.check {
+        let reddit = match plan.check {
             None => None,
             Some(_) => Some(setup.asked(source).await?),
         };
-        let reddit = asked.as_ref().map(|(reddit, _)| reddit);
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
@@ -125,7 +124,7 @@ impl Purge {
             PurgeStep::Asked(n) => bar.add(n),
             PurgeStep::Rewriting { done, total } => bar.note(&rewriting(done, total)),
         };
-        let purged = context.purge(&plan, reddit, &heard).await;
+        let purged = context.purge(&plan, reddit.as_ref(), &heard).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;

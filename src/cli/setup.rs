@@ -32,7 +32,6 @@ use crate::source::arctic_shift::ArcticShiftSettings;
 use crate::source::http::Timeouts;
 use crate::source::open::sample;
 use crate::source::reddit::{Reddit, RedditSettings};
-use crate::source::sample::SampleReddit;
 use crate::store::{Access, Address, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
@@ -252,17 +251,11 @@ impl Setup {
         Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
     }
 
-    /// Who is asked about posts by their ids, and the sample Reddit that serves while it is held.
-    pub async fn asked(
-        &self,
-        source: SourceKind,
-    ) -> Result<(Reddit, Option<SampleReddit>), CliError> {
+    /// Who is asked about posts by their ids.
+    pub async fn asked(&self, source: SourceKind) -> Result<Reddit, CliError> {
         match source {
-            SourceKind::Reddit => Ok((self.reddit()?, None)),
-            SourceKind::Sample => {
-                let (reddit, sample) = sample(self.reddit_settings(), self.clock.clone()).await?;
-                Ok((reddit, Some(sample)))
-            }
+            SourceKind::Reddit => self.reddit(),
+            SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
             other => Err(CliError::Usage(format!(
                 "`{other}` cannot be asked about posts: --source is reddit or sample"
             ))),

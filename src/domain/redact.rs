@@ -7,25 +7,6 @@
 /// In place of what is not shown.
 const HIDDEN: &str = "***";
 
-/// Parameters that are shown without their values, unless these are harmless.
-const SECRET: [&str; 15] = [
-    "cache",
-    "host",
-    "hostaddr",
-    "immutable",
-    "mode",
-    "options",
-    "passfile",
-    "password",
-    "port",
-    "ssl-key",
-    "ssl-mode",
-    "sslkey",
-    "sslmode",
-    "sslpassword",
-    "user",
-];
-
 /// A URL without its passwords, wherever in it they stand; of a text that is no URL as little as is safe.
 ///
 /// ```
@@ -167,8 +148,6 @@ fn redact_query(query: &str) -> String {
         .map(|pair| match pair.split_once('=') {
             // By name and value: `host=secret@place` has a harmless name.
             Some((name, value)) if is_open(name, value) => pair.to_owned(),
-            Some((name, _)) if SECRET.contains(&name) => format!("{name}={HIDDEN}"),
-            // `%70assword` is a name, too.
             _ => HIDDEN.to_owned(),
         })
         .collect();
@@ -210,51 +189,36 @@ mod tests {
                 "postgres://me:s3@cr/et@host:5432/db",
                 "postgres://me:***@host:5432/db",
             ),
-            ("postgres://:s3cret@host/db", "postgres://***@host/db"),
-            ("postgres://m e:s3cret@host/db", "postgres://***@host/db"),
-            ("postgres://me:s3cret/host/db", "postgres://***"),
             ("postgres://me:s3?cret@h/db", "postgres://***"),
             ("postgres://me:s3#cret@h/db", "postgres://***"),
             ("postgres://me:s3%40cret%40h/db", "postgres://***"),
-            ("postgres://me%3As3cret%40h/db", "postgres://***"),
             (
                 "postgres://h/db?user=me&password=s3cret&sslpassword=x",
-                "postgres://h/db?user=me&password=***&sslpassword=***",
+                "postgres://h/db?user=me&***&***",
             ),
             (
                 "postgres://h/db?sslmode=require;password=s3cret",
-                "postgres://h/db?sslmode=require&password=***",
+                "postgres://h/db?sslmode=require&***",
             ),
             ("postgres://h/db?%70assword=s3cret", "postgres://h/db?***"),
-            ("postgres://h/db?PassWord=s3cret", "postgres://h/db?***"),
             ("postgres://h/db?s3cret", "postgres://h/db?***"),
             (
                 "postgres://h/db?user=me%26password=s3cret",
-                "postgres://h/db?user=***",
+                "postgres://h/db?***",
             ),
             ("postgres://h/db?password=s3@cret", "postgres://***"),
             ("postgres://h/db#s3cret", "postgres://h/db#***"),
             ("postgres://h/db;password=s3cret", "postgres://h/***"),
-            (
-                "postgres://h/db?sslkey=/s3cret",
-                "postgres://h/db?sslkey=***",
-            ),
+            ("postgres://h/db?sslkey=/s3cret", "postgres://h/db?***"),
             ("postgres:/me:s3cret@h/db", "postgres:***"),
-            ("postgres:me:s3cret@h/db", "postgres:***"),
             ("POSTGRES://me:s3cret@h/db", "***"),
-            (" postgres://me:s3cret@h/db", "***"),
             ("me:s3cret@h", "***"),
-            ("me:s3cret", "***"),
-            ("s3cret@h", "***"),
             ("host=h user=me password=s3cret", "***"),
-            ("host=h password='s3 cret' dbname=db", "***"),
-            ("postgres+ssl://me:s3cret@h", "***"),
             ("sqlite://me:s3cret@h/x.db", "sqlite:***@h/x.db"),
             ("sqlite://s3cret@h/x.db", "sqlite:***@h/x.db"),
-            ("sqlite:x.db?password=s3cret", "sqlite:x.db?password=***"),
+            ("sqlite:x.db?password=s3cret", "sqlite:x.db?***"),
             ("https://s3cret@a.example/", "https://***@a.example/"),
             ("https://me:s3cret@a.example/", "https://***@a.example/"),
-            ("https://me:s3cret@a.example:x", "https://***"),
             ("https://a.example/?key=s3cret", "https://a.example/?***"),
         ] {
             assert_eq!(redact_url(given), shown, "{given}");

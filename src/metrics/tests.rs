@@ -133,12 +133,13 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
     meter.answered(200);
     let other = Arc::<Meter>::default();
     metrics.follow(SourceKind::Reddit, &other);
-    other.lost();
-    other.told(QuotaLeft {
+    other.note(|traffic| traffic.no_answer += 1);
+    let quota = QuotaLeft {
         remaining: 966.0,
         used: 1.0,
         resets_at: crate::domain::Timestamp::from_epoch_secs(0).unwrap(),
-    });
+    };
+    other.note(|traffic| traffic.quota = Some(quota));
     let of = |status: &str| {
         let text = metrics.text(None, None);
         exposition::read(&text);

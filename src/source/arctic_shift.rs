@@ -27,7 +27,7 @@ use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
     check_subreddit, site_of,
 };
-use super::post::{post_from_value, time_of_post};
+use super::post::{number_of, post_from_value, time_of_post};
 use super::reddit::check_user_agent;
 use super::verdict::Judge;
 use crate::clock::SharedClock;
@@ -70,19 +70,13 @@ impl ArcticShift {
     /// A setting that cannot work; the message names it and shows what it should look like.
     pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url = http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
-            SourceError::BaseUrl {
-                setting: "arctic_shift.api_url",
-                url,
-                reason,
-                usual: "Arctic Shift's own is `https://arctic-shift.photon-reddit.com`",
-            }
+            let usual = "Arctic Shift's own is `https://arctic-shift.photon-reddit.com`";
+            SourceError::Setting(format!(
+                "`arctic_shift.api_url` is `{url}`: {reason}; {usual}"
+            ))
         })?;
-        let per_minute =
-            NonZeroU32::new(settings.requests_per_minute).ok_or(SourceError::Number {
-                setting: "arctic_shift.requests_per_minute",
-                least: 1,
-                most: 120,
-            })?;
+        let per_minute = NonZeroU32::new(settings.requests_per_minute)
+            .ok_or_else(|| SourceError::number("arctic_shift.requests_per_minute", 1, 120))?;
         let user_agent = match check_user_agent(&settings.user_agent) {
             Ok(()) => &settings.user_agent,
             Err(_) => USER_AGENT,
@@ -303,9 +297,5 @@ fn says_too_much(error: &str) -> bool {
 
 /// When a row was posted, of one that is no whole post, too; `None` for a time that no post can have.
 fn posted_at(row: &Value) -> Option<Timestamp> {
-    let secs = match row.get("created_utc")? {
-        Value::String(text) => text.trim().parse().ok()?,
-        number => number.as_f64()?,
-    };
-    time_of_post(secs)
+    time_of_post(number_of(row.get("created_utc")?)?)
 }

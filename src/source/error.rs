@@ -11,38 +11,14 @@ pub enum SourceError {
     /// No answer that could be judged.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// A base URL that must not be used.
-    #[error("`{setting}` is `{url}`: {reason}; {usual}")]
-    BaseUrl {
-        /// `reddit.auth_url`, say.
-        setting: &'static str,
-        /// As given.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-        /// What it usually is.
-        usual: &'static str,
-    },
-    /// Reddit blocks clients that do not say who they are.
-    #[error(
-        "`reddit.user_agent` is `{0}`: Reddit asks for `<platform>:<app id>:<version> (by /u/<your account>)`, such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and never a browser's"
-    )]
-    UserAgent(String),
+    /// What is wrong with a setting, and what to do.
+    #[error("{0}")]
+    Setting(String),
     /// No application to act as.
     #[error(
         "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import`"
     )]
     ClientId,
-    /// A number under which nothing could be read.
-    #[error("`{setting}` does not work as it is set: set it to between {least} and {most}")]
-    Number {
-        /// Its name, with its section.
-        setting: &'static str,
-        /// The least that works.
-        least: u64,
-        /// The most that works.
-        most: u64,
-    },
     /// The sample Reddit has no port to serve on.
     #[error("start the sample Reddit on 127.0.0.1: {0}")]
     Sample(#[source] std::io::Error),
@@ -106,16 +82,18 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// Of a number under which nothing could be read.
+    pub(super) fn number(setting: &str, least: u64, most: u64) -> Self {
+        Self::Setting(format!(
+            "`{setting}` does not work as it is set: set it to between {least} and {most}"
+        ))
+    }
+
     /// Whether the settings are wrong, rather than an answer.
     pub fn is_of_the_settings(&self) -> bool {
         matches!(
             self,
-            Self::BaseUrl { .. }
-                | Self::UserAgent(_)
-                | Self::Number { .. }
-                | Self::Sample(_)
-                | Self::Files
-                | Self::Http(HttpError::Client(_))
+            Self::Setting(_) | Self::Sample(_) | Self::Files | Self::Http(HttpError::Client(_))
         )
     }
 
@@ -160,9 +138,7 @@ impl SourceError {
         match self {
             Self::Http(error) if error.is_rate_limit() => Outcome::RateLimited,
             Self::Http(_)
-            | Self::BaseUrl { .. }
-            | Self::UserAgent(_)
-            | Self::Number { .. }
+            | Self::Setting(_)
             | Self::Sample(_)
             | Self::Files
             | Self::Shape { .. } => Outcome::Server,

@@ -2,8 +2,7 @@
 
 use super::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use super::error::SourceError;
-use super::http::PoliteClient;
-use super::page::{Paging, Source};
+use super::page::Source;
 use super::reddit::{Reddit, RedditSettings};
 use super::sample::SampleReddit;
 use crate::clock::SharedClock;
@@ -29,27 +28,21 @@ pub async fn open(
 ) -> Result<Box<dyn Source>, SourceError> {
     Ok(match kind {
         SourceKind::Reddit => Box::new(Reddit::new(settings.reddit, kind, clock)?),
-        SourceKind::Sample => {
-            let (reddit, server) = sample(settings.reddit, clock).await?;
-            Box::new(ServedSample {
-                reddit,
-                _server: server,
-            })
-        }
+        SourceKind::Sample => Box::new(sample(settings.reddit, clock).await?),
         SourceKind::ArcticShift => Box::new(ArcticShift::new(&settings.arctic_shift, clock)?),
         SourceKind::Import => return Err(SourceError::Files),
     })
 }
 
-/// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the
-/// credentials differ.
+/// The client of the sample Reddit, which serves while the client is held: the one of the settings, only the base URLs and
+/// the credentials differ.
 ///
 /// # Errors
 /// Where the loopback interface has no port to give, or a setting cannot work.
 pub async fn sample(
     mut settings: RedditSettings,
     clock: SharedClock,
-) -> Result<(Reddit, SampleReddit), SourceError> {
+) -> Result<Reddit, SourceError> {
     let started = SampleReddit::start(clock.now().into()).await;
     let server = started.map_err(SourceError::Sample)?;
     settings.auth_url = server.auth_url();
@@ -63,26 +56,5 @@ pub async fn sample(
         " (by /u/sample)"
     )
     .into();
-    let reddit = Reddit::new(settings, SourceKind::Sample, clock)?;
-    Ok((reddit, server))
-}
-
-/// The sample Reddit as a source; it serves while this is held.
-struct ServedSample {
-    reddit: Reddit,
-    _server: SampleReddit,
-}
-
-impl Source for ServedSample {
-    fn kind(&self) -> SourceKind {
-        self.reddit.kind()
-    }
-
-    fn http(&self) -> &PoliteClient {
-        self.reddit.http()
-    }
-
-    fn paging(&self) -> Paging<'_> {
-        self.reddit.paging()
-    }
+    Ok(Reddit::new(settings, SourceKind::Sample, clock)?.holding(server))
 }

@@ -9,7 +9,7 @@ mod fields;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(super) use self::fields::{Field, Fields, integer_of};
+pub(super) use self::fields::{Field, Fields, flag_of, integer_of, number_of};
 use crate::domain::{Post, SourceKind, Timestamp, is_placeholder};
 
 /// The last second of the year 9999; what lies behind it was not meant as seconds.

@@ -2,8 +2,7 @@
 //! key and for tests.
 //!
 //! It speaks the real protocol, so that what works here works there: a token first, pages with `after`,
-//! stickied posts in front of a hot listing and not counted, quota headers, HTML-escaped text unless
-//! `raw_json=1`. Two of the subreddits that the shipped pipeline prefers cannot be read, as happens on the
+//! stickied posts in front of a hot listing and not counted, quota headers, text as `raw_json=1` gives it. Two of the subreddits that the shipped pipeline prefers cannot be read, as happens on the
 //! real one: `r/sports` is missing and `r/education` private, and their posts are those of the fallbacks.
 //!
 //! `/api/info` answers, too, and a test may say which posts are gone ([`SampleReddit::mark`]).
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::extract::{Form, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
@@ -115,21 +114,14 @@ struct Sample {
 }
 
 #[derive(Deserialize)]
-struct TokenRequest {
-    grant_type: String,
-}
-
-#[derive(Deserialize)]
 struct InfoRequest {
     id: String,
-    raw_json: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct PageRequest {
     limit: Option<usize>,
     after: Option<String>,
-    raw_json: Option<String>,
 }
 
 fn router(sample: Arc<Sample>) -> Router {
@@ -141,15 +133,9 @@ fn router(sample: Arc<Sample>) -> Router {
         .with_state(sample)
 }
 
-async fn token(headers: HeaderMap, Form(request): Form<TokenRequest>) -> Response {
+async fn token(headers: HeaderMap) -> Response {
     if credentials(&headers, "Basic ").is_none() {
         return unauthorized();
-    }
-    if !matches!(
-        request.grant_type.as_str(),
-        "client_credentials" | "password"
-    ) {
-        return Json(json!({"error": "unsupported_grant_type"})).into_response();
     }
     Json(json!({
         "access_token": TOKEN, "token_type": "bearer", "expires_in": 3600, "scope": "read",
@@ -196,7 +182,7 @@ async fn info(
     let known = request.id.split(',').take(INFO_LIMIT);
     let known = known.filter_map(|name| entries().find(|entry| entry.name == name));
     let known: Vec<&Entry> = known.collect();
-    let children = sample.children(&known, request.raw_json.as_deref());
+    let children = sample.children(&known);
     (sample.quota_headers(), Json(listing_of(None, &children))).into_response()
 }
 
@@ -274,19 +260,16 @@ impl Sample {
             Vec::new()
         };
         let shown: Vec<&Entry> = first.iter().chain(&rest[start..end]).copied().collect();
-        let children = self.children(&shown, request.raw_json.as_deref());
+        let children = self.children(&shown);
         let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
         listing_of(after, &children)
     }
 
     /// Posts as things, less those that are marked as missing.
-    fn children(&self, entries: &[&Entry], raw_json: Option<&str>) -> Vec<Value> {
+    fn children(&self, entries: &[&Entry]) -> Vec<Value> {
         let marked = self.marked.lock().expect(NO_PANIC);
         let of = |entry: &&Entry| {
-            let mut data = marked_as(entry.wire.clone(), marked.get(&entry.name))?;
-            if raw_json != Some("1") {
-                escape_html(&mut data);
-            }
+            let data = marked_as(entry.wire.clone(), marked.get(&entry.name))?;
             Some(json!({"kind": "t3", "data": data}))
         };
         entries.iter().filter_map(of).collect()
@@ -318,20 +301,4 @@ fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
     wire["selftext"] = json!(body);
     wire["author"] = json!("[deleted]");
     Some(wire)
-}
-
-/// As the API does to every text unless asked not to.
-fn escape_html(value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            // The ampersand first: the entities of the others have one, too.
-            *text = text
-                .replace('&', "&amp;")
-                .replace('<', "&lt;")
-                .replace('>', "&gt;");
-        }
-        Value::Array(items) => items.iter_mut().for_each(escape_html),
-        Value::Object(fields) => fields.values_mut().for_each(escape_html),
-        _ => {}
-    }
 }

@@ -301,7 +301,7 @@ impl PoliteClient {
                 self.site.name
             );
             self.quota.pause(wait, cause).await.map_err(no_slot)?;
-            self.meter.retried();
+            self.meter.note(|traffic| traffic.retries += 1);
         }
     }
 
@@ -314,7 +314,7 @@ impl PoliteClient {
     ) -> Result<Result<Answer, Trouble>, HttpError> {
         let read = Answer::read(request).await;
         if !matches!(read, Ok(Some(_))) {
-            self.meter.lost();
+            self.meter.note(|traffic| traffic.no_answer += 1);
         }
         let answer = match read {
             Ok(Some(answer)) => answer,
@@ -378,19 +378,4 @@ pub(crate) fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
         .with_max_times(tries.saturating_sub(1) as usize)
         .with_jitter()
         .build()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_doubles_from_a_second_and_ends() {
-        let waits: Vec<f64> = backoff(5).map(|wait| wait.as_secs_f64()).collect();
-        assert_eq!(waits.len(), 4);
-        assert_eq!((backoff(1).count(), backoff(3).count()), (0, 2));
-        for (wait, base) in waits.iter().zip([1.0, 2.0, 4.0, 8.0]) {
-            assert!((base..=2.0 * base).contains(wait), "{waits:?}");
-        }
-    }
 }

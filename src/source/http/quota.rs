@@ -158,11 +158,12 @@ impl Quota {
         };
         // Without this header nobody knows what half of the window is, so nothing is spread.
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
-        self.meter.told(QuotaLeft {
+        let quota = QuotaLeft {
             remaining: left,
             used,
             resets_at: Timestamp::from(now + reset),
-        });
+        };
+        self.meter.note(|traffic| traffic.quota = Some(quota));
         let reset = reset.max(SHORTEST_WAIT);
         self.pace()
             .observe(left, used, self.clock.elapsed() + reset);
@@ -258,7 +259,6 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::source::http::answer::LONGEST_WINDOW;
-    use crate::source::http::traffic::Waited;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -275,39 +275,6 @@ mod tests {
         headers.insert("x-ratelimit-used", used.parse().unwrap());
         headers.insert("x-ratelimit-reset", reset.parse().unwrap());
         headers
-    }
-
-    #[tokio::test]
-    async fn our_own_limit_lets_a_minutes_worth_through_and_then_paces() {
-        let (clock, quota) = quota(100);
-        for _ in 0..100 {
-            quota.slot().await.unwrap();
-        }
-        assert_eq!(clock.sleeps(), []);
-        quota.slot().await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), [Duration::from_millis(600); 2]);
-    }
-
-    #[tokio::test]
-    async fn slots_taken_at_once_are_each_taken_once() {
-        let (clock, quota) = quota(2);
-        let quota = Arc::new(quota);
-        let tasks: Vec<_> = (0..6)
-            .map(|_| {
-                let quota = quota.clone();
-                tokio::spawn(async move { quota.slot().await.unwrap() })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(clock.sleeps(), [30 * SECOND; 4]);
-        let waited = Waited {
-            times: 4,
-            sum: 120 * SECOND,
-        };
-        assert_eq!(quota.meter.so_far().waits.own_pace, waited);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -334,38 +301,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn with_nothing_remaining_the_windows_end_is_awaited() {
-        let (clock, quota) = quota(100);
-        quota.observe(&headers("0.0", "996", "37")).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), [37 * SECOND]);
-        quota.slot().await.unwrap();
-        assert_eq!(
-            clock.sleeps().len(),
-            1,
-            "the next window is unknown, so it does not hold"
-        );
-    }
-
-    #[tokio::test]
-    async fn nothing_remaining_and_no_time_to_the_reset_still_waits_a_second() {
-        let (clock, quota) = quota(100);
-        quota.observe(&headers("0", "300", "0")).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), [SECOND]);
-    }
-
-    #[tokio::test]
-    async fn the_last_half_is_spread_over_the_rest_of_the_window() {
-        let (clock, quota) = quota(100);
-        quota.observe(&headers("598.0", "2", "300")).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), []);
-        quota.observe(&headers("10.0", "590", "60")).await.unwrap();
-        quota.slot().await.unwrap();
-        quota.observe(&headers("9.0", "591", "54")).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), [6 * SECOND; 2]);
+    async fn headers_set_the_pace() {
+        for (told, waits) in [
+            // The window's end is awaited; what the next one allows is unknown, so it holds nobody.
+            (&[["0.0", "996", "37"], ["many", "1", "2"]][..], &[37][..]),
+            (&[["0", "300", "0"]], &[1]),
+            // The last half is spread over the rest of the window.
+            (
+                &[
+                    ["598.0", "2", "300"],
+                    ["10.0", "590", "60"],
+                    ["9.0", "591", "54"],
+                ],
+                &[6, 6],
+            ),
+            (
+                &[["many", "1", "2"], ["NaN", "1", "2"], ["0", "1", "later"]],
+                &[],
+            ),
+        ] {
+            let (clock, quota) = quota(100);
+            for [left, used, reset] in told {
+                quota.observe(&headers(left, used, reset)).await.unwrap();
+                quota.slot().await.unwrap();
+            }
+            let waits: Vec<_> = waits.iter().map(|secs| *secs * SECOND).collect();
+            assert_eq!(clock.sleeps(), waits, "{told:?}");
+        }
     }
 
     #[tokio::test]
@@ -386,38 +348,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_above_the_budget_is_not_waited() {
-        let (clock, quota) = quota(100);
-        quota.observe(&headers("0", "996", "300")).await.unwrap();
-        let no_slot = quota.slot().await.unwrap_err();
-        assert!(
-            matches!(no_slot, NoSlot::OverBudget(wait) if wait == 300 * SECOND),
-            "{no_slot:?}"
-        );
-        assert_eq!(clock.sleeps(), []);
-    }
-
-    #[tokio::test]
-    async fn headers_that_say_nothing_change_nothing() {
-        let (clock, quota) = quota(100);
-        quota.observe(&HeaderMap::new()).await.unwrap();
-        quota.observe(&headers("many", "1", "2")).await.unwrap();
-        quota.observe(&headers("NaN", "1", "2")).await.unwrap();
-        quota.observe(&headers("0", "1", "later")).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), []);
-    }
-
-    #[tokio::test]
-    async fn a_hold_holds_for_all() {
-        let (clock, quota) = quota(100);
-        quota.hold(4 * SECOND).await.unwrap();
-        quota.hold(2 * SECOND).await.unwrap();
-        quota.slot().await.unwrap();
-        assert_eq!(clock.sleeps(), [4 * SECOND]);
-    }
-
-    #[tokio::test]
     async fn a_window_beyond_all_reason_does_not_overflow() {
         for reset in ["1e300", "18446744073709549568", "99999999999"] {
             let (clock, quota) = quota(100);
@@ -431,57 +361,23 @@ mod tests {
         }
     }
 
-    /// A keeper whose next slot comes after `wait`, and what it is told.
-    fn keeper(wait: Duration, held: bool) -> (Keeper, Arc<Mutex<Vec<Duration>>>) {
+    #[tokio::test]
+    async fn the_keeper_is_told_what_holds_everybody() {
+        let (_, quota) = quota(100);
         let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
         let hears = told.clone();
-        let keeper = Keeper {
+        let (wait, held) = (Duration::ZERO, false);
+        quota.keep_with(Keeper {
             reserve: Box::new(move |_| Box::pin(async move { Ok(QuotaSlot { wait, held }) })),
             hold: Box::new(move |wait| {
                 hears.lock().unwrap().push(wait);
                 Box::pin(async { Ok(()) })
             }),
-        };
-        (keeper, told)
-    }
-
-    #[tokio::test]
-    async fn a_slot_that_the_keeper_gives_later_is_waited_for() {
-        for held in [false, true] {
-            let (clock, quota) = quota(100);
-            quota.keep_with(keeper(7 * SECOND, held).0);
-            quota.slot().await.unwrap();
-            assert_eq!(clock.sleeps(), [7 * SECOND]);
-            let waits = quota.meter.so_far().waits;
-            assert_eq!(
-                (waits.own_pace.times, waits.retry_after.times),
-                (u64::from(!held), u64::from(held))
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn the_keeper_is_told_what_holds_everybody() {
-        let (_, quota) = quota(100);
-        let (keeper, told) = keeper(Duration::ZERO, false);
-        quota.keep_with(keeper);
+        });
         quota.observe(&headers("1", "995", "37")).await.unwrap();
         quota.observe(&headers("0.0", "996", "36")).await.unwrap();
         quota.observe(&headers("0", "300", "0")).await.unwrap();
         quota.hold(4 * SECOND).await.unwrap();
         assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
-    }
-
-    #[tokio::test]
-    async fn a_keeper_that_fails_lets_nobody_through() {
-        let (clock, quota) = quota(100);
-        quota.keep_with(Keeper {
-            reserve: Box::new(|_| Box::pin(async { Err("gone".into()) })),
-            hold: Box::new(|_| Box::pin(async { Err("gone".into()) })),
-        });
-        let no_slot = quota.slot().await.unwrap_err();
-        assert!(matches!(no_slot, NoSlot::Keeper(_)), "{no_slot:?}");
-        assert!(quota.hold(SECOND).await.is_err());
-        assert_eq!(clock.sleeps(), []);
     }
 }

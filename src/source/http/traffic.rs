@@ -4,7 +4,7 @@
 //! could be secret or a post's text enters.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -40,10 +40,10 @@ impl Traffic {
             *self.by_status.entry(*status).or_default() += requests;
         }
         self.no_answer += other.no_answer;
-        self.waits.own_pace.add(other.waits.own_pace);
-        self.waits.their_quota.add(other.waits.their_quota);
-        self.waits.retry_after.add(other.waits.retry_after);
-        self.waits.backoff.add(other.waits.backoff);
+        let mut waits = other.waits;
+        for (waited, other) in self.waits.each().into_iter().zip(waits.each()) {
+            waited.add(*other);
+        }
         self.quota = other.quota.or(self.quota);
     }
 }
@@ -63,18 +63,21 @@ pub struct Waits {
 
 impl Waits {
     /// All of them.
-    pub fn total(&self) -> Waited {
-        let all = [
-            self.own_pace,
-            self.their_quota,
-            self.retry_after,
-            self.backoff,
-        ];
+    pub fn total(mut self) -> Waited {
         let mut sum = Waited::default();
-        for one in all {
-            sum.add(one);
-        }
+        self.each().into_iter().for_each(|waited| sum.add(*waited));
         sum
+    }
+
+    /// In the order of [`Cause`].
+    fn each(&mut self) -> [&mut Waited; 4] {
+        let Self {
+            own_pace,
+            their_quota,
+            retry_after,
+            backoff,
+        } = self;
+        [own_pace, their_quota, retry_after, backoff]
     }
 }
 
@@ -124,89 +127,36 @@ pub(crate) enum Cause {
 pub(crate) struct Meter(Mutex<Traffic>);
 
 impl Meter {
+    /// Counts something.
+    pub(crate) fn note(&self, count: impl FnOnce(&mut Traffic)) {
+        count(&mut self.0.lock().expect("no holder of this lock panics"));
+    }
+
+    /// Counts a request that leaves.
     pub(crate) fn sent(&self, for_token: bool) {
-        let mut traffic = self.lock();
-        traffic.requests += 1;
-        traffic.token_requests += u64::from(for_token);
+        self.note(|traffic| {
+            traffic.requests += 1;
+            traffic.token_requests += u64::from(for_token);
+        });
     }
 
+    /// Counts an answer.
     pub(crate) fn answered(&self, status: u16) {
-        *self.lock().by_status.entry(status).or_default() += 1;
-    }
-
-    pub(crate) fn lost(&self) {
-        self.lock().no_answer += 1;
-    }
-
-    pub(crate) fn retried(&self) {
-        self.lock().retries += 1;
+        self.note(|traffic| *traffic.by_status.entry(status).or_default() += 1);
     }
 
     pub(crate) fn waited(&self, cause: Cause, wait: Duration) {
-        let waits = &mut self.lock().waits;
-        let waited = match cause {
-            Cause::OwnPace => &mut waits.own_pace,
-            Cause::TheirQuota => &mut waits.their_quota,
-            Cause::RetryAfter => &mut waits.retry_after,
-            Cause::Backoff => &mut waits.backoff,
-        };
-        waited.times += 1;
-        waited.sum += wait;
-    }
-
-    pub(crate) fn told(&self, left: QuotaLeft) {
-        self.lock().quota = Some(left);
+        self.note(|Traffic { waits, .. }| {
+            waits.each()[cause as usize].add(Waited {
+                times: 1,
+                sum: wait,
+            });
+        });
     }
 
     pub(crate) fn so_far(&self) -> Traffic {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Traffic> {
-        self.0.lock().expect("no holder of this lock panics")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn traffic_is_counted_by_status_and_by_cause() {
-        let meter = Meter::default();
-        meter.sent(true);
-        meter.answered(200);
-        meter.sent(false);
-        meter.answered(429);
-        meter.waited(Cause::RetryAfter, Duration::from_millis(1_500));
-        meter.retried();
-        meter.sent(false);
-        meter.lost();
-        meter.waited(Cause::Backoff, Duration::from_secs(1));
-        meter.waited(Cause::OwnPace, Duration::from_millis(600));
-        meter.waited(Cause::TheirQuota, Duration::from_secs(2));
-        let traffic = meter.so_far();
-        assert_eq!(
-            traffic.waits.total(),
-            Waited {
-                times: 4,
-                sum: Duration::from_millis(5_100)
-            }
-        );
-        let none = json!({"times": 0, "secs": 0.0});
-        let mut shown = json!(traffic);
-        assert_eq!(shown["waits"]["own_pace"]["secs"], 0.6);
-        assert_eq!(shown["waits"]["their_quota"]["secs"], 2.0);
-        assert_ne!(shown["waits"]["retry_after"], none);
-        shown["waits"].take();
-        assert_eq!(
-            shown,
-            json!({
-                "requests": 3, "retries": 1, "token_requests": 1, "by_status": {"200": 1, "429": 1},
-                "no_answer": 1, "waits": null, "quota": null,
-            })
-        );
+        let mut traffic = Traffic::default();
+        self.note(|so_far| traffic.clone_from(so_far));
+        traffic
     }
 }

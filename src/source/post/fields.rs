@@ -67,12 +67,7 @@ impl Field {
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
-        match self.0.as_ref()? {
-            Value::Bool(flag) => Some(*flag),
-            Value::Number(number) => Some(number.as_f64() != Some(0.0)),
-            Value::String(text) => text.to_ascii_lowercase().parse().ok(),
-            _ => None,
-        }
+        flag_of(self.0.as_ref()?)
     }
 
     /// An object, or nothing.
@@ -81,7 +76,20 @@ impl Field {
     }
 }
 
-fn number_of(value: &Value) -> Option<f64> {
+pub(in crate::source) fn flag_of(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+        Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" | "yes" => Some(true),
+            "false" | "f" | "0" | "no" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+pub(in crate::source) fn number_of(value: &Value) -> Option<f64> {
     let number = match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),

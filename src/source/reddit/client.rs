@@ -1,5 +1,6 @@
 //! The client of Reddit's API.
 
+use std::any::Any;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub struct Reddit {
     kind: SourceKind,
     clock: SharedClock,
     tokens: Tokens,
+    /// What must live as long as the client.
+    held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Posts that were asked for by name.
@@ -97,7 +100,14 @@ impl Reddit {
             settings,
             kind,
             clock,
+            held: None,
         })
+    }
+
+    /// The same client, and with it whatever serves it.
+    pub(in crate::source) fn holding(mut self, server: impl Any + Send + Sync) -> Self {
+        self.held = Some(Box::new(server));
+        self
     }
 
     /// One page of a subreddit's listing: up to `limit` posts (at most [`PAGE_LIMIT`]) and whatever is

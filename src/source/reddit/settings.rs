@@ -43,15 +43,8 @@ impl fmt::Debug for RedditSettings {
     /// Without the secrets, and without the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedditSettings")
-            .field("auth_url", &self.auth_url)
             .field("api_url", &self.api_url)
             .field("user_agent", &self.user_agent)
-            .field("reddit.requests_per_minute", &self.requests_per_minute)
-            .field("wait_budget", &self.wait_budget)
-            .field("reddit.tries", &self.tries)
-            .field("retry_after_cap", &self.retry_after_cap)
-            .field("token_margin", &self.token_margin)
-            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -91,11 +84,7 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
         ),
     ] {
         if !(least..=most).contains(&given) {
-            return Err(SourceError::Number {
-                setting,
-                least,
-                most,
-            });
+            return Err(SourceError::number(setting, least, most));
         }
     }
     Ok(())
@@ -104,11 +93,9 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
 /// A base URL that may carry credentials.
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
     let danger = "would send the secret and the token readable over the network, and ";
-    http::base_url(text, danger).map_err(|(url, reason)| SourceError::BaseUrl {
-        setting,
-        url,
-        reason,
-        usual: "Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)",
+    let usual = "Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
+    http::base_url(text, danger).map_err(|(url, reason)| {
+        SourceError::Setting(format!("`{setting}` is `{url}`: {reason}; {usual}"))
     })
 }
 
@@ -126,7 +113,12 @@ pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), SourceError>
         let browser = text.to_ascii_lowercase().contains("mozilla");
         (named && parts.next().is_none() && account && !browser).then_some(())
     };
-    well_formed().ok_or_else(|| SourceError::UserAgent(text.to_owned()))
+    well_formed().ok_or_else(|| {
+        SourceError::Setting(format!(
+            "`reddit.user_agent` is `{text}`: Reddit asks for `<platform>:<app id>:<version> (by /u/<your account>)`, such \
+             as `linux:topicmill:v0.1.0 (by /u/your_name)`, and never a browser's"
+        ))
+    })
 }
 
 fn is_word(part: &str) -> bool {

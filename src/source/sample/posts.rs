@@ -236,48 +236,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn ids_do_not_depend_on_the_time() {
-        let ids = |now| -> Vec<String> {
-            let all = load(now).into_iter().flat_map(|(_, entries)| entries);
-            all.map(|entry| entry.name).collect()
-        };
-        let later = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
-        assert_eq!(ids(now()), ids(later));
-    }
-
-    #[test]
-    fn the_sample_has_every_kind_of_post() {
-        let all: Vec<_> = load(now())
-            .into_iter()
-            .flat_map(|(_, entries)| entries)
-            .collect();
-        let posts: Vec<_> = all
-            .iter()
-            .map(|entry| post_from_value(&entry.wire, SourceKind::Sample).unwrap())
-            .collect();
-        assert!(posts.iter().any(|post| post.stickied));
-        assert!(posts.iter().any(|post| post.removed));
-        assert!(posts.iter().any(|post| post.url.is_some()));
-        assert!(posts.iter().any(|post| post.author.is_none()));
-        let crossposts = all
-            .iter()
-            .zip(&posts)
-            .filter(|(entry, _)| entry.wire["selftext"] == "");
-        assert!(
-            crossposts
-                .into_iter()
-                .any(|(_, post)| !post.selftext.is_empty())
-        );
-    }
-
-    #[test]
-    fn numbers_are_written_in_base_36() {
-        assert_eq!(
-            (base36(0), base36(35), base36(36)),
-            ("0".into(), "z".into(), "10".into())
-        );
-        assert_eq!(base36(FIRST_ID).len(), 7);
-    }
 }
