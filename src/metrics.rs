@@ -21,10 +21,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::database::Read;
-pub use self::server::{Listening, MetricsError, serve};
+pub use self::server::{Listening, serve};
 use self::sheet::Sheet;
 pub use self::table::{Kind, METRICS, Metric};
 use crate::domain::{RunStatus, SourceKind, Stage};
+pub use crate::patient::BindError;
 use crate::record::{GpuNow, Labelled};
 use crate::source::http::{Meter, Traffic};
 

@@ -26,10 +26,47 @@ pub struct Patient {
 }
 
 impl Patient {
-    /// Takes those of a listener.
-    pub fn new(listener: TcpListener) -> Self {
+    /// Listens on an address, which `flag` gave; with the address that it got.
+    ///
+    /// # Errors
+    /// Those of the system, with what to do.
+    pub async fn bind(
+        address: SocketAddr,
+        flag: &'static str,
+    ) -> Result<(Self, SocketAddr), BindError> {
+        let failed = |source: io::Error| BindError {
+            address,
+            hint: hint(source.kind(), flag),
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        Self { listener, places }
+        Ok((Self { listener, places }, address))
+    }
+}
+
+/// An address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("listen on {address}: {hint}")]
+pub struct BindError {
+    address: SocketAddr,
+    hint: String,
+    source: io::Error,
+}
+
+fn hint(kind: io::ErrorKind, flag: &str) -> String {
+    match kind {
+        io::ErrorKind::AddrInUse => format!(
+            "another program listens there, perhaps another topicmill; end it, or give another port with {flag}"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address; give one of its own with {flag}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("you may not; give a port of 1024 or more with {flag}")
+        }
+        _ => "the system refuses".to_owned(),
     }
 }
 

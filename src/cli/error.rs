@@ -14,7 +14,7 @@ use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
 use crate::keeping::KeepError;
-use crate::metrics::MetricsError;
+use crate::metrics::BindError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::placing::is_full;
@@ -139,7 +139,7 @@ pub enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Metrics(#[from] MetricsError),
+    Metrics(#[from] BindError),
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
@@ -202,7 +202,7 @@ impl CliError {
             | Self::Usage(_)
             | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
             | Self::Serve(
-                ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
+                ServeError::Bind(_) | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )
             | Self::Store(
                 StoreError::Query(_)

@@ -9,7 +9,6 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,7 +16,7 @@ use super::Metrics;
 use super::database::Read;
 use super::sheet;
 use crate::clock::SharedClock;
-use crate::patient::Patient;
+use crate::patient::{BindError, Patient};
 use crate::store::Store;
 
 /// Whoever asks more often than this gets what the database said before: Prometheus asks every 15 seconds or more seldom,
@@ -25,22 +24,6 @@ use crate::store::Store;
 const FRESH: Duration = Duration::from_secs(5);
 /// Less than the 10 seconds that Prometheus waits.
 const LONGEST: Duration = Duration::from_secs(5);
-
-/// Why there are no metrics.
-#[derive(Debug, thiserror::Error)]
-pub enum MetricsError {
-    /// The address cannot be listened on.
-    #[error("listen on {address} for metrics: {hint}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What to do.
-        hint: &'static str,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-}
 
 /// A listener, which ends when this is dropped.
 #[derive(Debug)]
@@ -84,21 +67,15 @@ struct Answer {
 /// only, so that no work waits for one of its connections; posts that failed `max_attempts` times are set aside.
 ///
 /// # Errors
-/// [`MetricsError::Bind`].
+/// [`BindError`].
 pub async fn serve(
     listen: SocketAddr,
     metrics: Arc<Metrics>,
     store: Option<Store>,
     clock: SharedClock,
     max_attempts: u32,
-) -> Result<Listening, MetricsError> {
-    let bind = |source: std::io::Error| MetricsError::Bind {
-        address: listen,
-        hint: hint(source.kind()),
-        source,
-    };
-    let listener = TcpListener::bind(listen).await.map_err(bind)?;
-    let address = listener.local_addr().map_err(bind)?;
+) -> Result<Listening, BindError> {
+    let (listener, address) = Patient::bind(listen, "--metrics-listen").await?;
     let asked = Asked {
         metrics,
         store: store.clone(),
@@ -110,7 +87,7 @@ pub async fn serve(
         .route("/metrics", get(answer))
         .route("/healthz", get(async || "ok\n"))
         .with_state(Arc::new(asked));
-    let serving = axum::serve(Patient::new(listener), router);
+    let serving = axum::serve(listener, router);
     let task = tokio::spawn(async move {
         if let Err(error) = serving.await {
             tracing::warn!("metrics are not served any more: {error}");
@@ -121,20 +98,6 @@ pub async fn serve(
         task: AbortOnDropHandle::new(task),
         store,
     })
-}
-
-fn hint(kind: std::io::ErrorKind) -> &'static str {
-    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
-    match kind {
-        AddrInUse => {
-            "another program listens there, perhaps another topicmill; end it, or give another port with --metrics-listen"
-        }
-        AddrNotAvailable => {
-            "this machine has no such address; give one of its own with --metrics-listen"
-        }
-        PermissionDenied => "you may not; give a port of 1024 or more with --metrics-listen",
-        _ => "the system refuses",
-    }
 }
 
 async fn answer(State(asked): State<Arc<Asked>>) -> impl IntoResponse {

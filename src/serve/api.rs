@@ -15,10 +15,8 @@ use super::pages::post::{Named, find};
 use crate::domain::spreadsheet_safe;
 use crate::store::Table;
 
-/// What the paths below are and answer.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
-/// The paths of the API.
 pub fn router() -> Router<Shared> {
     Router::new()
         .route("/api/openapi.json", get(openapi))

@@ -20,15 +20,12 @@ const TURN: Duration = Duration::from_secs(5);
 /// How long the database may take to end a query whose time is up.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// An answer.
 pub struct Answer {
-    /// Columns and rows.
     pub table: Table,
     /// There are more rows.
     pub is_cut: bool,
 }
 
-/// Answers a statement.
 pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, Failed> {
     let turn = tokio::select! {
         turn = serving.queries.acquire() => turn,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN,
     REFERRER_POLICY, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -30,7 +30,6 @@ const POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; fo
 /// Texts that are purged here must not stay in a browser's files.
 const NOT_KEPT: &str = "no-store";
 
-/// Who may ask.
 pub struct Guard {
     /// The hash of the token: what the cookie holds, and what is compared.
     token: Option<String>,
@@ -177,10 +176,6 @@ pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next
             )
         });
     }
-    // An address with `?token=` is what somebody is sent; the redirect takes the token out of it again.
-    if let Some(cookie) = token_of(request.uri()).and_then(|token| guard.cookie(&token)) {
-        return let_in(cookie, &without_token(request.uri()));
-    }
     refused(&path)
 }
 
@@ -199,50 +194,25 @@ fn refused(path: &str) -> Response {
     response
 }
 
-/// Sends a browser on with its cookie, so that the token stays in no history.
-fn let_in(cookie: HeaderValue, to: &str) -> Response {
-    let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
-    (
-        StatusCode::SEE_OTHER,
-        [(LOCATION, to), (SET_COOKIE, cookie)],
-    )
-        .into_response()
-}
-
-/// What the form sends, or an address has.
+/// What the form sends.
 #[derive(Deserialize)]
 pub struct Token {
     token: String,
 }
 
-fn token_of(uri: &Uri) -> Option<String> {
-    let query = Query::<Token>::try_from_uri(uri).ok()?;
-    Some(query.0.token)
-}
-
-fn without_token(uri: &Uri) -> String {
-    let query = uri.query().unwrap_or_default();
-    let rest: Vec<&str> = query
-        .split('&')
-        .filter(|part| !part.starts_with("token="))
-        .collect();
-    // A path that begins with two slashes would be another host's.
-    let path = format!("/{}", uri.path().trim_start_matches('/'));
-    if rest.is_empty() {
-        return path;
-    }
-    format!("{path}?{}", rest.join("&"))
-}
-
-/// The page that asks for the token.
 pub async fn login_page() -> Response {
     html(StatusCode::OK, &LoginPage { was_wrong: false })
 }
 
-/// Takes the token of the form.
 pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response {
     match guard.cookie(&form.token) {
-        Some(cookie) => let_in(cookie, "/"),
+        Some(cookie) => {
+            let headers = [
+                (LOCATION, HeaderValue::from_static("/")),
+                (SET_COOKIE, cookie),
+            ];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }
         None if guard.token.is_none() => (StatusCode::SEE_OTHER, [(LOCATION, "/")]).into_response(),
         None => html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: true }),
     }

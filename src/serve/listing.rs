@@ -51,7 +51,6 @@ impl Asked {
         self.get(name).unwrap_or_default()
     }
 
-    /// Those of a list that say something.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let pair = |name: &'static str| Some((name, self.get(name)?));
         NAMES.into_iter().filter_map(pair)
@@ -87,20 +86,17 @@ pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a st
     format!("{}{}", url.path(), query.unwrap_or_default())
 }
 
-/// A page of posts.
 #[derive(Debug, Serialize)]
 pub struct Listed {
     /// All posts that pass the filters.
     pub total: u64,
     /// Whether a search matched more posts than are counted; the newest ones count.
     pub total_is_cut: bool,
-    /// The posts, in order.
     pub posts: Vec<ListedPost>,
     /// Where the next page begins, for `after`; none on the last page.
     pub next: Option<String>,
 }
 
-/// Reads a page.
 pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
     let filter = filter(asked).map_err(Failed::wrong)?;
     let limit = limit(asked).map_err(Failed::wrong)?;
@@ -121,10 +117,8 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
         }
     }
     serving.index.ready().await?;
-    let after = match asked.get("after") {
-        None => None,
-        Some(text) => Some(place(text).map_err(Failed::wrong)?),
-    };
+    let wrong = "no place of a list: take it from `next` of the page before";
+    let after = parsed(asked, "after", wrong, place).map_err(Failed::wrong)?;
     let found = serving.index.find(filter, search, after, limit).await?;
     let posts = read(serving, &found.names).await?;
     let last = found.chosen.keys.last().zip(found.names.last());
@@ -162,94 +156,78 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
         let name = name.trim_start_matches('/');
         name.strip_prefix("r/").unwrap_or(name).to_owned()
     });
-    let since = asked
-        .get("since")
-        .map(|text| moment("since", text, 0))
-        .transpose()?;
-    let until = asked
-        .get("until")
-        .map(|text| moment("until", text, 1))
-        .transpose()?;
-    let min_score = match asked.get("min_score") {
-        None => None,
-        Some(text) => Some(score(text)?),
+    let time = "no day like 2026-11-20 and no time like 2026-11-20T08:00:00Z";
+    let least = |text: &str| {
+        text.parse::<f32>()
+            .ok()
+            .filter(|least| (0.0..=1.0).contains(least))
     };
     Ok(Filter {
         outcome,
         topic: asked.get("topic").map(str::to_owned),
         subreddit,
-        since,
-        until,
-        min_score,
+        since: parsed(asked, "since", time, |text| moment(text, 0))?,
+        // A day given as `until` is meant with all its hours.
+        until: parsed(asked, "until", time, |text| moment(text, 1))?,
+        min_score: parsed(
+            asked,
+            "min_score",
+            "no score: give a number from 0 to 1",
+            least,
+        )?,
         sort: sort(asked)?,
     })
 }
 
-/// The order that is asked for.
+/// What a word says, or why it says nothing.
+fn parsed<T>(
+    asked: &Asked,
+    name: &str,
+    wrong: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let parsed = asked.get(name).map(|text| {
+        let wrong = || format!("`{name}={}` is {wrong}", head(text));
+        parse(text).ok_or_else(wrong)
+    });
+    parsed.transpose()
+}
+
 pub fn sort(asked: &Asked) -> Result<Sort, String> {
-    let Some(word) = asked.get("sort") else {
-        return Ok(Sort::default());
+    let known: Vec<&str> = Sort::ALL.iter().map(|(_, word, _)| *word).collect();
+    let find = |word: &str| {
+        let found = Sort::ALL.iter().find(|(_, known, _)| *known == word);
+        found.map(|(sort, ..)| *sort)
     };
-    let found = Sort::ALL.iter().find(|(_, known, _)| *known == word);
-    found.map(|(sort, ..)| *sort).ok_or_else(|| {
-        let known: Vec<&str> = Sort::ALL.iter().map(|(_, word, _)| *word).collect();
-        format!("`sort={}` is none of {}", head(word), known.join(", "))
-    })
+    let wrong = format!("none of {}", known.join(", "));
+    Ok(parsed(asked, "sort", &wrong, find)?.unwrap_or_default())
 }
 
 fn limit(asked: &Asked) -> Result<usize, String> {
-    let Some(text) = asked.get("limit") else {
-        return Ok(PAGE);
+    let wrong = format!("no number from 1 to {LONGEST_PAGE}");
+    let range = 1..=LONGEST_PAGE;
+    let parse = |text: &str| {
+        text.parse::<usize>()
+            .ok()
+            .filter(|limit| range.contains(limit))
     };
-    let limit: Option<usize> = text.parse().ok();
-    limit
-        .filter(|limit| (1..=LONGEST_PAGE).contains(limit))
-        .ok_or_else(|| {
-            format!(
-                "`limit={}` is no number from 1 to {LONGEST_PAGE}",
-                head(text)
-            )
-        })
-}
-
-fn score(text: &str) -> Result<f32, String> {
-    let score: Option<f32> = text.parse().ok();
-    score
-        .filter(|score| (0.0..=1.0).contains(score))
-        .ok_or_else(|| {
-            format!(
-                "`min_score={}` is no score: give a number from 0 to 1",
-                head(text)
-            )
-        })
+    Ok(parsed(asked, "limit", &wrong, parse)?.unwrap_or(PAGE))
 }
 
 /// The second of 1970 that a day or a time is; `days` are added to a day.
-fn moment(name: &str, text: &str, days: u64) -> Result<i64, String> {
+fn moment(text: &str, days: u64) -> Option<i64> {
     if let Ok(day) = text.parse::<NaiveDate>() {
-        // A day given as `until` is meant with all its hours.
         let day = day.checked_add_days(chrono::Days::new(days)).unwrap_or(day);
         let midnight = day.and_hms_opt(0, 0, 0).expect("every day has a midnight");
-        return Ok(midnight.and_utc().timestamp());
+        return Some(midnight.and_utc().timestamp());
     }
-    let time = DateTime::parse_from_rfc3339(text);
-    time.map(|time| time.timestamp()).map_err(|_| {
-        format!(
-            "`{name}={}` is no day like 2026-11-20 and no time like 2026-11-20T08:00:00Z",
-            head(text)
-        )
-    })
+    let time = DateTime::parse_from_rfc3339(text).ok()?;
+    Some(time.timestamp())
 }
 
-fn place(text: &str) -> Result<Place, String> {
-    let place = text.split_once('.');
-    let place = place.and_then(|(rank, name)| Some((rank.parse().ok()?, key(name))));
-    place.ok_or_else(|| {
-        format!(
-            "`after={}` is no place of a list: take it from `next` of the page before",
-            head(text)
-        )
-    })
+fn place(text: &str) -> Option<Place> {
+    let (rank, name) = text.split_once('.')?;
+    Some((rank.parse().ok()?, key(name)))
 }
 
 /// As much of what somebody sent as an answer repeats.

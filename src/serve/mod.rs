@@ -20,7 +20,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Extension, Router};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -29,7 +28,7 @@ use self::guard::Guard;
 use self::index::Index;
 pub use self::review::Asking;
 use crate::clock::SharedClock;
-use crate::patient::Patient;
+use crate::patient::{BindError, Patient};
 use crate::store::{Store, StoreError};
 
 /// Bytes of a body: forms have a token or a label.
@@ -43,20 +42,10 @@ const SHORTEST_TOKEN: usize = 16;
 /// Posts whose texts are searched, the newest ones: a million take half a gigabyte of memory, with what lists need.
 pub const SEARCHED: usize = 2_000_000;
 
-/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
-    #[error("listen on {address}: {hint}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What to do.
-        hint: &'static str,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// Others than this machine could read all posts.
     #[error(
         "listen on {0}, where other machines can ask, without a token: write one of {SHORTEST_TOKEN} characters or more to \
@@ -68,18 +57,14 @@ pub enum ServeError {
         "take a token of {0} characters: use {SHORTEST_TOKEN} or more, such as those of `openssl rand -hex 16`"
     )]
     ShortToken(usize),
-    /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server ended.
     #[error("serve pages: {0}")]
     Ended(#[source] std::io::Error),
 }
 
-/// How pages are served.
 #[derive(Clone)]
 pub struct Options {
-    /// Where.
     pub listen: SocketAddr,
     /// What whoever asks must have; needed where others than this machine can ask.
     pub token: Option<String>,
@@ -97,7 +82,6 @@ pub struct Options {
 pub struct Serving {
     /// The database, for reading.
     pub store: Store,
-    /// The time.
     pub clock: SharedClock,
     /// What lists and searches need.
     index: Arc<Index>,
@@ -111,9 +95,8 @@ pub struct Serving {
 /// The same, shared by all requests.
 pub type Shared = Arc<Serving>;
 
-/// A server that listens.
 pub struct Server {
-    listener: TcpListener,
+    listener: Patient,
     address: SocketAddr,
     serving: Shared,
     guard: Arc<Guard>,
@@ -122,9 +105,6 @@ pub struct Server {
 
 impl Server {
     /// Listens, and answers nobody yet.
-    ///
-    /// # Errors
-    /// See [`ServeError`].
     pub async fn bind(
         options: Options,
         store: Store,
@@ -140,13 +120,7 @@ impl Server {
         {
             return Err(ServeError::ShortToken(token.chars().count()));
         }
-        let bind = |source: std::io::Error| ServeError::Bind {
-            address: listen,
-            hint: hint(source.kind()),
-            source,
-        };
-        let listener = TcpListener::bind(listen).await.map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
+        let (listener, address) = Patient::bind(listen, "--listen").await?;
         let serving = Serving {
             index: Arc::new(Index::new(options.searched)?),
             store,
@@ -187,7 +161,7 @@ impl Server {
         let review = review::router(self.asking, &self.serving.clock);
         let router = router(Arc::clone(&self.serving), self.guard, review);
         let stopped = stop.clone().cancelled_owned();
-        let serving = axum::serve(Patient::new(self.listener), router)
+        let serving = axum::serve(self.listener, router)
             .with_graceful_shutdown(stopped)
             .into_future();
         let late = async {
@@ -200,18 +174,6 @@ impl Server {
             ended = drawing => unreachable!("it is drawn for ever: {ended:?}"),
             () = late => Ok(()),
         }
-    }
-}
-
-fn hint(kind: std::io::ErrorKind) -> &'static str {
-    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
-    match kind {
-        AddrInUse => {
-            "another program listens there, perhaps another `topicmill serve`; end it, or give another port with --listen"
-        }
-        AddrNotAvailable => "this machine has no such address; give one of its own with --listen",
-        PermissionDenied => "you may not; give a port of 1024 or more with --listen",
-        _ => "the system refuses",
     }
 }
 

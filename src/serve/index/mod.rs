@@ -34,21 +34,17 @@ const LONGEST_REST: Duration = Duration::from_mins(1);
 /// Matches of a search that lists have: who searches for "the" wants no list of all posts.
 const MATCHES: usize = 30_000;
 
-/// What was found.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The page.
     pub chosen: Chosen,
-    /// Their names, in order.
     pub names: Vec<String>,
     /// A search matched more posts than lists have: the newest ones count.
     pub is_cut: bool,
 }
 
-/// How far the index is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Posts that lists have.
     pub posts: usize,
     /// Posts whose texts are searched; the newest ones come first.
     pub searched: usize,
@@ -77,7 +73,6 @@ struct Read {
 }
 
 impl Index {
-    /// An empty one.
     pub fn new(most: usize) -> Result<Self> {
         Ok(Self {
             columns: watch::Sender::new(None),
@@ -88,12 +83,10 @@ impl Index {
         })
     }
 
-    /// The columns as they are now.
     pub fn columns(&self) -> Arc<Columns> {
         self.columns.borrow().clone().unwrap_or_default()
     }
 
-    /// How far it is.
     pub fn standing(&self) -> Standing {
         let columns = self.columns();
         Standing {

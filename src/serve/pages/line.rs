@@ -8,14 +8,12 @@ const TITLE: usize = 300;
 /// Characters of the beginning of a body.
 const EXCERPT: usize = 220;
 
-/// What a line shows.
 pub struct Line {
     pub href: String,
     pub title: String,
     pub excerpt: String,
     /// Label, `other`, `unsure` or `not labelled yet`.
     pub outcome: String,
-    /// Whether it has one of the labels.
     pub has_label: bool,
     pub score: Option<String>,
     /// The score in percent, as wide as its bar is.

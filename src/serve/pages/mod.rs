@@ -126,7 +126,6 @@ pub async fn healthz(State(serving): State<Shared>) -> Response {
     }
 }
 
-/// The style sheet.
 pub async fn style() -> Response {
     file("text/css; charset=utf-8", [look::STYLE, STYLE].concat())
 }
@@ -141,7 +140,6 @@ pub fn file(kind: &'static str, text: String) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "max-age=60")], text).into_response()
 }
 
-/// No such path.
 pub async fn nothing_here(uri: Uri) -> Response {
     let said = "this server has no such page; the links above lead to those that it has";
     failure(uri.path(), StatusCode::NOT_FOUND, said)

@@ -71,7 +71,6 @@ async fn draw(serving: &Shared) -> Result<String, StoreError> {
     Ok(report::render_body(&report))
 }
 
-/// Shows it.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
     serving.index.ready().await?;
     let mut drawn = serving.drawn.subscribe();

@@ -70,12 +70,10 @@ struct Seen {
 /// The name of a post in an address; what is no text is no name either.
 pub type Named = Result<Path<String>, PathRejection>;
 
-/// Shows it.
 pub async fn page(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
     Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
 }
 
-/// Reads it.
 pub async fn find(serving: &Serving, named: Named) -> Result<WholePost, Failed> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {

@@ -41,7 +41,6 @@ struct Choice {
     chosen: bool,
 }
 
-/// Shows a page of the list.
 pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Response, Failed> {
     let listed = listing::list(&serving, &asked).await?;
     // `list` does not wait for it where the search has no word.

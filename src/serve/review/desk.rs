@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::clock::SharedClock;
-use crate::domain::{Chosen, Fullname, GoldSource, TextHash};
+use crate::domain::{Chosen, Fullname, GoldSource};
 use crate::review::ask;
 use crate::review::calibrate::Share;
 use crate::review::evaluate::evaluate;
@@ -29,7 +29,7 @@ const WINDOW: u32 = 500;
 /// Where questions come from and answers go to.
 pub struct Desk {
     store: Store,
-    clock: SharedClock,
+    pub clock: SharedClock,
     random_share: f64,
     asked: Mutex<Asked>,
 }
@@ -61,23 +61,16 @@ struct InHand {
     since: DateTime<Utc>,
 }
 
-/// A post that a person is asked about.
-pub struct Question {
-    pub post: ReviewPost,
-    pub chosen: Chosen,
-}
-
 /// What there is to do for a person.
 pub enum Next {
     /// This post.
-    Ask(Box<Question>),
+    Ask(Box<ReviewPost>, Chosen),
     /// Nothing but what was skipped: so many posts.
     Skipped(usize),
     /// Nothing: everything has an answer.
     Done,
 }
 
-/// How good labels are, as far as people said.
 pub struct Standing {
     /// Posts on which people agree.
     pub posts: usize,
@@ -85,30 +78,9 @@ pub struct Standing {
     pub disagreements: usize,
     /// Right outcomes among the posts that were drawn at random.
     pub random: Share,
-    /// More answers about random posts that would halve the interval.
-    pub more: Option<usize>,
-}
-
-/// What a person says about a post.
-pub struct Answer<'a> {
-    pub post: &'a Fullname,
-    /// Of the text that was shown.
-    pub text: TextHash,
-    pub chosen: Chosen,
-    /// A slug, or nothing for none of these.
-    pub label: Option<String>,
-}
-
-/// What became of an answer.
-pub enum Said {
-    /// It is stored.
-    Stored,
-    /// The post is not there any more, or has another text than the person saw.
-    Gone,
 }
 
 impl Desk {
-    /// A desk over a store that may write.
     pub fn new(store: Store, clock: SharedClock, random_share: f64) -> Self {
         Self {
             store,
@@ -138,7 +110,7 @@ impl Desk {
         let in_hand = asked.person(who).in_hand.clone();
         if let Some(InHand { post, chosen, .. }) = in_hand {
             if let Some(post) = self.store.review_posts(target, &[post]).await?.pop() {
-                return Ok(Next::Ask(Box::new(Question { post, chosen })));
+                return Ok(Next::Ask(Box::new(post), chosen));
             }
             asked.person(who).in_hand = None; // It was purged.
         }
@@ -169,7 +141,7 @@ impl Desk {
                         chosen,
                         since: now,
                     });
-                    return Ok(Next::Ask(Box::new(Question { post, chosen })));
+                    return Ok(Next::Ask(Box::new(post), chosen));
                 }
             }
         }
@@ -220,46 +192,23 @@ impl Desk {
         Ok(None)
     }
 
-    /// Stores what a person says about a post that was shown with this text.
-    pub async fn answer(
-        &self,
-        who: &str,
-        Answer {
-            post,
-            text,
-            chosen,
-            label,
-        }: Answer<'_>,
-        target: Target,
-    ) -> Result<Said, StoreError> {
-        let shown = self
-            .store
-            .review_posts(target, std::slice::from_ref(post))
-            .await?
-            .pop();
+    /// Stores what a person says about a post that was shown; false where it is gone, or has another text now.
+    pub async fn answer(&self, answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
+        let post = &answer.fullname;
+        let shown = self.store.review_posts(target, std::slice::from_ref(post));
+        let shown = shown.await?.pop();
         let mut asked = self.asked.lock().await;
-        let person = asked.person(who);
+        let person = asked.person(&answer.reviewer);
         if person.in_hand.as_ref().is_some_and(|one| one.post == *post) {
             person.in_hand = None;
         }
         // People judge the text that they saw; another one may deserve another label.
-        if shown.is_none_or(|shown| shown.text_hash != text) {
-            return Ok(Said::Gone);
+        if shown.is_none_or(|shown| Some(shown.text_hash) != answer.text_hash) {
+            return Ok(false);
         }
-        let answer = GoldAnswer {
-            fullname: post.clone(),
-            reviewer: who.to_owned(),
-            label,
-            label_set: Some(target.label_set),
-            chosen,
-            source: GoldSource::Review,
-            answered_at: self.clock.now().into(),
-            // It may be edited between the look at it and now.
-            text_hash: Some(text),
-        };
-        let saved = self.store.save_gold(&[answer]).await?;
+        let saved = self.store.save_gold(std::slice::from_ref(&answer)).await?;
         if !saved.missing.is_empty() {
-            return Ok(Said::Gone);
+            return Ok(false);
         }
         // A form that is sent twice, or an answer that is corrected at once, is one question.
         if person.said.last() != Some(post) {
@@ -267,7 +216,7 @@ impl Desk {
             person.answers += 1;
         }
         person.skipped.remove(post);
-        Ok(Said::Stored)
+        Ok(true)
     }
 
     /// What a person said of a post, and the post.
@@ -340,7 +289,6 @@ impl Desk {
         Ok(undone)
     }
 
-    /// How good labels are, as far as people said.
     pub async fn standing(&self, target: Target, set: &LabelSet) -> Result<Standing, StoreError> {
         let Agreed {
             mut rows,
@@ -366,7 +314,6 @@ impl Desk {
         Ok(Standing {
             posts,
             disagreements: disagreements.len(),
-            more: ask::more_to_halve(&random),
             random,
         })
     }

@@ -18,13 +18,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use self::desk::{Answer, Desk, Next, Question, Said, Standing};
+use self::desk::{Desk, Next, Standing};
 use super::listing::address;
 use super::pages::{Failed, file, html};
 use crate::clock::SharedClock;
-use crate::domain::{Chosen, Fullname, TextHash};
+use crate::domain::{Chosen, Fullname, GoldSource, TextHash};
 use crate::look;
-use crate::store::{ReviewPost, Store, Target};
+use crate::store::{GoldAnswer, ReviewPost, Store, Target};
 use topicmill_score::LabelSet;
 
 /// Keys for labels, in this order. `n`, `u`, space and 0 mean something else.
@@ -37,18 +37,15 @@ const SHORT_TITLE: usize = 60;
 /// Characters of the name of a person.
 const NAME: usize = 60;
 
-/// How people are asked.
 #[derive(Debug, Clone)]
 pub struct Asking {
     /// The database, for writing.
     pub store: Store,
     /// Who answers, where the page does not say.
     pub reviewer: String,
-    /// The share of random posts.
     pub random_share: f64,
 }
 
-/// What the pages of review share.
 struct Review {
     desk: Desk,
     reviewer: String,
@@ -113,7 +110,6 @@ async fn style() -> Response {
     )
 }
 
-/// What the address says.
 #[derive(Debug, Deserialize)]
 struct Address {
     #[serde(rename = "as")]
@@ -123,22 +119,18 @@ struct Address {
     post: Option<String>,
 }
 
-/// What the forms send.
 #[derive(Debug, Deserialize)]
 struct Sent {
     token: String,
     who: String,
     post: Option<String>,
-    /// The hash of the text that was shown.
     text: Option<String>,
-    /// The hash of the label set that was offered.
     set: Option<String>,
     chosen: Option<String>,
     label: Option<String>,
     none: Option<String>,
 }
 
-/// What the page shows.
 enum Shown {
     Ask(Box<Ask>),
     Skipped(usize),
@@ -146,7 +138,6 @@ enum Shown {
     Nothing,
 }
 
-/// A post as it is shown.
 struct Ask {
     fullname: Fullname,
     text: TextHash,
@@ -161,7 +152,6 @@ struct Ask {
     on_reddit: Option<String>,
 }
 
-/// What was just done.
 enum Done {
     Plain(&'static str),
     /// What a person said, what the model says with its score where that differs, and of which post.
@@ -172,7 +162,6 @@ enum Done {
     },
 }
 
-/// A button.
 struct Choice {
     slug: String,
     words: String,
@@ -195,7 +184,6 @@ struct ReviewPage {
     who: String,
     done: Done,
     shown: Shown,
-    /// The hash of the label set.
     set: String,
     choices: Vec<Choice>,
     standing: Option<Told>,
@@ -207,7 +195,7 @@ async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Re
         return Ok(html(StatusCode::OK, &review.page(who, Shown::Nothing)));
     };
     let shown = match review.desk.next(&who, target).await? {
-        Next::Ask(question) => Shown::Ask(Box::new(Ask::new(*question))),
+        Next::Ask(post, chosen) => Shown::Ask(Box::new(Ask::new(*post, chosen))),
         Next::Skipped(posts) => Shown::Skipped(posts),
         Next::Done => Shown::Done,
     };
@@ -250,15 +238,21 @@ async fn answer(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<
         // Whatever else a form says: only what was drawn at random may stand for all posts.
         _ => Chosen::Closest,
     };
-    let answer = Answer {
-        post: &post,
-        text,
-        chosen,
+    let answer = GoldAnswer {
+        fullname: post.clone(),
+        reviewer: who.clone(),
         label,
+        label_set: Some(target.label_set),
+        chosen,
+        source: GoldSource::Review,
+        answered_at: review.desk.clock.now().into(),
+        // It may be edited between the look at it and now.
+        text_hash: Some(text),
     };
-    Ok(match review.desk.answer(&who, answer, target).await? {
-        Said::Stored => onward(&who, "answered", Some(&post)),
-        Said::Gone => onward(&who, "gone", None),
+    Ok(if review.desk.answer(answer, target).await? {
+        onward(&who, "answered", Some(&post))
+    } else {
+        onward(&who, "gone", None)
     })
 }
 
@@ -329,7 +323,6 @@ impl Review {
         Some((who, form.post.as_ref().and_then(|post| post.parse().ok())))
     }
 
-    /// What was just done.
     async fn done(
         &self,
         asking: &Address,
@@ -385,7 +378,7 @@ impl Review {
 }
 
 impl Ask {
-    fn new(Question { post, chosen }: Question) -> Self {
+    fn new(post: ReviewPost, chosen: Chosen) -> Self {
         let ReviewPost {
             fullname,
             subreddit,
@@ -454,15 +447,12 @@ fn choices(set: &LabelSet) -> Vec<Choice> {
 impl Told {
     fn new(of: &Standing) -> Self {
         let random = &of.random;
-        let sentence = match (random.share, of.more) {
-            (Some(_), Some(more)) => format!(
-                "About {} more answers about random posts would halve the interval. Close calls do not count here: they are \
-                 harder than most posts.",
-                look::whole(more as u64)
-            ),
-            _ => "Answers about posts that were drawn at random will show here how many labels are right. Close calls do \
-                  not count here: they are harder than most posts."
-                .to_owned(),
+        let sentence = match random.share {
+            Some(_) => "Close calls do not count here: they are harder than most posts.",
+            None => {
+                "Answers about posts that were drawn at random will show here how many labels are right. Close calls do not \
+                 count here: they are harder than most posts."
+            }
         };
         let disagree = match of.disagreements {
             0 => String::new(),
@@ -481,7 +471,7 @@ impl Told {
             }),
             random: look::whole(random.all as u64),
             posts: look::whole(of.posts as u64),
-            sentence: sentence + disagree.as_str(),
+            sentence: format!("{sentence}{disagree}"),
         }
     }
 }
