@@ -22,8 +22,8 @@ use crate::store::{Reading, Store, StoreError, Target, batches};
 use topicmill_score::LabelSet;
 
 use self::card::Facts;
-pub use self::columns::{Column, Kind, columns};
-pub use self::counts::{Counts, Part};
+use self::columns::{Column, columns};
+pub use self::counts::Counts;
 pub use self::split::{BYTES_A_POST, Shares, Split, SplitBy};
 
 /// Why nothing was exported.

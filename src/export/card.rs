@@ -115,7 +115,7 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
     }
     card += "## Columns\n\n| column | type | meaning |\n|---|---|---|\n";
     for column in columns {
-        let (name, kind) = (cell(&column.name), column.kind.name());
+        let (name, kind) = (cell(&column.name), column.kind_name());
         writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
     }
     card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\

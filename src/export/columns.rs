@@ -6,172 +6,112 @@ use topicmill_score::LabelSet;
 
 use super::{Filters, Subject};
 use crate::domain::Timestamp;
-use crate::store::ColumnType;
+use crate::store::ColumnType::{self, Boolean, Hex, Integer, Number, Text, Time};
 
-/// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// UTF-8.
-    Text,
-    /// Bytes, as their hexadecimal text.
-    Hex,
-    /// 64-bit integers.
-    Integer,
-    /// Double precision.
-    Number,
-    /// True or false.
-    Boolean,
-    /// A point in time, in UTC.
-    Time,
-}
-
-impl Kind {
-    /// As the data card writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text | Self::Hex => "text",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Time => "time",
-        }
-    }
-
-    /// As the database is asked for it.
-    pub(super) const fn in_the_database(self) -> ColumnType {
-        match self {
-            Self::Text => ColumnType::Text,
-            Self::Hex => ColumnType::Hex,
-            Self::Integer => ColumnType::Integer,
-            Self::Number => ColumnType::Number,
-            Self::Boolean => ColumnType::Boolean,
-            Self::Time => ColumnType::Time,
-        }
-    }
-}
-
-/// A column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// Its name.
+pub(super) struct Column {
     pub name: String,
-    /// What it holds.
-    pub kind: Kind,
+    pub kind: ColumnType,
     /// What it means, for the data card.
     pub meaning: String,
 }
 
-/// The columns before those of the labels: name, kind, expression, meaning.
-const FIXED: [(&str, Kind, &str, &str); 22] = [
-    ("fullname", Kind::Text, "{key}", "Reddit's name of the post"),
-    (
-        "subreddit",
-        Kind::Text,
-        "p.subreddit",
-        "where it was posted",
-    ),
-    (
-        "topic",
-        Kind::Text,
-        "p.topic",
-        "the topic that it was last collected for",
-    ),
-    ("title", Kind::Text, "p.title", "its title"),
-    (
-        "selftext",
-        Kind::Text,
-        "p.selftext",
-        "its body; empty for links",
-    ),
-    ("url", Kind::Text, "p.url", "what a link post points to"),
-    ("permalink", Kind::Text, "p.permalink", "its path on Reddit"),
-    (
-        "created_at",
-        Kind::Time,
-        "p.created_at",
-        "when it was posted",
-    ),
+impl Column {
+    fn new(name: &str, kind: ColumnType, meaning: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            meaning: meaning.to_owned(),
+        }
+    }
+
+    /// As the data card writes it.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind {
+            Text | Hex => "text",
+            Integer => "integer",
+            Number | ColumnType::Numbers(_) => "number",
+            Boolean => "boolean",
+            Time => "time",
+        }
+    }
+}
+
+/// The columns before those of the labels.
+const FIXED: [(&str, ColumnType, &str); 22] = [
+    ("fullname", Text, "Reddit's name of the post"),
+    ("subreddit", Text, "where it was posted"),
+    ("topic", Text, "the topic that it was last collected for"),
+    ("title", Text, "its title"),
+    ("selftext", Text, "its body; empty for links"),
+    ("url", Text, "what a link post points to"),
+    ("permalink", Text, "its path on Reddit"),
+    ("created_at", Time, "when it was posted"),
     (
         "reddit_score",
-        Kind::Integer,
-        "p.reddit_score",
+        Integer,
         "upvotes less downvotes, when it was last seen",
     ),
     (
         "num_comments",
-        Kind::Integer,
-        "p.num_comments",
+        Integer,
         "number of comments, when it was last seen",
     ),
-    ("source", Kind::Text, "p.source", "where topicmill read it"),
+    ("source", Text, "where topicmill read it"),
     (
         "label",
-        Kind::Text,
-        "CASE WHEN c.abstained THEN NULL ELSE c.label END",
+        Text,
         "the best label, by its short name; empty if the post gets none",
     ),
-    (
-        "score",
-        Kind::Number,
-        "c.score",
-        "the score of the best label, 0 to 1",
-    ),
-    (
-        "margin",
-        Kind::Number,
-        "c.margin",
-        "the best score less the second best",
-    ),
-    (
-        "abstained",
-        Kind::Boolean,
-        "c.abstained",
-        "true if no label fits well enough",
-    ),
+    ("score", Number, "the score of the best label, 0 to 1"),
+    ("margin", Number, "the best score less the second best"),
+    ("abstained", Boolean, "true if no label fits well enough"),
     (
         "outcome",
-        Kind::Text,
-        "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END",
+        Text,
         "the label; `other` if a topic of the background fits better than every label, `unsure` if the score is too low",
     ),
-    (
-        "classified_at",
-        Kind::Time,
-        "c.classified_at",
-        "when it got its label",
-    ),
-    // Without a label there is none of these. A subquery that names nothing of the row is answered once.
-    (
-        "model",
-        Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT name FROM models WHERE id = {model}) END",
-        "the model",
-    ),
+    ("classified_at", Time, "when it got its label"),
+    ("model", Text, "the model"),
     (
         "number_format",
-        Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT number_format FROM models WHERE id = {model}) END",
+        Text,
         "the number format that the model computed with",
     ),
-    (
-        "label_set",
-        Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT name FROM label_sets WHERE id = {set}) END",
-        "the label set",
-    ),
-    (
-        "label_set_version",
-        Kind::Text,
-        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT substr(hash, 1, 12) FROM label_sets WHERE id = {set}) END",
-        "the version of the label set",
-    ),
+    ("label_set", Text, "the label set"),
+    ("label_set_version", Text, "the version of the label set"),
     (
         "text_hash",
-        Kind::Hex,
-        "p.text_hash",
+        Hex,
         "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex",
     ),
 ];
+
+/// What a fixed column is in SQL; `key` is the fullname of the table that is read first.
+fn expression(name: &str, key: &str, subject: &Subject) -> String {
+    // Without a label there is none of these. A subquery that names nothing of the row is answered once.
+    let of = |column: &str, table: &str, id: i64| {
+        format!(
+            "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT {column} FROM {table} WHERE id = {id}) END"
+        )
+    };
+    let (model, set) = (subject.target.model, subject.target.label_set);
+    match name {
+        "fullname" => key.to_owned(),
+        "label" => "CASE WHEN c.abstained THEN NULL ELSE c.label END".to_owned(),
+        "outcome" => {
+            "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END"
+                .to_owned()
+        }
+        "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
+        "model" => of("name", "models", model),
+        "number_format" => of("number_format", "models", model),
+        "label_set" => of("name", "label_sets", set),
+        "label_set_version" => of("substr(hash, 1, 12)", "label_sets", set),
+        name => format!("p.{name}"),
+    }
+}
+
 /// The name of the column of a label's score begins with it.
 const SCORE_OF: &str = "score_";
 
@@ -195,22 +135,16 @@ pub(super) fn place_of_hash() -> usize {
 }
 
 /// All columns of a data set; of a file that is split, with the part of each row.
-pub fn columns(set: &LabelSet, is_split: bool) -> Vec<Column> {
-    let fixed = FIXED.iter().map(|(name, kind, _, meaning)| Column {
-        name: (*name).to_owned(),
-        kind: *kind,
-        meaning: (*meaning).to_owned(),
+pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<Column> {
+    let fixed = FIXED
+        .iter()
+        .map(|(name, kind, meaning)| Column::new(name, *kind, meaning));
+    let labels = set.labels.iter().map(|label| {
+        let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
+        Column::new(&format!("{SCORE_OF}{}", label.slug), Number, &meaning)
     });
-    let labels = set.labels.iter().map(|label| Column {
-        name: format!("{SCORE_OF}{}", label.slug),
-        kind: Kind::Number,
-        meaning: format!("the score of the label \"{}\", 0 to 1", label.label),
-    });
-    let split = is_split.then(|| Column {
-        name: SPLIT.to_owned(),
-        kind: Kind::Text,
-        meaning: "the part that the post is in: train, validation or test".to_owned(),
-    });
+    let meaning = "the part that the post is in: train, validation or test";
+    let split = is_split.then(|| Column::new(SPLIT, Text, meaning));
     fixed.chain(labels).chain(split).collect()
 }
 
@@ -244,9 +178,9 @@ pub(super) fn statement(
     };
     let mut names: Vec<&str> = Vec::new();
     let mut kinds = Vec::new();
-    for (name, kind, _, _) in FIXED.iter().filter(|(name, ..)| is_asked(name)) {
+    for (name, kind, _) in FIXED.iter().filter(|(name, ..)| is_asked(name)) {
         names.push(name);
-        kinds.push(kind.in_the_database());
+        kinds.push(*kind);
     }
     if asked == Asked::Everything {
         names.push("packed_scores");
@@ -273,16 +207,10 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
     } else {
         ("JOIN", "c.fullname")
     };
-    let (model, set) = (target.model.to_string(), target.label_set.to_string());
+    let (model, set) = (target.model, target.label_set);
     let columns: Vec<String> = FIXED
         .iter()
-        .map(|(name, _, expression, _)| {
-            let expression = expression
-                .replace("{key}", key)
-                .replace("{model}", &model)
-                .replace("{set}", &set);
-            format!("{expression} AS {name}")
-        })
+        .map(|(name, ..)| format!("{} AS {name}", expression(name, key, subject)))
         .collect();
     let mut sql = format!(
         "SELECT {columns}, k.scores AS packed_scores \

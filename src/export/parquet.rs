@@ -8,8 +8,8 @@ use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
 
-use super::columns::{Column, Kind, UNIQUE};
-use crate::store::{Batch, ColumnCells, Values};
+use super::columns::{Column, UNIQUE};
+use crate::store::{Batch, ColumnCells, ColumnType, Values};
 use crate::tables::columnar::{
     ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, schema_of, write_slices,
 };
@@ -31,15 +31,13 @@ pub(super) struct ParquetFile {
     bytes: usize,
 }
 
-impl Kind {
-    fn in_parquet(self) -> ColumnKind {
-        match self {
-            Self::Text | Self::Hex => ColumnKind::Text,
-            Self::Integer => ColumnKind::Integer,
-            Self::Number => ColumnKind::Number,
-            Self::Boolean => ColumnKind::Boolean,
-            Self::Time => ColumnKind::Time,
-        }
+fn in_parquet(kind: ColumnType) -> ColumnKind {
+    match kind {
+        ColumnType::Text | ColumnType::Hex => ColumnKind::Text,
+        ColumnType::Integer => ColumnKind::Integer,
+        ColumnType::Number | ColumnType::Numbers(_) => ColumnKind::Number,
+        ColumnType::Boolean => ColumnKind::Boolean,
+        ColumnType::Time => ColumnKind::Time,
     }
 }
 
@@ -49,7 +47,7 @@ impl ParquetFile {
         let begun = || {
             let fields = columns
                 .iter()
-                .map(|column| schema_of(&column.name, column.kind.in_parquet()))
+                .map(|column| schema_of(&column.name, in_parquet(column.kind)))
                 .collect::<Result<_, _>>()?;
             let schema = Type::group_type_builder("posts").with_fields(fields);
             begin(to, Arc::new(schema.build()?), None, &UNIQUE)
