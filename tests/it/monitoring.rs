@@ -131,6 +131,7 @@ fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
                 .iter()
                 .find(|metric| metric.name == name)
                 .expect(name);
+            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"));
             assert_eq!(
                 (metric.kind.word(), metric.help),
                 (family.kind.as_str(), family.help.as_str())
