@@ -49,7 +49,7 @@
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
-//! review        -> domain, store, tables
+//! review        -> domain, look, store, tables
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
 //! notify        -> domain, metrics, store
@@ -122,9 +122,9 @@ pub mod placing;
 pub mod purge;
 pub mod record;
 pub mod report;
-pub mod review;
+mod review;
 pub mod schedule;
-pub mod serve;
+mod serve;
 pub mod source;
 pub mod store;
 pub mod tables;

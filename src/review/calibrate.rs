@@ -21,43 +21,32 @@ pub const BINS: usize = 10;
 /// The normal distribution has 95 % within this many standard deviations.
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
-/// A row of which the right labels are known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
     /// Equal texts are held out together.
     pub text_hash: TextHash,
-    /// What the model says of it.
     pub evidence: Evidence,
     /// Positions of the right labels in their set; empty for none of these.
     pub right: Vec<usize>,
 }
 
-/// What turns evidence into a label.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Setting {
-    /// Divides logits.
     pub temperature: f64,
-    /// Below it there is no label.
     pub threshold: f64,
 }
 
 /// So many of so many, and where the true share lies with 95 % certainty (Wilson).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Share {
-    /// How many.
     pub of: usize,
-    /// Out of how many.
     pub all: usize,
-    /// The one by the other; `None` of nothing.
     pub share: Option<f64>,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Share {
-    /// The share of `of` in `all`.
     pub fn new(of: usize, all: usize) -> Self {
         if all == 0 {
             let (share, low, high) = (None, 0.0, 1.0);
@@ -87,9 +76,7 @@ impl Share {
 /// Rows whose best score lies in one bin.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bin {
-    /// Lower end.
     pub from: f64,
-    /// Upper end.
     pub to: f64,
     /// Mean of the best scores; 0 without rows.
     pub mean_score: f64,
@@ -97,14 +84,12 @@ pub struct Bin {
     pub right: Share,
 }
 
-/// How good scores and labels are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quality {
     /// Rows whose best label is right, whatever the threshold; or that are other, and have none of the labels.
     pub accuracy: Share,
     /// Rows that got a label and got a right one, among those that got one.
     pub precision: Share,
-    /// Rows that got a label.
     pub coverage: Share,
     /// Rows that got their right label, among those that have one.
     pub found: Share,
@@ -112,18 +97,15 @@ pub struct Quality {
     pub loss: f64,
     /// Expected calibration error: by how much score and accuracy differ, on average.
     pub ece: f64,
-    /// The best scores, in bins.
     pub bins: Vec<Bin>,
 }
 
-/// What came of a calibration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Calibration {
     /// Fitted; its threshold is `None` where no threshold gives the precision that is wanted.
     pub temperature: f64,
     /// The smallest that gives the precision that is wanted.
     pub threshold: Option<f64>,
-    /// As it was.
     pub before: Quality,
     /// With what was fitted, on the rows that it was fitted to.
     pub after: Quality,

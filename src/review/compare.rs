@@ -30,23 +30,19 @@ impl FromIterator<(LabelVerdict, LabelVerdict, u64)> for Moves {
 }
 
 impl Moves {
-    /// Counts posts with these verdicts.
     pub fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
         *self.counts.entry((from, to)).or_default() += posts;
     }
 
-    /// Posts that were compared.
     pub fn posts(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Posts with the same verdict in both.
     pub fn same(&self) -> u64 {
         let same = self.counts.iter().filter(|((from, to), _)| from == to);
         same.map(|(_, posts)| posts).sum()
     }
 
-    /// Posts with another verdict.
     pub fn moved(&self) -> u64 {
         self.posts() - self.same()
     }
@@ -95,7 +91,6 @@ impl Moves {
 /// Where the labels of a labelling come from: stored ones, and where a post has none, what is known of its text.
 #[derive(Debug)]
 pub struct Labels<'a> {
-    /// Under which target labels are stored.
     pub stored: Option<Target>,
     /// What makes labels without inference.
     pub known: Option<Known<'a>>,
@@ -104,11 +99,9 @@ pub struct Labels<'a> {
 /// How two labellings compare.
 #[derive(Debug, Default, PartialEq)]
 pub struct Compared {
-    /// Posts that were looked at.
     pub posts: u64,
     /// Posts that have no label under the first or the second, and would need inference.
     pub lacking: [u64; 2],
-    /// The others.
     pub moves: Moves,
     /// The moves with the highest scores in the second.
     pub examples: Vec<Moved>,
@@ -117,23 +110,15 @@ pub struct Compared {
 /// A post that moves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Moved {
-    /// Its key.
     pub fullname: String,
-    /// Title.
     pub title: String,
-    /// The first label.
     pub from: LabelVerdict,
-    /// The second label.
     pub to: LabelVerdict,
-    /// The best score in the second.
     pub score: f64,
 }
 
 /// Compares two labellings of all posts, keeping `examples` of those that move; `progress` is told how many more were
 /// looked at.
-///
-/// # Errors
-/// Those of the store.
 pub async fn compare(
     store: &Store,
     labels: &[Labels<'_>; 2],
@@ -231,14 +216,6 @@ mod tests {
         let biggest = moves.biggest();
         assert_eq!(biggest[0].2, 10);
         assert_eq!(biggest.len(), 2);
-    }
-
-    #[test]
-    fn none_of_these_is_a_verdict_like_any_other() {
-        let moves = moves(&[("", "", 3), ("", "a", 2), ("a", "", 1), ("a", "a", 4)]);
-        assert_eq!((moves.posts(), moves.same()), (10, 7));
-        assert_eq!(moves.abstained(), (5, 4));
-        assert_eq!(moves.biggest()[0], (&None, &Some("a".to_owned()), 2));
     }
 
     #[test]

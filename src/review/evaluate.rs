@@ -19,16 +19,12 @@ use super::calibrate::{Bin, Share, reliability};
 pub struct Judged {
     /// Positions of the right labels; empty where the post is out of scope.
     pub right: Vec<usize>,
-    /// Position of the label with the best score.
     pub best: usize,
-    /// The best score.
     pub score: f64,
-    /// The post got no label.
     pub abstained: bool,
 }
 
 impl Judged {
-    /// The label that the post got.
     pub fn given(&self) -> Option<usize> {
         (!self.abstained).then_some(self.best)
     }
@@ -51,7 +47,6 @@ impl Judged {
     }
 }
 
-/// What is right, and what was given.
 type Cell = (usize, usize);
 
 /// A figure and where it lies with 95 % certainty.
@@ -59,9 +54,7 @@ type Cell = (usize, usize);
 pub struct Estimate {
     /// `None` where it is not defined.
     pub value: Option<f64>,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -77,12 +70,10 @@ pub struct LabelQuality {
 }
 
 impl LabelQuality {
-    /// Posts for which the label is right.
     pub fn support(&self) -> usize {
         self.recall.all
     }
 
-    /// Posts that got the label.
     pub fn given(&self) -> usize {
         self.precision.all
     }
@@ -91,22 +82,17 @@ impl LabelQuality {
 /// How many posts have this right label and got that one; as the number of labels, none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Confusion {
-    /// The right one.
     pub gold: usize,
-    /// The given one.
     pub given: usize,
-    /// Posts.
     pub posts: usize,
 }
 
-/// How good labels are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Posts with the right outcome, among all.
     pub outcome: Share,
     /// Posts with a right label, among those in scope.
     pub in_scope: Share,
-    /// Posts that got a label, among those in scope.
     pub coverage: Share,
     /// Posts that got no label, among those out of scope.
     pub out_of_scope: Share,
@@ -118,9 +104,7 @@ pub struct Evaluation {
     pub macro_f1: Estimate,
     /// By how much score and share of right labels differ, on average, among the labels that were given.
     pub calibration_error: Option<f64>,
-    /// The scores of the labels that were given, in bins.
     pub reliability: Vec<Bin>,
-    /// Each label, in the order of the set.
     pub labels: Vec<LabelQuality>,
     /// All that are not zero, by what is right.
     pub confusion: Vec<Confusion>,
@@ -169,15 +153,11 @@ const CHANCE: f64 = 0.05;
 /// What differs between two labellings of the same posts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Posts whose outcomes differ.
     pub differ: usize,
-    /// Posts that only the first labelling has right.
     pub only_first: usize,
-    /// Posts that only the second labelling has right.
     pub only_second: usize,
     /// Right outcomes of the second less those of the first, as a share of the posts.
     pub outcome: Estimate,
-    /// Macro-F1 of the second less that of the first.
     pub macro_f1: Estimate,
     /// How likely it is that chance alone makes right outcomes differ so much, or more: McNemar's exact test.
     pub p: f64,
@@ -244,7 +224,6 @@ fn confusion(cells: &[Cell]) -> Vec<Confusion> {
         .collect()
 }
 
-/// Posts counted by label: for which it is right, which got it, and both.
 struct Tally {
     right: Vec<usize>,
     given: Vec<usize>,

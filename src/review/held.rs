@@ -12,15 +12,12 @@ use crate::domain::Fullname;
 use crate::store::{LabelState, LookedUp, Prediction, Store, StoreError, Target};
 use topicmill_score::LabelSet;
 
-/// Posts that are read at a time.
 const WINDOW: u32 = 10_000;
 /// Ids that are shown of posts that are not there.
 const EXAMPLES: usize = 5;
 
-/// Labels of posts under a label set.
 #[derive(Debug)]
 pub struct Labelling<'a> {
-    /// The label set.
     pub set: &'a LabelSet,
     /// Under which target labels are stored.
     pub stored: Option<Target>,
@@ -31,9 +28,7 @@ pub struct Labelling<'a> {
 /// A gold post that every labelling labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldPost {
-    /// Its key.
     pub id: Fullname,
-    /// Title.
     pub title: String,
     /// The words for its right labels, as the gold labels have them.
     pub gold: String,
@@ -42,28 +37,22 @@ pub struct HeldPost {
 /// Gold posts that cannot be judged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Not in the database.
     pub unknown: usize,
     /// How many of them were purged.
     pub purged: u64,
-    /// Some of them.
     pub examples: Vec<String>,
     /// In the database, and their text was purged.
     pub text_purged: usize,
-    /// Edited since they were labelled.
     pub edited: usize,
-    /// Not labelled.
     pub unlabelled: usize,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Held {
     /// The posts that are judged, by fullname.
     pub posts: Vec<HeldPost>,
     /// For each labelling the same posts, in the same order.
     pub rows: Vec<Vec<Judged>>,
-    /// The others.
     pub left_out: LeftOut,
 }
 
@@ -87,9 +76,6 @@ impl Held {
 }
 
 /// Puts labellings beside gold posts, whose right labels are in the order of the labellings.
-///
-/// # Errors
-/// Those of the store.
 pub async fn hold(
     store: &Store,
     labellings: &[Labelling<'_>],
@@ -175,9 +161,6 @@ fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> Judged {
 }
 
 /// The topics that posts were collected for, as if people had said that they are right.
-///
-/// # Errors
-/// Those of the store.
 pub async fn topics(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
     let mut rows: Vec<GoldRow> = Vec::new();
     let mut after = String::new();

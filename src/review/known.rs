@@ -21,9 +21,6 @@ pub struct Known<'a> {
 
 impl<'a> Known<'a> {
     /// `model` is its key in `models`; `vectors` are those of the labels, where they are not stored but at hand.
-    ///
-    /// # Errors
-    /// Those of the store.
     pub async fn new(
         store: &Store,
         (kind, model): (&'a ModelKind, i64),
@@ -41,9 +38,6 @@ impl<'a> Known<'a> {
     }
 
     /// The evidence for each of the texts whose logits are all stored, or follow from a stored vector.
-    ///
-    /// # Errors
-    /// Those of the store.
     pub async fn evidence(
         &self,
         store: &Store,
@@ -79,9 +73,6 @@ impl<'a> Known<'a> {
     }
 
     /// The labels of texts, as far as they follow from what is stored.
-    ///
-    /// # Errors
-    /// Those of the store.
     pub async fn labels(
         &self,
         store: &Store,
@@ -102,9 +93,6 @@ impl<'a> Known<'a> {
     }
 
     /// The same by post.
-    ///
-    /// # Errors
-    /// Those of the store.
     pub async fn labels_of(
         &self,
         store: &Store,

@@ -9,9 +9,6 @@ use topicmill_score::{LabelSet, hypothesis};
 use crate::store::{Store, StoreError};
 
 /// The rows of `hypotheses` that no other stored label set needs, under whatever model.
-///
-/// # Errors
-/// Those of the store.
 pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
     let mut own = keys(&store.label_set(label_set).await?);
     for row in store.label_sets().await? {

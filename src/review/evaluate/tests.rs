@@ -175,25 +175,3 @@ fn of_several_right_labels_each_will_do() {
     assert_eq!(cells, [(0, 2), (1, 1)]);
     assert_eq!(found.confusion[1].posts, 2);
 }
-
-#[test]
-fn a_label_out_of_scope_is_wrong_and_none_there_is_right() {
-    let rows = [
-        row(&[], 0, false),
-        row(&[], 0, true),
-        row(&[0], 0, true),
-        row(&[0], 0, false),
-    ];
-    let found = evaluate(&rows, 1);
-    assert_eq!((found.outcome.of, found.outcome.all), (2, 4));
-    assert_eq!(
-        (found.in_scope.of, found.coverage.of, found.in_scope.all),
-        (1, 1, 2)
-    );
-    assert_eq!((found.out_of_scope.of, found.out_of_scope.all), (1, 2));
-    assert_eq!((found.precision.of, found.precision.all), (1, 2));
-    assert_eq!(
-        (found.precision_in_scope.of, found.precision_in_scope.all),
-        (1, 1)
-    );
-}

@@ -12,13 +12,11 @@ use topicmill_score::LabelSet;
 /// A post about which people say different things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Disagreement {
-    /// The post.
     pub fullname: Fullname,
     /// Who says what, in the order of time; `None` for none of these.
     pub said: Vec<(String, Option<String>)>,
 }
 
-/// What people said, taken together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// One row for each post on which everybody agrees, by fullname. The line is its number.
@@ -29,7 +27,6 @@ pub struct Agreed {
     pub has_close_calls: bool,
     /// For the posts that fit none of the labels, the label sets whose labels were offered, where that is known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,
-    /// Posts that are left out.
     pub disagreements: Vec<Disagreement>,
     /// Answers about an earlier text of their post, which are left out.
     pub before_an_edit: usize,
@@ -75,9 +72,6 @@ pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
 
 /// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered (see
 /// [`Agreed::offered`]); how many they are.
-///
-/// # Errors
-/// The store's.
 pub async fn without_unasked(
     store: &Store,
     rows: &mut Vec<GoldRow>,
@@ -101,60 +95,4 @@ pub async fn without_unasked(
         sets.is_none_or(|sets| sets.iter().all(|id| has_all(&slugs[id])))
     });
     Ok(before - rows.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::{GoldSource, Timestamp};
-    use crate::store::GoldAnswer;
-
-    fn said(id: &str, who: &str, label: Option<&str>, chosen: Chosen, sample: bool) -> StoredGold {
-        StoredGold {
-            answer: GoldAnswer {
-                fullname: id.parse().unwrap(),
-                reviewer: who.into(),
-                label: label.map(str::to_owned),
-                label_set: Some(1),
-                chosen,
-                source: GoldSource::Review,
-                answered_at: Timestamp::EPOCH,
-                text_hash: None,
-            },
-            in_random_sample: sample,
-            is_of_present_text: true,
-        }
-    }
-
-    #[test]
-    fn only_what_everybody_agrees_on_is_gold() {
-        let old = StoredGold {
-            is_of_present_text: false,
-            ..said("a5", "ada", Some("food"), Chosen::Random, true)
-        };
-        let found = agreed(vec![
-            said("a1", "ada", Some("food"), Chosen::Closest, false),
-            said("a1", "ben", Some("food"), Chosen::Closest, true),
-            said("a2", "ada", Some("food"), Chosen::Random, true),
-            said("a2", "ben", None, Chosen::Closest, false),
-            said("a3", "ada", None, Chosen::Import, false),
-            old,
-        ]);
-        let rows: Vec<(&str, &str)> = found
-            .rows
-            .iter()
-            .map(|row| (row.id.as_str(), row.label.as_str()))
-            .collect();
-        assert_eq!(rows, [("t3_a1", "food"), ("t3_a3", "")]);
-        assert_eq!(found.random, ["a1".parse().unwrap()].into());
-        assert!(
-            !found.has_close_calls,
-            "a1 is of the sample, however it was chosen"
-        );
-        assert_eq!(found.offered[&"a3".parse().unwrap()], [1]);
-        assert_eq!(found.disagreements[0].said[1], ("ben".into(), None));
-        assert_eq!(found.before_an_edit, 1);
-        let close = said("a1", "ada", Some("food"), Chosen::Closest, false);
-        assert!(agreed(vec![close]).has_close_calls);
-    }
 }

@@ -17,9 +17,6 @@ use crate::tables::{Cell, Row, Rows, TableError, open};
 const TOLD: usize = 20;
 
 /// Reads the rows of a gold file, in their order.
-///
-/// # Errors
-/// See [`GoldError`].
 pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
@@ -47,31 +44,34 @@ pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     }
     Err(GoldError::Rows {
         path: path.to_owned(),
-        details: wrong.join("; "),
+        details: format!(
+            "{}; correct these lines, or take them out",
+            wrong.join("; ")
+        ),
     })
 }
 
-/// A table that names its columns must have the two.
 fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     let Some(names) = table.names() else {
         return Ok(());
     };
-    for column in ["id", "label"] {
-        let has = |sought: &str| {
-            names
-                .iter()
-                .any(|name| name.trim().eq_ignore_ascii_case(sought))
-        };
-        let is_there = has(column) || column == "id" && has("fullname");
-        if !is_there {
-            return Err(GoldError::Column {
-                path: path.to_owned(),
-                column,
-                found: names.iter().map(ToString::to_string).collect(),
-            });
-        }
-    }
-    Ok(())
+    let has = |sought: &str| {
+        let mut names = names.iter();
+        names.any(|name| name.trim().eq_ignore_ascii_case(sought))
+    };
+    let column = match (has("id") || has("fullname"), has("label")) {
+        (true, true) => return Ok(()),
+        (true, false) => "label",
+        (false, _) => "id",
+    };
+    let found: Vec<String> = names.iter().map(ToString::to_string).collect();
+    Err(GoldError::Rows {
+        path: path.to_owned(),
+        details: format!(
+            "it has no column `{column}` (it has {}); name the columns `id` and `label`",
+            found.join(", ")
+        ),
+    })
 }
 
 /// What a row says: a row of a table one answer, a task of Label Studio any number.

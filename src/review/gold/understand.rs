@@ -1,6 +1,6 @@
 //! What the words of gold rows mean under one label set or several, and what cannot be meant. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{GoldError, GoldPost, GoldRow, Understood, is_out_of_scope, place};
 use crate::domain::Fullname;
@@ -15,9 +15,6 @@ const ALIKE: f64 = 0.8;
 
 /// Understands the words of gold rows as labels of one or several label sets. A word that one of the sets has counts as
 /// out of scope under the others; one that none of them has is refused, unless `others_out_of_scope`.
-///
-/// # Errors
-/// [`GoldError::Empty`], [`GoldError::Labels`], and [`GoldError::Twice`] unless every set is in multi mode.
 pub fn understand(
     rows: Vec<GoldRow>,
     sets: &[&LabelSet],
@@ -61,16 +58,16 @@ pub fn understand(
         }
     }
     if !conflicts.is_empty() {
-        return Err(GoldError::Twice {
-            rows: conflicts.len(),
-            examples: conflicts[..conflicts.len().min(EXAMPLES)].join("; "),
-        });
+        return Err(GoldError::Labels(format!(
+            "rows that give a post another label than before: {}: {}; remove all but one",
+            conflicts.len(),
+            conflicts[..conflicts.len().min(EXAMPLES)].join("; ")
+        )));
     }
     found.posts = posts.into_values().collect();
     Ok(found)
 }
 
-/// What the first row of a post says.
 fn first(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
     let right = meaning.iter().map(|place| place.iter().copied().collect());
     GoldPost {
@@ -115,21 +112,17 @@ fn meaning(sets: &[&LabelSet], word: &str) -> Option<Vec<Option<usize>>> {
 }
 
 fn quoted(word: &str) -> String {
-    if word.is_empty() {
-        "none of these".to_owned()
-    } else {
-        format!("`{word}`")
+    match word {
+        "" => "none of these".to_owned(),
+        word => format!("`{word}`"),
     }
 }
 
 fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
-    let mut known: Vec<&str> = Vec::new();
-    for label in sets.iter().flat_map(|set| &set.labels) {
-        if !known.contains(&label.slug.as_str()) {
-            known.push(&label.slug);
-        }
-    }
     let labels = || sets.iter().flat_map(|set| &set.labels);
+    let mut seen = HashSet::new();
+    let known = labels().map(|label| label.slug.as_str());
+    let known: Vec<&str> = known.filter(|slug| seen.insert(*slug)).collect();
     let nearest = |word: &str| {
         let word = word.to_lowercase();
         let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
@@ -159,8 +152,10 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
     if words.len() > NAMED {
         told.push(format!("and {} more", words.len() - NAMED));
     }
-    GoldError::Labels {
-        labels: told.join(", "),
-        known: known.join(", "),
-    }
+    GoldError::Labels(format!(
+        "the label set has no label {}; correct them, or count their posts as out of scope with --others-out-of-scope; the \
+         labels are {}",
+        told.join(", "),
+        known.join(", ")
+    ))
 }
