@@ -1,9 +1,11 @@
 //! `labels suggest`: what the posts are about that no label fits, on both databases.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 
@@ -38,14 +40,27 @@ impl std::ops::Deref for Scene {
     }
 }
 
+/// A SQLite file with the sample posts of sixteen topics, labelled by five: made once.
+static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let database = sqlite();
+    let program = Program::on(&database.url);
+    let five = program.write("five.toml", five(BACKGROUND));
+    program.ok(&["collect", "--source", "sample"]);
+    program.ok(&["classify", "--pipeline", &five]);
+    std::fs::read(database.url.strip_prefix("sqlite:").unwrap()).unwrap()
+});
+
 impl Scene {
-    fn new(database: &TestDatabase, settings: &str) -> Self {
+    fn new(database: &TestDatabase) -> Self {
         let program = Program::on(&database.url);
-        let five = program.write("five.toml", five(settings));
-        let scene = Self { program, five };
-        scene.ok(&["collect", "--source", "sample"]);
-        scene.ok(&["classify", "--pipeline", &scene.five]);
-        scene
+        let five = program.write("five.toml", five(BACKGROUND));
+        if let Some(path) = database.url.strip_prefix("sqlite:") {
+            std::fs::write(path, &*LABELLED).unwrap();
+        } else {
+            let file = program.write("labelled.db", &*LABELLED);
+            Program::new().ok(&["db", "copy", &format!("sqlite:{file}"), &database.url]);
+        }
+        Self { program, five }
     }
 
     fn suggest(&self, more: &[&str]) -> Value {
@@ -88,7 +103,7 @@ fn examples(found: &Value) -> impl Iterator<Item = &Value> {
 fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
     let mut before: Option<Value> = None;
     for database in databases() {
-        let scene = Scene::new(&database, BACKGROUND);
+        let scene = Scene::new(&database);
         let found = scene.suggest(&[]);
         let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
         assert_eq!(
@@ -135,7 +150,7 @@ fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
 #[test]
 fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     let database = sqlite();
-    let scene = Scene::new(&database, BACKGROUND);
+    let scene = Scene::new(&database);
     let out = scene.program.folder.path().join("more.toml");
     let out = out.to_str().unwrap();
     let ask = [
@@ -211,7 +226,12 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
 #[test]
 fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
     let database = sqlite();
-    let scene = Scene::new(&database, "");
+    let program = Program::on(&database.url);
+    let five = program.write("five.toml", five(""));
+    let scene = Scene { program, five };
+    let posts = scene.program.write("posts.ndjson", made::lines(3, 3));
+    scene.ok(&["import", &posts]);
+    scene.ok(&["classify", "--pipeline", &scene.five]);
     let ask = ["labels", "suggest"];
     scene.refused(
         &ask,
