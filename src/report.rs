@@ -1,12 +1,13 @@
 //! A picture of what is stored: one page that opens anywhere, and charts as files.
 //!
-//! [`gather`] asks the store for sums and makes a [`Report`] of them: plain numbers. [`render_page`]
+//! [`gather`] asks the store for sums and a few posts and makes a [`Report`] of them: plain numbers. [`render_page`]
 //! draws it as one HTML file that loads nothing from anywhere, [`render_body`] as the part of such a page that others
-//! put into theirs, and [`charts`] as SVG files. What is drawn is bounded: labels, topics and columns have
+//! put into theirs, and [`charts`] as SVG files. What is drawn is bounded: labels, topics, columns and quoted posts have
 //! a most, so that the page of a million posts is as large as that of a thousand.
 
 mod build;
 mod charts;
+#[expect(missing_docs, reason = "a name that says all needs no sentence")]
 mod data;
 mod drift;
 mod finding;
@@ -21,14 +22,18 @@ use std::path::PathBuf;
 use topicmill_score::LabelSet;
 
 use crate::domain::Timestamp;
-use crate::store::{ReportQuestion, Store, StoreError, Target};
+use crate::store::{ReportQuestion, Sample, Store, StoreError, Target};
 
-pub(crate) use self::charts::{Chart, charts};
-pub(crate) use self::data::Report;
-pub(crate) use self::drift::Drift;
-pub(crate) use self::finding::headline;
-pub(crate) use self::page::{render_body, render_page};
-pub(crate) use self::place::{place_charts, place_page};
+pub use self::charts::{Chart, charts};
+pub use self::data::{Call, Change, Line, Period, Report, TopicLine};
+pub use self::drift::{Drift, Verdict};
+pub use self::finding::headline;
+pub use self::page::{render_body, render_page};
+pub use self::place::{place_charts, place_page};
+pub use self::table::Table;
+
+/// Quoted posts of each kind.
+const QUOTED: usize = 5;
 
 /// Why a report is not in its place.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +112,12 @@ impl ReportOptions {
 /// See [`StoreError`].
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
     let question = options.question();
-    let sums = store.report_sums(&question).await?;
+    let mut sums = store.report_sums(&question).await?;
+    sums.closest = varied(std::mem::take(&mut sums.closest));
+    sums.surest = varied(std::mem::take(&mut sums.surest));
+    let quoted = sums.closest.iter().chain(&sums.surest);
+    let quoted: Vec<String> = quoted.map(|sample| sample.fullname.clone()).collect();
+    let scores = store.report_scores(&question, &quoted).await?;
     let around = build::Around {
         gaps: store.gaps().await?,
         reconciled_at: store.reconciled_at().await?,
@@ -120,7 +130,31 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
             None => None,
         },
     };
-    Ok(build::build(options, sums, around))
+    Ok(build::build(options, sums, &scores, around))
+}
+
+/// Some posts, of as many labels as there are: the first one of each label, then the second.
+fn varied(samples: Vec<Sample>) -> Vec<Sample> {
+    let mut taken: Vec<Sample> = Vec::new();
+    let mut left = samples;
+    while taken.len() < QUOTED && !left.is_empty() {
+        let mut seen: Vec<Option<String>> = Vec::new();
+        let mut later = Vec::new();
+        for sample in left {
+            if taken.iter().any(|one| one.title == sample.title) {
+                // A crosspost, or the same post again.
+                continue;
+            }
+            if taken.len() >= QUOTED || seen.contains(&sample.label) {
+                later.push(sample);
+            } else {
+                seen.push(sample.label.clone());
+                taken.push(sample);
+            }
+        }
+        left = later;
+    }
+    taken
 }
 
 #[cfg(test)]

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use topicmill_score::{LabelSet, Mode};
 
 use super::ReportOptions;
-use super::data::{BINS, Change, Line, Period, Report, TopicLine};
+use super::data::{BINS, Call, Change, Line, Period, Report, TopicLine};
 use super::drift::{Drift, is_real, real};
 use super::time::Axis;
-use crate::domain::Timestamp;
-use crate::store::{Fate, Gap, HeatCell, ModelRow, Sums};
+use crate::domain::{SourceKind, Timestamp};
+use crate::look;
+use crate::store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
 
+/// Characters of a title that is quoted: three lines on a telephone, most titles whole.
+const TITLE: usize = 160;
 /// Topics that are told: those behind them are put together.
 const TOPICS: usize = 400;
 
+/// What the report shows beside the sums.
 pub struct Around {
     pub gaps: Vec<Gap>,
     pub reconciled_at: Option<Timestamp>,
@@ -27,6 +31,7 @@ fn key(fate: Fate, label: Option<&String>) -> Key {
     (fate, label.cloned())
 }
 
+/// Counts an outcome collects.
 struct Tally {
     posts: u64,
     before: u64,
@@ -49,7 +54,8 @@ impl Tally {
     }
 }
 
-pub fn build(options: &ReportOptions, sums: Sums, around: Around) -> Report {
+/// Makes the report.
+pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Around) -> Report {
     let axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
@@ -104,7 +110,10 @@ pub fn build(options: &ReportOptions, sums: Sums, around: Around) -> Report {
         topics,
         agreement,
         drift,
+        closest: calls(&sums.closest, scores, set, &names),
+        surest: calls(&sums.surest, scores, set, &names),
         gaps: around.gaps.into_iter().filter(is_shown).collect(),
+        skipped: sums.skipped,
         reconciled_at: around.reconciled_at,
     }
 }
@@ -283,4 +292,48 @@ fn topics<'c>(
     });
     topics.truncate(TOPICS);
     (topics, agreement)
+}
+
+fn calls(
+    samples: &[Sample],
+    scores: &[Drawn],
+    set: Option<&LabelSet>,
+    names: &Names<'_>,
+) -> Vec<Call> {
+    let labels = set.map(|set| set.labels.as_slice()).unwrap_or_default();
+    samples
+        .iter()
+        .map(|sample| {
+            let drawn = scores
+                .iter()
+                .find(|drawn| drawn.fullname == sample.fullname);
+            let scores = drawn
+                .map(|drawn| drawn.scores.as_slice())
+                .unwrap_or_default();
+            let mut best: Vec<_> = labels
+                .iter()
+                .zip(scores)
+                .map(|(label, score)| (label.label.clone(), *score))
+                .collect();
+            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            best.truncate(2);
+            // The sample Reddit's posts are nowhere else, and a path is one of Reddit's or none.
+            let path = sample.permalink.as_deref();
+            let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
+            let is_sample = sample.source == SourceKind::Sample.as_str();
+            Call {
+                title: match look::line(&sample.title, TITLE) {
+                    title if title.is_empty() => "(no title)".to_owned(),
+                    title => title,
+                },
+                subreddit: look::line(&sample.subreddit, 60),
+                link: path
+                    .filter(|_| !is_sample)
+                    .map(|path| format!("https://www.reddit.com{path}")),
+                topic: sample.topic.as_deref().map(|topic| names.name(topic)),
+                best,
+                is_labelled: sample.label.is_some(),
+            }
+        })
+        .collect()
 }

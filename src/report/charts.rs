@@ -1,4 +1,4 @@
-//! The charts of the report, each with the table behind it.
+//! The charts of the report, each drawn for a desk and for a telephone, with the table behind it.
 
 mod coverage;
 mod heat;
@@ -12,10 +12,10 @@ use super::svg::{Anchor, Svg, width as measure};
 use super::table::Table;
 use crate::look::whole;
 
-/// Pixels of a chart: the column of the page that shows it; a window that is narrower scrolls.
-const WIDTH: f64 = 780.0;
-/// Pixels of the names of labels or topics beside a chart, at most.
-const NAMES: f64 = 230.0;
+/// Pixels of a chart on a desk: the column of the page that shows it.
+const WIDE: f64 = 780.0;
+/// And on a telephone of 380 pixels.
+const NARROW: f64 = 340.0;
 /// Labels or topics of a chart, at most; the table behind it has all.
 const MOST: usize = 24;
 
@@ -23,23 +23,26 @@ const MOST: usize = 24;
 pub struct Chart {
     /// Its name in a file system and in a page.
     pub id: &'static str,
+    /// What it shows.
     pub title: String,
     /// How to read it, in a sentence.
     pub read: String,
+    /// Its numbers.
     pub table: Table,
-    drawn: Svg,
+    wide: Svg,
+    narrow: Svg,
 }
 
 impl Chart {
-    /// As part of a page.
+    /// As part of a page: both drawings, of which the style sheet shows one.
     pub fn html(&self) -> String {
         let told = format!("{}. {}", self.title, self.read);
-        self.drawn.inline("whole", &told)
+        self.wide.inline("wide", &told) + self.narrow.inline("narrow", &told).as_str()
     }
 
     /// As a file of its own.
     pub fn file(&self) -> String {
-        self.drawn.alone(&self.title, &self.read)
+        self.wide.alone(&self.title, &self.read)
     }
 }
 
@@ -49,7 +52,8 @@ pub fn charts(report: &Report) -> Vec<Chart> {
         over_time::posts(report),
         over_time::labels(report),
         heat::chart(report),
-        scores::chart(report),
+        scores::all(report),
+        scores::by_label(report),
         mix::chart(report),
         coverage::chart(report),
     ]
@@ -129,10 +133,10 @@ fn stack<const KINDS: usize>(
     (left, wide)
 }
 
-/// Room for names left of a chart.
-fn room_for<'n>(names: impl Iterator<Item = &'n String>) -> f64 {
+/// Room for names left of a chart, at most so much.
+fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
     let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
-    (widest + 14.0).min(NAMES)
+    (widest + 14.0).min(most)
 }
 
 /// Names of columns of time below a chart.

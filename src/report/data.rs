@@ -3,7 +3,7 @@
 use super::drift::Drift;
 use super::time::Axis;
 use crate::domain::Timestamp;
-use crate::store::{Fate, Gap};
+use crate::store::{Fate, Gap, Skipped};
 
 /// Columns of a histogram of scores.
 pub const BINS: usize = 50;
@@ -18,6 +18,7 @@ pub enum Period {
 }
 
 impl Period {
+    /// What is compared, in words.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Halves => ("the earlier half", "the later half"),
@@ -31,15 +32,18 @@ impl Period {
 pub struct Change {
     /// Posts with the outcome before.
     pub before: u64,
+    /// Posts with it after.
     pub after: u64,
     /// Its share before, 0 to 1.
     pub from: f64,
+    /// Its share after.
     pub to: f64,
     /// Whether chance hardly makes such a change.
     pub is_real: bool,
 }
 
 impl Change {
+    /// The difference of the shares.
     pub fn difference(&self) -> f64 {
         self.to - self.from
     }
@@ -50,6 +54,7 @@ impl Change {
 pub struct Line {
     /// Its slug; `other` and `unsure` for posts without a label.
     pub slug: String,
+    /// Its words.
     pub name: String,
     pub fate: Fate,
     pub posts: u64,
@@ -81,6 +86,20 @@ pub struct TopicLine {
     pub series: Vec<u64>,
 }
 
+/// A post that is quoted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    pub title: String,
+    pub subreddit: String,
+    pub link: Option<String>,
+    /// The words of what it was collected for.
+    pub topic: Option<String>,
+    /// The best labels with their scores, at most two.
+    pub best: Vec<(String, f64)>,
+    pub is_labelled: bool,
+}
+
+/// A report as numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The database, without its password.
@@ -97,8 +116,11 @@ pub struct Report {
     pub scores_are_shares: bool,
     /// When the first post of the period was posted.
     pub first: Option<Timestamp>,
+    /// And the last one.
     pub last: Option<Timestamp>,
+    /// What is compared, if anything.
     pub period: Option<Period>,
+    /// The columns of time.
     pub axis: Axis,
     /// Whether only a part of the time was asked for.
     pub is_bounded: bool,
@@ -117,8 +139,14 @@ pub struct Report {
     pub agreement: (u64, u64),
     /// How far the mixes are apart.
     pub drift: Option<Drift>,
+    /// Posts whose best two labels are closest.
+    pub closest: Vec<Call>,
+    /// Posts with the highest scores.
+    pub surest: Vec<Call>,
     /// Stretches of time of which posts are missing, the latest first.
     pub gaps: Vec<Gap>,
+    /// Subreddits that were passed over, the latest run first.
+    pub skipped: Vec<Skipped>,
     /// Reddit was asked about every post at this time or later.
     pub reconciled_at: Option<Timestamp>,
 }
@@ -129,6 +157,7 @@ impl Report {
         self.lines.iter().map(|line| line.posts).sum()
     }
 
+    /// Posts with one outcome.
     pub fn of(&self, fate: Fate) -> u64 {
         let lines = self.lines.iter().filter(|line| line.fate == fate);
         lines.map(|line| line.posts).sum()

@@ -3,6 +3,7 @@
 /// Above this, a population stability index is read as a shift that deserves a look, and above [`LARGE`] as another
 /// population: the rule of thumb of credit scoring, where the index comes from (Siddiqi, Credit Risk Scorecards, 2006).
 pub const MODERATE: f64 = 0.1;
+/// See [`MODERATE`].
 pub const LARGE: f64 = 0.25;
 /// How rarely chance alone may call a change real, over all labels together.
 const ERROR: f64 = 0.05;
@@ -17,7 +18,9 @@ pub struct Drift {
     pub index: f64,
     /// What the index stays under in 95 of 100 comparisons of two samples of these sizes from one mix.
     pub chance: f64,
+    /// Posts before.
     pub before: u64,
+    /// Posts after.
     pub after: u64,
 }
 

@@ -11,6 +11,7 @@ const NAME: usize = 48;
 /// From this share on, that posts have no label is what there is to say.
 const MOST_NONE: f64 = 0.5;
 
+/// The headline.
 pub fn headline(report: &Report) -> String {
     if report.posts == 0 && report.is_bounded {
         return "No post was posted in this time".to_owned();
@@ -28,41 +29,63 @@ pub fn headline(report: &Report) -> String {
     let labels: Vec<&Line> = report.labels().collect();
     let none = report.of(Fate::Other) + report.of(Fate::Unsure);
     let share = real(none) / real(scored);
+    let leader = labels.first().filter(|_| share < MOST_NONE);
     let change = report.period.and_then(|_| changed(&labels));
     let and = |said: String| match &change {
         Some((label, change)) => format!("{said}, and {} {change}", line(&label.name, NAME)),
         None => said,
     };
-    let Some(leader) = labels.first().filter(|_| share < MOST_NONE) else {
-        return and(format!(
+    match (
+        leader.map(|leader| (leader, leads(leader, &labels))),
+        &change,
+    ) {
+        (None, _) => and(format!(
             "{} of the posts fit none of the labels",
             percent(share)
-        ));
-    };
-    match (leads(leader, &labels), &change) {
-        (Some(said), Some((label, change))) if leader.slug == label.slug => {
+        )),
+        (Some((leader, Leads::One(said))), Some((label, change))) if leader.slug == label.slug => {
             format!("{said}: its share {change}")
         }
-        (Some(said), _) => and(said),
+        (Some((_, Leads::One(said) | Leads::Several(said))), _) => and(said),
         // That something changed says more than that nothing leads.
-        (None, Some((label, change))) => {
+        (Some((_, Leads::Nobody)), Some((label, change))) => {
             format!(
                 "{} {change} of the posts",
                 capital(&line(&label.name, NAME))
             )
         }
-        (None, None) => nothing(report, leader),
+        (Some((leader, Leads::Nobody)), None) => nothing(report, leader),
     }
 }
 
-/// What there is to say of the largest label, where it is larger than the others by more than chance.
-fn leads(leader: &Line, labels: &[&Line]) -> Option<String> {
+/// Which labels are larger than the others, by more than chance.
+enum Leads {
+    /// One, in a sentence.
+    One(String),
+    /// Two, in a sentence.
+    Several(String),
+    /// None is.
+    Nobody,
+}
+
+/// What there is to say of the largest label.
+fn leads(leader: &Line, labels: &[&Line]) -> Leads {
     let name = capital(&line(&leader.name, NAME));
-    let share = percent(leader.share);
+    let is_ahead = |a: &Line, b: &Line| is_ahead(a.posts, b.posts, labels.len());
     match labels[1..] {
-        [] => Some(format!("{name}: {share} of the posts")),
-        [second, ..] => is_ahead(leader.posts, second.posts, labels.len())
-            .then(|| format!("{name} leads with {share} of the posts")),
+        [] => Leads::One(format!("{name}: {} of the posts", percent(leader.share))),
+        [second, ..] if is_ahead(leader, second) => Leads::One(format!(
+            "{name} leads with {} of the posts",
+            percent(leader.share)
+        )),
+        [second, third, ..] if is_ahead(second, third) => {
+            let (one, other) = (percent(leader.share), percent(second.share));
+            let second = line(&second.name, NAME);
+            Leads::Several(format!(
+                "{name} and {second} lead with {one} and {other} of the posts"
+            ))
+        }
+        _ => Leads::Nobody,
     }
 }
 

@@ -4,7 +4,7 @@
 use askama::Template;
 
 use super::charts::{self, Chart};
-use super::data::{Line, Report};
+use super::data::{Call, Line, Report};
 use super::drift::real;
 use super::finding;
 use super::place::SIGN;
@@ -17,6 +17,8 @@ use crate::store::Fate;
 const LINES: usize = 200;
 /// Columns of the line in a row.
 const SPARK: usize = 60;
+/// Passed-over subreddits that are told.
+const SKIPPED: usize = 12;
 
 /// A figure of the head, with its name.
 struct Figure {
@@ -38,6 +40,19 @@ struct Row {
     mean: String,
 }
 
+/// A quoted post.
+struct Quote {
+    title: String,
+    link: Option<String>,
+    said: String,
+}
+
+/// Subreddits that were passed over.
+struct Passed {
+    when: String,
+    said: String,
+}
+
 #[derive(Template)]
 #[template(path = "report/body.html")]
 struct Body {
@@ -49,6 +64,9 @@ struct Body {
     has_change: bool,
     about_labels: String,
     charts: Vec<Chart>,
+    closest: Vec<Quote>,
+    surest: Vec<Quote>,
+    skipped: Vec<Passed>,
     footer: String,
 }
 
@@ -83,6 +101,9 @@ pub fn render_body(report: &Report) -> String {
         has_change: report.period.is_some(),
         about_labels: about_labels(report),
         charts: charts::charts(report),
+        closest: quotes(&report.closest, true),
+        surest: quotes(&report.surest, false),
+        skipped: skipped(report),
         footer: footer(report),
     };
     body.render().expect("a string takes what is written")
@@ -241,6 +262,66 @@ fn about_labels(report: &Report) -> String {
                  sure enough.";
     }
     said
+}
+
+fn quotes(calls: &[Call], is_close: bool) -> Vec<Quote> {
+    let quote = |call: &Call| {
+        let best = call
+            .best
+            .iter()
+            .map(|(label, score)| format!("{} {}", look::line(label, 48), look::score(*score)));
+        let best: Vec<String> = best.collect();
+        let best = match (is_close, best.as_slice()) {
+            (true, [first, second, ..]) => Some(format!("{first} or {second}")),
+            (_, [first, ..]) => Some(first.clone()),
+            (_, []) => None,
+        };
+        let topic = call.topic.as_ref();
+        let said = [
+            Some(format!("r/{}", call.subreddit)),
+            topic.map(|topic| format!("collected for {}", look::line(topic, 48))),
+            best,
+            (!call.is_labelled).then(|| "unsure, so without a label".to_owned()),
+        ];
+        let said = said.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        Quote {
+            title: call.title.clone(),
+            link: call.link.clone(),
+            said,
+        }
+    };
+    calls.iter().map(quote).collect()
+}
+
+fn skipped(report: &Report) -> Vec<Passed> {
+    let mut told = Vec::new();
+    for skipped in &report.skipped {
+        let passed: Vec<String> = skipped
+            .passed
+            .iter()
+            .map(|(subreddit, why)| {
+                format!("r/{} ({})", look::line(subreddit, 40), look::line(why, 40))
+            })
+            .collect();
+        let read = match &skipped.read {
+            Some(read) => format!("r/{} was read instead of", look::line(read, 40)),
+            None => "nothing was read instead of".to_owned(),
+        };
+        let said = format!(
+            "{}: {read} {}",
+            look::line(&skipped.topic, 60),
+            passed.join(", ")
+        );
+        // The same topic passes over the same subreddit run after run.
+        if !told.iter().any(|one: &Passed| one.said == said) {
+            told.push(Passed {
+                when: time::moment(skipped.at),
+                said,
+            });
+        }
+    }
+    told.truncate(SKIPPED);
+    told
 }
 
 fn footer(report: &Report) -> String {

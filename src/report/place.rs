@@ -12,6 +12,7 @@ pub const SIGN: &str = "made by topicmill report";
 /// How far into a file the sign is looked for: the head of a page, with its style sheet behind it.
 const HEAD: u64 = 1_024;
 
+/// Whether a file is one that we made.
 fn is_ours(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));

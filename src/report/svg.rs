@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::look::{self, escape};
+use crate::look;
 
 /// A picture in the making.
 pub struct Svg {
@@ -33,6 +33,24 @@ impl Anchor {
             Self::End => " end",
         }
     }
+}
+
+/// A text as XML and HTML take it.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no way to write these.
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// How wide a text is at most, in pixels at 12 pixels of height: as wide as in `DejaVu Sans`, the widest of the
@@ -268,5 +286,17 @@ mod tests {
         // Its beginning takes no room, so it must not be counted.
         let shown = fit("\u{0}<o\u{fffd}\u{fffd}blob", 39.0);
         assert!(width(&shown) <= 39.0, "{shown}");
+    }
+
+    #[test]
+    fn no_text_is_markup() {
+        let mut svg = Svg::new(100.0, 20.0);
+        let evil = "</text><script>alert(1)</script>\"'&\u{0}\u{ffff}";
+        svg.text((0.0, 9.0), Anchor::Start, "name", evil, 30.0);
+        svg.rect((0.0, 0.0), (9.0, 9.0), "mark", evil);
+        for drawn in [svg.inline("wide", evil), svg.alone(evil, evil)] {
+            assert!(!drawn.contains("<script"), "{drawn}");
+            assert!(!drawn.contains('\0') && !drawn.contains('\u{ffff}'));
+        }
     }
 }

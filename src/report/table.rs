@@ -3,17 +3,21 @@
 /// Rows of a table behind a chart, at most.
 pub const MOST_ROWS: usize = 400;
 
+/// Numbers and names as a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
+    /// Names of the columns.
     pub head: Vec<String>,
     /// Cells, as many as the head has.
     pub rows: Vec<Vec<String>>,
     /// Columns with names; those behind them hold numbers.
     pub names: usize,
+    /// Rows that were left out.
     pub left_out: usize,
 }
 
 impl Table {
+    /// A table of the rows that fit.
     pub fn new(names: usize, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         let mut rows: Vec<_> = rows.into_iter().collect();
         let left_out = rows.len().saturating_sub(MOST_ROWS);

@@ -90,7 +90,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         reconciled_at: None,
         model: None,
     };
-    build(&options, sums, around)
+    build(&options, sums, &[], around)
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_headline_says_what_the_numbers_say_and_no_more() {
         (
             vec![("a", 200, 205), ("b", 203, 202), ("c", 5, 5)],
             (0, 0),
-            "49 % of the posts get the label of their topic, and no label stands out",
+            "All about a and all about b lead with 49 % and 49 % of the posts",
         ),
         (
             vec![("a", 200, 100), ("b", 100, 200)],
@@ -139,6 +139,30 @@ fn the_headline_says_what_the_numbers_say_and_no_more() {
     ] {
         assert_eq!(headline(&of(&labels, none)), said);
     }
+}
+
+#[test]
+fn shares_changes_and_agreement_add_up() {
+    let report = of(
+        &[("a", 100, 500), ("b", 100, 100), ("empty", 0, 0)],
+        (30, 20),
+    );
+    assert_eq!(
+        (report.posts, report.scored(), report.waiting),
+        (850, 850, 0)
+    );
+    let shares: f64 = report.lines.iter().map(|line| line.share).sum();
+    assert!((shares - 1.0).abs() < 1e-12);
+    let slugs: Vec<&str> = report.lines.iter().map(|line| line.slug.as_str()).collect();
+    assert_eq!(slugs, ["a", "b", "empty", "other", "unsure"]);
+    let a = &report.lines[0];
+    assert_eq!((a.series[5], a.series[15], a.series.len()), (100, 500, 21));
+    assert_eq!(a.mean_score, Some(0.5));
+    let change = a.change.unwrap();
+    assert!(change.is_real && change.to > change.from);
+    assert_eq!(report.lines[2].mean_score, None);
+    assert_eq!(report.agreement, (600, 850), "all were collected for a");
+    assert_eq!(report.totals[15], [600, 20, 0]);
 }
 
 #[test]

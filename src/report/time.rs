@@ -74,6 +74,7 @@ impl Axis {
         }
     }
 
+    /// How many columns there are.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
@@ -97,6 +98,7 @@ impl Axis {
             .checked_sub(1)
     }
 
+    /// What a column is called.
     pub fn name(&self, column: usize) -> String {
         let Some(start) = self.starts.get(column) else {
             return String::new();

@@ -5,16 +5,18 @@ use serde_json::{Value, json};
 
 use super::gold::NONE_OF_THESE;
 use crate::domain::{Chosen, post_text};
-use crate::look::escape;
 use crate::store::ReviewPost;
 use topicmill_score::{Label, LabelSet};
 
 /// Keys that Label Studio gives to choices, in order; none of these has the first.
 const KEYS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
+/// What tasks are made of.
 #[derive(Debug)]
 pub struct Tasks<'a> {
+    /// Whose labels are offered.
     pub set: &'a LabelSet,
+    /// The model whose labels are suggested.
     pub model: &'a str,
     /// The posts in the order in which they are asked, with why.
     pub posts: &'a [(ReviewPost, Chosen)],
@@ -77,7 +79,7 @@ impl Tasks<'_> {
             .chain([(NONE_OF_THESE, KEYS.chars().next())])
             .map(|(words, key)| {
                 let key = key.map_or(String::new(), |key| format!(" hotkey=\"{key}\""));
-                format!("    <Choice value=\"{}\"{key}/>\n", escape(words))
+                format!("    <Choice value=\"{}\"{key}/>\n", escaped(words))
             })
             .collect();
         format!(
@@ -91,4 +93,20 @@ impl Tasks<'_> {
 fn link(post: &ReviewPost) -> Option<String> {
     let path = post.permalink.as_ref()?;
     Some(format!("https://www.reddit.com{path}"))
+}
+
+/// A text as the value of an attribute of XML, without what XML cannot say at all.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }

@@ -54,7 +54,7 @@ pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
     Reading, Table, Values, batches, parts, weight,
 };
-pub use self::report::{Bin, Fate, HeatCell, ReportQuestion, Step, Sums};
+pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, Lease, Missing,
     ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
@@ -394,6 +394,8 @@ face! {
     fn pace(&self, posts: u32) -> Option<f64>;
     /// What a report is made of, as of one moment.
     fn report_sums(&self, question: &ReportQuestion) -> Sums;
+    /// All scores of some posts, as far as they are there.
+    fn report_scores(&self, question: &ReportQuestion, fullnames: &[String]) -> Vec<Drawn>;
     /// What database this is.
     fn info(&self) -> Info;
     /// Answers one read-only statement of the program's own.

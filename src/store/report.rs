@@ -1,6 +1,7 @@
 //! What the report asks of the store, and what it is answered: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
 
 use super::Target;
 use crate::domain::Timestamp;
@@ -130,6 +131,60 @@ pub struct Bin {
     pub posts: u64,
 }
 
+/// A post that the report may quote.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    pub fullname: String,
+    pub title: String,
+    pub subreddit: String,
+    pub permalink: Option<String>,
+    pub source: String,
+    pub topic: Option<String>,
+    pub label: Option<String>,
+    pub score: f64,
+    pub margin: f64,
+}
+
+/// All scores of a post.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drawn {
+    pub fullname: String,
+    /// One a label, in the order of the set.
+    pub scores: Vec<f64>,
+}
+
+/// A topic whose first subreddits could not be read, so that another one was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    pub at: Timestamp,
+    pub topic: String,
+    /// What was passed over, and why: `missing`, `private`.
+    pub passed: Vec<(String, String)>,
+    /// What was read instead, if anything was.
+    pub read: Option<String>,
+}
+
+impl Skipped {
+    /// From the outcomes of a run, as `runs` has them.
+    pub(super) fn of_run(at: Timestamp, outcomes: &str) -> Vec<Self> {
+        let outcomes: Vec<Value> = serde_json::from_str(outcomes).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let skipped = outcomes.iter().filter_map(|outcome| {
+            let passed = outcome["skipped"].as_array()?.iter();
+            let passed: Vec<_> = passed
+                .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
+                .collect();
+            Some(Self {
+                at,
+                topic: text(&outcome["topic"])?,
+                read: text(&outcome["subreddit"]),
+                passed: Some(passed).filter(|passed| !passed.is_empty())?,
+            })
+        });
+        skipped.collect()
+    }
+}
+
 /// What the report is made of.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sums {
@@ -145,4 +200,10 @@ pub struct Sums {
     pub cells: Vec<HeatCell>,
     /// Scores of the period.
     pub bins: Vec<Bin>,
+    /// Posts whose best two labels are closest, the closest first.
+    pub closest: Vec<Sample>,
+    /// Posts of high scores, the highest first.
+    pub surest: Vec<Sample>,
+    /// Subreddits that were passed over, the latest run first.
+    pub skipped: Vec<Skipped>,
 }

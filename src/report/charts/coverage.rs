@@ -7,7 +7,7 @@ use super::super::drift::real;
 use super::super::svg::Svg;
 use super::super::table::Table;
 use super::super::{Report, time};
-use super::{Chart, MOST, WIDTH, room_for, time_ticks};
+use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
 use crate::look::{line, whole};
 
 /// Posts by topic and time, with the gaps that collecting recorded.
@@ -51,7 +51,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
             crate::look::percent(share)
         ),
         table: Table::new(5, &head, rows),
-        drawn: draw(report),
+        wide: draw(report, WIDE, 230.0),
+        narrow: draw(report, NARROW, 130.0),
     })
 }
 
@@ -73,13 +74,13 @@ fn missing(report: &Report, topic: &TopicLine) -> BTreeSet<usize> {
     columns
 }
 
-fn draw(report: &Report) -> Svg {
+fn draw(report: &Report, width: f64, most: f64) -> Svg {
     const ROW: f64 = 20.0;
     let topics = &report.topics[..report.topics.len().min(MOST)];
-    let left = room_for(topics.iter().map(|topic| &topic.name));
+    let left = room_for(topics.iter().map(|topic| &topic.name), most);
     let bottom = ROW * real(topics.len() as u64);
-    let mut svg = Svg::new(WIDTH, bottom + 26.0);
-    let column = (WIDTH - left) / real(report.axis.len() as u64);
+    let mut svg = Svg::new(width, bottom + 26.0);
+    let column = (width - left) / real(report.axis.len() as u64);
     let gap = if column > 5.0 { 1.5 } else { 0.0 };
     for (place, topic) in topics.iter().enumerate() {
         let y = ROW * real(place as u64);

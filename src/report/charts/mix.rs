@@ -5,7 +5,7 @@ use super::super::data::{Change, Line, Period};
 use super::super::drift::{Drift, LARGE, MODERATE, Verdict, real};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::Table;
-use super::{Chart, MOST, WIDTH, room_for};
+use super::{Chart, MOST, NARROW, WIDE, room_for};
 use crate::look::{line, percent, points, whole};
 
 /// Shares before and after.
@@ -42,14 +42,18 @@ pub fn chart(report: &Report) -> Option<Chart> {
     Some(Chart {
         id: "mix-of-labels",
         title: "Change of the mix".to_owned(),
-        read: format!(
-            "{} The ring is a label's share in {before}, the dot its share in {after}; the dot is coloured only where the \
-             change is larger than chance would make it.",
-            read(&drift)
-        ),
+        read: format!("{} {}", read(&drift), legend(before, after)),
         table: Table::new(1, &head, rows),
-        drawn: draw(&lines, period),
+        wide: draw(&lines, period, WIDE, 230.0),
+        narrow: draw(&lines, period, NARROW, 130.0),
     })
+}
+
+fn legend(before: &str, after: &str) -> String {
+    format!(
+        "The ring is a label's share in {before}, the dot its share in {after}; the dot is coloured only where the change is \
+         larger than chance would make it."
+    )
 }
 
 /// What the index says, with how it is read.
@@ -84,11 +88,11 @@ const ROW: f64 = 24.0;
 /// Where the first row begins.
 const TOP: f64 = 22.0;
 
-fn draw(lines: &[(&Line, Change)], period: Period) -> Svg {
+fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
     let lines = &lines[..lines.len().min(MOST)];
-    let left = room_for(lines.iter().map(|(line, _)| &line.name));
+    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
     let bottom = TOP + ROW * real(lines.len() as u64);
-    let mut svg = Svg::new(WIDTH, bottom + 22.0);
+    let mut svg = Svg::new(width, bottom + 22.0);
     let x = scale(&mut svg, lines, left, bottom);
     let (before, after) = key(&mut svg, period);
     for (place, (line, change)) in lines.iter().enumerate() {
@@ -108,7 +112,7 @@ fn draw(lines: &[(&Line, Change)], period: Period) -> Svg {
         svg.dot((to, y), 5.0, class, &told(change.to, after));
         let said = if change.is_real { "strong" } else { "" };
         let number = points(change.difference());
-        svg.text((WIDTH, y + 4.0), Anchor::End, said, &number, 46.0);
+        svg.text((width, y + 4.0), Anchor::End, said, &number, 46.0);
     }
     svg
 }

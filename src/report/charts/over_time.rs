@@ -5,7 +5,7 @@ use super::super::data::Line;
 use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::Table;
-use super::{Chart, MOST, WIDTH, stack, time_ticks};
+use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
 use crate::look::{percent, whole};
 
 /// What is drawn of a post, from the ground up: with the class of its mark and its name.
@@ -35,13 +35,14 @@ pub fn posts(report: &Report) -> Option<Chart> {
             report.axis.unit()
         ),
         table: Table::new(1, &["from", labelled, none, waiting], rows),
-        drawn: draw(report),
+        wide: draw(report, WIDE, 220.0),
+        narrow: draw(report, NARROW, 190.0),
     })
 }
 
-fn draw(report: &Report) -> Svg {
-    let mut svg = Svg::new(WIDTH, 220.0);
-    let bottom = svg.height - 26.0;
+fn draw(report: &Report, width: f64, height: f64) -> Svg {
+    let mut svg = Svg::new(width, height);
+    let bottom = height - 26.0;
     let name = |column| report.axis.name(column);
     let (left, column) = stack(&mut svg, KINDS, &report.totals, (30.0, bottom), name);
     time_ticks(&mut svg, report, left, bottom + 20.0, column);
@@ -87,24 +88,24 @@ pub fn labels(report: &Report) -> Option<Chart> {
             report.axis.unit()
         ),
         table: Table::new(1, &head, rows),
-        drawn: multiples(report, &lines),
+        wide: multiples(report, &lines, WIDE, 3),
+        narrow: multiples(report, &lines, NARROW, 2),
     })
 }
 
-fn multiples(report: &Report, lines: &[&Line]) -> Svg {
-    const ACROSS: usize = 3;
+fn multiples(report: &Report, lines: &[&Line], width: f64, across: usize) -> Svg {
     const HEIGHT: f64 = 92.0;
     const GAP: f64 = 22.0;
     let lines = &lines[..lines.len().min(MOST)];
-    let down = lines.len().div_ceil(ACROSS);
-    let mut svg = Svg::new(WIDTH, HEIGHT * real(down as u64) + 16.0);
-    let each = (WIDTH - GAP * real(ACROSS as u64 - 1)) / real(ACROSS as u64);
+    let down = lines.len().div_ceil(across);
+    let mut svg = Svg::new(width, HEIGHT * real(down as u64) + 16.0);
+    let each = (width - GAP * real(across as u64 - 1)) / real(across as u64);
     let largest = lines.iter().flat_map(|line| line.series.iter()).max();
     let largest = real(largest.copied().unwrap_or(1).max(1));
     let columns = report.axis.len();
     for (place, line) in lines.iter().enumerate() {
-        let left = (each + GAP) * real((place % ACROSS) as u64);
-        let top = HEIGHT * real((place / ACROSS) as u64);
+        let left = (each + GAP) * real((place % across) as u64);
+        let top = HEIGHT * real((place / across) as u64);
         let (head, foot) = (top + 24.0, top + HEIGHT - 18.0);
         let share = percent(line.share);
         let room = each - super::super::svg::width(&share) - 8.0;
