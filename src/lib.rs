@@ -49,7 +49,7 @@
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
-//! review        -> domain, look, store, tables
+//! review        -> domain, store, tables
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
 //! notify        -> domain, metrics, store

@@ -68,7 +68,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
         let text = doctor(&program, &[]).stdout;
         for part in [
             "40 posts in",
-            "minilm-reddit-topics on cpu",
+            "tiny-bart-mnli on cpu",
             "engine: computing",
             "The limit is",
         ] {

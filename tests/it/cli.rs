@@ -66,7 +66,7 @@ fn the_demo_goes_the_whole_way_and_its_four_commands_work() {
 #[test]
 fn every_named_query_answers_on_both_databases() {
     for database in databases() {
-        let program = Program::new();
+        let program = Program::new().shipped();
         let url = ["--database", database.url.as_str()];
         let file = program.write("posts.ndjson", posts(30));
         program.ok(&[&url[..], &["import", &file]].concat());
@@ -114,7 +114,7 @@ fn every_named_query_answers_on_both_databases() {
 #[test]
 fn a_dry_run_tells_what_classify_then_computes_on_both_databases() {
     for database in databases() {
-        let program = Program::new();
+        let program = Program::new().shipped();
         let run = |args: &[&str]| {
             let url = ["--database", database.url.as_str()];
             program.ok(&[&url[..], args].concat())

@@ -32,7 +32,7 @@ impl<'a> Scene<'a> {
 
     /// The same before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", made::lines(POSTS, POSTS));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self {

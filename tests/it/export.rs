@@ -344,7 +344,7 @@ fn labels_of_another_set_come_from_the_model_that_gave_them() {
         // By both models it is the current one's, unless the other one is named.
         scene.ok(&["classify", "--pipeline", &other]);
         for (args, model) in [
-            (&[][..], "minilm-reddit-topics"),
+            (&[][..], "tiny-bart-mnli"),
             (&["--model", "tiny-bert-nli"], "tiny-bert-nli"),
         ] {
             let export = ["export", "also.jsonl", "--overwrite", "--label-set", "also"];

@@ -22,7 +22,10 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     pub async fn new(database: &TestDatabase, posts: usize) -> Self {
-        let program = Program::on(&database.url);
+        Self::of(Program::on(&database.url), database, posts).await
+    }
+
+    async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
         let file = program.write("posts.ndjson", made::lines(posts, posts));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self { program };
@@ -287,7 +290,8 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
 #[tokio::test(flavor = "multi_thread")]
 async fn none_of_these_counts_only_where_all_labels_were_offered() {
     for database in databases() {
-        let scene = Scene::new(&database, 12).await;
+        let program = Program::on(&database.url).shipped();
+        let scene = Scene::of(program, &database, 12).await;
         let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
         assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();

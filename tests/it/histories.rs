@@ -503,7 +503,7 @@ async fn work_off(
 
 #[test]
 fn some_histories_of_the_backlog_end_as_the_model_says() {
-    histories(8);
+    histories(25);
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     pub fn new(database: &TestDatabase, n: usize) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", made::lines(n, n - 1));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
         let scene = Self {
@@ -62,7 +62,7 @@ impl Scene {
 
 #[test]
 fn a_good_file_is_told_and_a_bad_one_refused() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     let good = program.ok(&["labels", "validate", "--format", "json"]);
     let set: Value = serde_json::from_str(&good.stdout).unwrap();
     assert_eq!(

@@ -283,7 +283,7 @@ fn list_tells_what_is_here_and_what_is_used() {
     let of = |name: &str| table.iter().find(|row| row["model"] == name).unwrap();
     assert_eq!(of("tiny-bart-made")["graph"], "cpu-fp32");
     assert_eq!(of("tiny-bart-made")["of"], "cpu-fp32, cpu-int8");
-    assert_eq!(of("minilm-reddit-topics")["state"], "in use");
+    assert_eq!(of("tiny-bart-mnli")["state"], "in use");
     assert!(
         of("empty")["state"]
             .as_str()

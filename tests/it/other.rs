@@ -50,7 +50,7 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     fn new(database: &TestDatabase) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", posts());
         let scene = Self { program };
         scene.ok(&["import", &file]);
@@ -268,7 +268,7 @@ fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
 
 #[test]
 fn a_file_of_texts_says_what_became_of_each() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     let file = program.write("p.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
     let (lines, said) = scored(&program, &file);
     assert_eq!(lines.len(), POSTS);
@@ -290,7 +290,7 @@ fn a_file_of_texts_says_what_became_of_each() {
 
 #[test]
 fn a_background_that_cannot_be_used_is_refused() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     program.write(
         "bad.toml",
         "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",

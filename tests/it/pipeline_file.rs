@@ -279,7 +279,7 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
 #[test]
 fn a_list_of_labels_is_all_that_labelling_needs() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", posts());
         let short = program.write(
             "short.toml",
@@ -312,7 +312,7 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
         let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
         program.run(&dump).ended(2, "--all-subreddits");
     }
-    let program = Program::new();
+    let program = Program::new().shipped();
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
     let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     program.ok(&["score", &texts, "out.ndjson", "--pipeline", &short]);
@@ -394,7 +394,7 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.to_str().unwrap();
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", posts());
         let shared = program.write("shared.toml", SHARED);
         program.ok(&["import", &file]);
@@ -416,7 +416,7 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
             .ok(&["classify", "--pipeline", &shared, "--model", nli])
             .says("`play` and `bets`: their scores are always equal");
     }
-    let program = Program::new();
+    let program = Program::new().shipped();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];
     let ran = program.ok(&validate);
@@ -504,7 +504,7 @@ fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
 #[test]
 fn labels_new_takes_the_labels_of_a_stored_set() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", posts());
         let path = program.folder.path().join("new.toml");
         let new = path.to_str().unwrap();

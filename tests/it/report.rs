@@ -83,7 +83,7 @@ async fn posts_that_break_pages_do_not_break_the_report() {
     ];
     let browser = Browser::start().await;
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         program.write("posts.ndjson", lines(&evil_posts()));
         program.write("trial.toml", pipeline("single", &labels));
         program.ok(&["import", "posts.ndjson"]);
@@ -167,7 +167,7 @@ fn an_empty_database_one_topic_and_one_post_have_a_report() {
 #[test]
 fn the_mix_is_compared_with_the_period_before() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let mut posts = Vec::new();
         for id in 0..240 {
             // Ten days of food, then ten days of travel.
@@ -230,7 +230,7 @@ fn the_mix_is_compared_with_the_period_before() {
 #[test]
 fn sums_of_the_report_are_those_of_the_views() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         program.write("posts.ndjson", lines(&evil_posts()));
         let labels = [("food", "food"), ("travel", "travel"), ("sport", "sport")];
         let pipeline = pipeline("single", &labels);

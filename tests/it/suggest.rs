@@ -43,7 +43,7 @@ impl std::ops::Deref for Scene {
 /// A SQLite file with the sample posts of sixteen topics, labelled by five: made once.
 static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::on(&database.url).shipped();
     let five = program.write("five.toml", five(BACKGROUND));
     program.ok(&["collect", "--source", "sample"]);
     program.ok(&["classify", "--pipeline", &five]);
@@ -52,7 +52,7 @@ static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 impl Scene {
     fn new(database: &TestDatabase) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let five = program.write("five.toml", five(BACKGROUND));
         if let Some(path) = database.url.strip_prefix("sqlite:") {
             std::fs::write(path, &*LABELLED).unwrap();

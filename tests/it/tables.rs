@@ -97,7 +97,7 @@ const CSV: &str = "id,text,likes\n\
 
 #[test]
 fn a_csv_keeps_its_columns_and_gets_ours() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     program.write("in.csv", CSV);
     ok(&program, &["in.csv", "out.csv"]).says("as CSV: the text is `text`, the id is `id`");
     let rows = csv(text(&program, "out.csv").as_bytes(), b',');
@@ -383,7 +383,7 @@ fn parquet_keeps_its_types_and_row_groups() {
 
 #[test]
 fn json_becomes_parquet_with_the_types_that_it_has() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     program.write(
         "in.ndjson",
         "{\"id\":1,\"text\":\"chicken\",\"n\":1,\"f\":1,\"b\":true,\"m\":1,\"z\":null}\n\
@@ -455,7 +455,7 @@ fn numbers_beyond_64_bits_keep_their_digits() {
 /// Arrow's `binary`, `large_binary` and `binary_view` are all one type of Parquet.
 #[test]
 fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     let texts: [&[u8]; 3] = [b"chicken", b"caf\xe9 ok", b"striker"];
     let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
     for kind in ["binary", "fixed_len_byte_array(7)"] {
@@ -540,7 +540,7 @@ fn parquet_that_is_packed_with_brotli_is_refused_and_leaves_nothing() {
 
 #[test]
 fn pipes_are_read_and_written() {
-    let program = Program::new();
+    let program = Program::new().shipped();
     let ran = piped(&program, CSV.as_bytes(), &["-", "-"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let expected = lines(&ran.stdout);

@@ -38,7 +38,7 @@ impl std::ops::Deref for Scene<'_> {
 
 impl<'a> Scene<'a> {
     fn new(database: &'a TestDatabase) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::on(&database.url).shipped();
         let background = Cell::new("");
         let scene = Self {
             program,

@@ -45,7 +45,7 @@ fn what_waits_for_labels_that_the_settings_do_not_name_gets_a_command_that_label
 fn labels_in_another_mode_or_by_two_models_get_a_command_that_goes_on_with_them() {
     for scene in Scene::each() {
         scene.import(6);
-        let large = model("tiny-bart-mnli");
+        let large = model("tiny-bart-made");
         let shortlist = ["--model", &large, "--shortlist", "4"];
         let mode = ["--mode", "multi"];
         let go_on = "topicmill classify --mode multi";

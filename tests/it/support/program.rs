@@ -11,6 +11,8 @@ pub struct Program {
     pub folder: TempDir,
     /// What each command is given with `--database`.
     database: Option<String>,
+    /// The model folder, in the repository.
+    model: &'static str,
 }
 
 /// What a run of the program gave.
@@ -46,6 +48,15 @@ impl Program {
         Self {
             folder: tempfile::tempdir().unwrap(),
             database: None,
+            model: "tests/it/fixtures/models/tiny-bart-mnli",
+        }
+    }
+
+    /// With the shipped model, where a test is about its labels or its vectors.
+    pub fn shipped(self) -> Self {
+        Self {
+            model: "models/minilm-reddit-topics",
+            ..self
         }
     }
 
@@ -73,10 +84,7 @@ impl Program {
             // The server of the tests knows no other user.
             .env("TOPICMILL__DATABASE__ALLOW_SUPERUSER", "true")
             .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
-            .env(
-                "TOPICMILL__CLASSIFY__MODEL",
-                root.join("models/minilm-reddit-topics"),
-            )
+            .env("TOPICMILL__CLASSIFY__MODEL", root.join(self.model))
             .env("ORT_DYLIB_PATH", super::engine::library());
         command
     }
