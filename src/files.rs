@@ -114,7 +114,7 @@ pub fn score_files(
     let fingerprint = partial::fingerprint(job, &shape, &models.identity().1, set);
     // A set that the model cannot use is told before a file is made.
     let prepared = prepare(models, set)?;
-    let mut partial = Partial::open(&job.output, fingerprint)?;
+    let mut partial = Partial::open(&job.output, fingerprint.as_deref())?;
     let mut sink = Sink::File(&mut partial);
     let report = match scored(
         job,

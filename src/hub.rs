@@ -116,10 +116,10 @@ impl Hub {
         make_folder(&scratch)?;
         // What an earlier mirror or precision left here is no part of this model.
         let names = listing.names().into_iter();
-        let named: BTreeSet<String> = names
+        let kept: BTreeSet<String> = names
             .flat_map(|name| [name.to_owned(), format!("{name}.part")])
             .collect();
-        remove_others(&scratch, &scratch, &named).map_err(&write)?;
+        remove_others(&scratch, &scratch, &kept).map_err(&write)?;
         let mut fetching = Fetching {
             hub: self,
             repo: &wanted.repo,
@@ -143,8 +143,8 @@ impl Hub {
         listing.check(&all)?;
         fetching.expect(bytes(&all));
         fetching.files(&large).await?;
-        let named = all.into_iter().map(|file| file.name).collect();
-        remove_others(&scratch, &scratch, &named).map_err(&write)?;
+        let kept = all.into_iter().map(|file| file.name).collect();
+        remove_others(&scratch, &scratch, &kept).map_err(&write)?;
         // Last of all, and in one step: a folder of this name is whole, or is not there.
         fs::rename(&scratch, &wanted.to).map_err(PullError::unwritten(&wanted.to))
     }

@@ -167,7 +167,7 @@ impl Pipeline {
             .iter()
             .find(|slug| known().all(|known| known != **slug))
         {
-            let known = Vec::from_iter(known()).join(", ");
+            let known = known().collect::<Vec<_>>().join(", ");
             return Err(PipelineError::NoTopic(slug.clone(), known));
         }
         if !slugs.is_empty() {

@@ -73,7 +73,7 @@ fn what_limits_a_run_is_named_with_what_to_change() {
     let waits = || on_gpu(WAITS, 50.0, 85);
     let sqlite = |run| {
         with(run, |run: &mut Labelled| {
-            run.settings.database = "sqlite".into()
+            run.settings.database = "sqlite".into();
         })
     };
     let tokenizing = |run| with(run, |run: &mut Labelled| run.stages.tokenize_secs = 30.0);

@@ -149,13 +149,12 @@ impl Export {
             split: self.split.clone().map(|shares| Split { shares, by }),
         };
         // For the data card of a folder.
-        let reconciled_at = match format {
-            Some(_) => None,
-            None => {
-                let attempts = setup.settings().classify.max_attempts;
-                let standing = store.standing(attempts, setup.clock.now().into());
-                standing.await?.reconciled_at
-            }
+        let reconciled_at = if format.is_some() {
+            None
+        } else {
+            let attempts = setup.settings().classify.max_attempts;
+            let standing = store.standing(attempts, setup.clock.now().into());
+            standing.await?.reconciled_at
         };
         let terms = Terms {
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,

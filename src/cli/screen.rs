@@ -22,7 +22,10 @@ pub fn width() -> Option<usize> {
         return None;
     }
     // A terminal that nobody told its size has none.
-    let told = terminal_size::terminal_size_of(io::stdout()).map_or(0, |(width, _)| width.0);
+    #[cfg(unix)]
+    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    #[cfg(not(unix))]
+    let told = 0;
     Some(if told == 0 { USUAL } else { usize::from(told) })
 }
 

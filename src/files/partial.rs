@@ -60,7 +60,7 @@ pub(super) fn fingerprint(
 impl Partial {
     /// Opens `OUTPUT.partial`: what an earlier run of the same fingerprint left is kept up to its last whole
     /// line, anything else is overwritten.
-    pub(super) fn open(output: &Path, fingerprint: Option<String>) -> Result<Self, FilesError> {
+    pub(super) fn open(output: &Path, fingerprint: Option<&str>) -> Result<Self, FilesError> {
         let (path, sidecar) = (beside(output, ".partial"), beside(output, ".partial.json"));
         let error = write_error(&path);
         let file = OpenOptions::new()
@@ -81,7 +81,7 @@ impl Partial {
         }
         let earlier = fs::read(&sidecar).ok();
         let earlier = earlier.and_then(|bytes| serde_json::from_slice::<String>(&bytes).ok());
-        let is_same = fingerprint.is_some() && earlier == fingerprint;
+        let is_same = fingerprint.is_some() && earlier.as_deref() == fingerprint;
         let found = if is_same {
             whole_lines(&file).map_err(&error)?
         } else {

@@ -38,6 +38,7 @@ pub struct Setting {
 
 /// So many of so many, and where the true share lies with 95 % certainty (Wilson).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[expect(clippy::struct_field_names, reason = "keys of JSON")]
 pub struct Share {
     pub of: usize,
     pub all: usize,

@@ -99,6 +99,10 @@ pub struct Understood {
 }
 
 /// What a word says under a label set: a label, or `Some(None)` for none of these; `None` where it says nothing.
+#[expect(
+    clippy::option_option,
+    reason = "no label and none of these are two answers"
+)]
 pub fn meaning<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
     match place(set, word) {
         Some(found) => Some(Some(&set.labels[found])),

@@ -191,6 +191,9 @@ impl Rows for Lines {
 
 /// Reads a line into `line`; of one that is longer than `most` nothing is kept. Returns its length with its end: 0 at the
 /// end of the file.
+///
+/// # Errors
+/// The file cannot be read.
 pub fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<usize> {
     line.clear();
     let (mut length, mut ended) = (0, false);

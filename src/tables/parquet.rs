@@ -232,7 +232,8 @@ impl Rows for Parquet {
 
     fn next_row(&mut self) -> Result<Option<Row>, TableError> {
         if self.rows.is_none() {
-            self.select(&Vec::from_iter(0..self.names.len()))?;
+            let all: Vec<usize> = (0..self.names.len()).collect();
+            self.select(&all)?;
         }
         let Self { rows, read, .. } = self;
         // A value can be one that the library writes nothing for, but a panic.

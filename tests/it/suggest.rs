@@ -57,8 +57,8 @@ impl Scene {
         if let Some(path) = database.url.strip_prefix("sqlite:") {
             std::fs::write(path, &*LABELLED).unwrap();
         } else {
-            let file = program.write("labelled.db", &*LABELLED);
-            Program::new().ok(&["db", "copy", &format!("sqlite:{file}"), &database.url]);
+            let labelled = program.write("labelled.db", &*LABELLED);
+            Program::new().ok(&["db", "copy", &format!("sqlite:{labelled}"), &database.url]);
         }
         Self { program, five }
     }

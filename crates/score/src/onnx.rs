@@ -156,7 +156,7 @@ impl Engine for OnnxEngine {
             .session
             .as_mut()
             .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
-        self.feed.compute(batch, &mut |part, tensors| {
+        self.feed.compute(batch, |part, tensors| {
             run(session, tensors, &self.output).map_err(|e| classify_error(&e.to_string(), part))
         })
     }

@@ -139,7 +139,7 @@ impl Engine for OpenVinoEngine {
             .compiled
             .as_mut()
             .ok_or_else(|| EngineError::Run("the graph was lost; start again".to_owned()))?;
-        self.feed.compute(batch, &mut |part, tensors| {
+        self.feed.compute(batch, |part, tensors| {
             compiled
                 .run(tensors, &self.output)
                 .map_err(|error| classify_error(&plain(&error), part))

@@ -51,7 +51,7 @@ impl Feed {
     pub(crate) fn compute(
         &self,
         batch: &Batch,
-        run: &mut dyn FnMut(&Batch, &[Named<'_>]) -> Result<(Vec<i64>, Vec<f32>), EngineError>,
+        mut run: impl FnMut(&Batch, &[Named<'_>]) -> Result<Output, EngineError>,
     ) -> Result<Logits, EngineError> {
         check_ids(batch, self.vocab_size)?;
         self.fixed.compute(batch, self.pad_id, &mut |part| {
@@ -64,6 +64,9 @@ impl Feed {
         })
     }
 }
+
+/// The dimensions of a graph's output, and its numbers.
+pub(crate) type Output = (Vec<i64>, Vec<f32>);
 
 /// The tensor of an input, by its name.
 pub(crate) type Named<'b> = (&'static str, Tensor<'b>);

@@ -60,11 +60,13 @@ pub struct Column {
     pub name: String,
 }
 
+/// A field, with the place of its column among those that are read.
+type Field = (&'static str, usize);
+
 /// The rows of a table; only the columns that are needed are read.
 pub struct Posts {
     rows: Box<dyn tables::Rows>,
-    /// The fields, each with the place of its column among those that are read.
-    fields: Vec<(&'static str, usize)>,
+    fields: Vec<Field>,
     number: u64,
     /// What follows cannot be read.
     ended: bool,
@@ -78,9 +80,9 @@ impl Posts {
     /// # Errors
     /// When a column is missing, and when there is no line of names.
     pub fn csv(text: Box<dyn BufRead + Send>, wanted: &[Column]) -> Result<Self, String> {
-        let mut rows = tables::csv::Csv::new(text, None).map_err(told)?;
+        let mut rows = tables::csv::Csv::new(text, None).map_err(|error| error.to_string())?;
         let (fields, columns) = find(wanted, &rows)?;
-        rows.select(&columns).map_err(told)?;
+        rows.select(&columns).map_err(|error| error.to_string())?;
         Ok(Self {
             rows: Box::new(rows),
             fields,
@@ -95,10 +97,10 @@ impl Posts {
     /// # Errors
     /// When a column is missing or holds no plain values, and when the file cannot be read.
     pub fn parquet(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, String> {
-        let bytes = file.metadata().map_err(told)?.len();
-        let mut rows = tables::parquet::Parquet::new(file).map_err(told)?;
+        let bytes = file.metadata().map_err(|error| error.to_string())?.len();
+        let mut rows = tables::parquet::Parquet::new(file).map_err(|error| error.to_string())?;
         let (fields, columns) = find(wanted, &rows)?;
-        rows.select(&columns).map_err(told)?;
+        rows.select(&columns).map_err(|error| error.to_string())?;
         if let Some(column) = rows.nested() {
             return Err(format!("the column `{column}` does not hold plain values"));
         }
@@ -126,15 +128,13 @@ impl Rows for Posts {
             let so_far = u64::try_from(so_far).unwrap_or(*bytes).min(*bytes);
             read.store(so_far, Ordering::Relaxed);
         }
-        let row = row.map_err(told).and_then(|row| match row.problem {
-            Some(problem) => Err(problem),
-            None => {
-                let value = |(field, at): &(&'static str, usize)| {
-                    Ok((*field, value(field, &row.cells[*at].1)?))
-                };
-                let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
-                record(values?)
+        let row = row.map_err(|error| error.to_string()).and_then(|row| {
+            if let Some(problem) = row.problem {
+                return Err(problem);
             }
+            let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
+            let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
+            record(values?)
         });
         Some(row.map_or_else(
             |reason| {
@@ -151,10 +151,6 @@ impl Rows for Posts {
             ..Position::default()
         }
     }
-}
-
-fn told(error: impl ToString) -> String {
-    error.to_string()
 }
 
 /// A cell of a field as JSON.
@@ -177,10 +173,7 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 
 /// Finds the fields among the columns. Returns each field with the place of its column among those to read, and these
 /// columns.
-fn find(
-    wanted: &[Column],
-    table: &dyn tables::Rows,
-) -> Result<(Vec<(&'static str, usize)>, Vec<usize>), String> {
+fn find(wanted: &[Column], table: &dyn tables::Rows) -> Result<(Vec<Field>, Vec<usize>), String> {
     let columns = table.names().unwrap_or_default();
     let listed = || format!("the columns `{}`", columns.join("`, `"));
     let index = |name: &str| columns.iter().position(|column| **column == *name);

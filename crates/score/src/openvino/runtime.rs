@@ -107,7 +107,7 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     if !cpu_will_do() {
         return Err(start("this CPU has no AVX2, which OpenVINO computes with"));
     }
-    let (_, library, found_by) = load_from_place(LIBRARY, asked, None, load)?;
+    let ((), library, found_by) = load_from_place(LIBRARY, asked, None, load)?;
     let core = Core::new().map_err(|error| start(&error.to_string()))?;
     let can = PropertyKey::DeviceCapabilities;
     let can = core
