@@ -304,31 +304,30 @@ impl Real {
 
     /// The database in the words of the model: leases are numbers of claims.
     async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
-        let rows = async |sql| self.store.query(sql).await.unwrap().rows;
+        // One statement, because each one has a connection of its own.
+        let rows = self.store.query(
+            "SELECT 'classified' AS what, c.fullname AS post, COUNT(s.position) AS n, 0 AS attempts, 0 AS deaths, \
+                    c.text_hash \
+               FROM classifications c \
+               LEFT JOIN label_scores s ON s.model_id = c.model_id \
+                AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname \
+              GROUP BY c.fullname, c.text_hash \
+             UNION ALL SELECT 'backlog', fullname, lease_id, attempts, deaths, NULL FROM backlog \
+             UNION ALL SELECT 'lease', '', id, 0, 0, NULL FROM leases \
+              ORDER BY post, n",
+        );
+        let rows = rows.await.unwrap().rows;
+        let of = |what: &'static str| rows.iter().filter(move |row| row[0] == what);
         let number = |lease: &Value| {
             let id = lease.as_i64()?;
             self.claims.iter().position(|claim| claim.lease.0 == id)
         };
-        let backlog =
-            rows("SELECT fullname, lease_id, attempts, deaths FROM backlog ORDER BY fullname")
-                .await;
-        let backlog = backlog
-            .iter()
-            .map(|row| json!([row[0], number(&row[1]), row[2], row[3]]))
-            .collect();
-        let leases = rows("SELECT id FROM leases ORDER BY id").await;
-        let leases = leases.iter().filter_map(|row| number(&row[0])).collect();
-        let classified = rows(
-            "SELECT c.fullname, c.text_hash, COUNT(s.position) FROM classifications c \
-               LEFT JOIN label_scores s ON s.model_id = c.model_id \
-                AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname \
-              GROUP BY c.fullname, c.text_hash ORDER BY c.fullname",
-        )
-        .await;
+        let backlog = of("backlog").map(|row| json!([row[1], number(&row[2]), row[3], row[4]]));
+        let classified = of("classified").map(|row| json!([row[1], row[5], row[2]]));
         (
-            backlog,
-            leases,
-            classified.into_iter().map(Value::from).collect(),
+            backlog.collect(),
+            of("lease").filter_map(|row| number(&row[2])).collect(),
+            classified.collect(),
         )
     }
 }
