@@ -16,11 +16,11 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::SharedClock;
 use crate::domain::{Authors, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport};
 use crate::source::error::SourceError;
 use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
-use crate::store::{Page, RunId, Store, StoreError};
+use crate::store::{Page, StoreError};
+use crate::worker::Worker;
 
 pub use self::import::{ImportPlan, Imported, import};
 pub use self::refill::{RefillPlan, Refilled, refill};
@@ -70,23 +70,18 @@ impl Pace {
     }
 }
 
-/// Where what is collected goes.
-#[derive(Debug, Clone)]
+/// Where posts go.
 pub struct Sink<'a> {
-    /// The database.
-    pub store: &'a Store,
     /// The run that all of it belongs to.
-    pub run: RunId,
+    pub worker: Worker<'a>,
     /// What becomes of author names.
     pub authors: Authors,
-    /// For dates.
-    pub clock: SharedClock,
 }
 
 /// Collects every topic, several side by side under the one quota of the client; `progress` hears how many
 /// more topics are done.
 ///
-/// When `stop` is cancelled, what was read so far is stored. `reports` gets one entry a topic, in their order,
+/// When the worker is stopped, what was read so far is stored. `reports` gets one entry a topic, in their order,
 /// also where an error ends the run; topics that were not read to their end are `stopped`.
 ///
 /// # Errors
@@ -97,14 +92,13 @@ pub async fn collect(
     source: &dyn Source,
     topics: &[Topic],
     pace: Pace,
-    stop: &CancellationToken,
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
 ) -> Result<(), CollectError> {
     // All entries are made before the first topic is read: whatever ends the run, each topic has one.
     reports.extend(topics.iter().map(begun));
     // Cancelled by what the other topics would meet, too.
-    let halt = stop.child_token();
+    let halt = sink.worker.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
         .try_for_each_concurrent(pace.concurrency.max(1), |(topic, report)| {
@@ -265,6 +259,7 @@ impl Reader<'_, '_> {
             ..
         } = *self.read;
         let watermark = sink
+            .worker
             .store
             .watermark(source.kind(), &topic.slug, self.subreddit);
         watermark.await
@@ -273,7 +268,7 @@ impl Reader<'_, '_> {
     /// The newest of these posts, those left aside that are dated in the future: a watermark says up to when posts
     /// were read, which is now at the latest.
     fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p Post>) -> Option<Timestamp> {
-        let now = self.read.sink.clock.now().into();
+        let now = self.read.sink.worker.clock.now().into();
         let times = posts.into_iter().map(|post| post.created_at);
         times.filter(|time| *time <= now).max()
     }
@@ -402,7 +397,7 @@ impl Reader<'_, '_> {
         } = *self.read;
         let received = posts.len() as u64;
         let page = Page {
-            run: sink.run,
+            run: sink.worker.run,
             source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
@@ -411,9 +406,9 @@ impl Reader<'_, '_> {
             after,
             newest,
             posts: sink.authors.ready(posts),
-            now: sink.clock.now().into(),
+            now: sink.worker.clock.now().into(),
         };
-        let stored = sink.store.save_page(&page).await?;
+        let stored = sink.worker.store.save_page(&page).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

@@ -27,7 +27,7 @@
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
 //! - `review`: labels looked at again: compared with each other and with gold, calibrated.
-//! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
+//! - `worker`: what every stage works with. `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
 //! - `keeping`: copies of a SQLite database.
 //! - `outlook`: how it stands, for `status` and monitors.
@@ -43,13 +43,14 @@
 //!
 //! ```text
 //! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
-//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry
+//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry, worker
 //! pipeline_file -> config, domain, schedule, source
 //! schedule      -> classify, clock, domain, store
-//! collect       -> clock, domain, source, store
-//! purge         -> clock, domain, source, store
-//! classify      -> clock, domain, engines, gpu, record, review, store
+//! collect       -> domain, source, store, worker
+//! purge         -> domain, source, store, worker
+//! classify      -> clock, domain, engines, gpu, record, review, store, worker
 //! review        -> domain, store, tables
+//! worker        -> clock, store
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
 //! notify        -> domain, metrics, store
@@ -129,3 +130,4 @@ pub mod source;
 pub mod store;
 pub mod tables;
 pub mod telemetry;
+pub mod worker;

@@ -34,6 +34,7 @@ use crate::source::file::dump::{self, DumpError, Reading};
 use crate::source::page::Source;
 use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError, is_stop};
+use crate::worker::Worker;
 use topicmill_score::{LabelSet, Models, hex};
 
 pub use self::life::dead;
@@ -266,12 +267,18 @@ impl Context {
         } else {
             Authors::Hashed(self.store.author_key().await?)
         };
-        Ok(Sink {
+        let worker = self.worker(run);
+        Ok(Sink { worker, authors })
+    }
+
+    fn worker(&self, run: RunId) -> Worker<'_> {
+        Worker {
             store: &self.store,
+            clock: &self.clock,
+            stop: &self.stop,
+            name: &self.worker,
             run,
-            authors,
-            clock: self.clock.clone(),
-        })
+        }
     }
 
     /// Collects topics from Reddit or an archive of it.
@@ -290,7 +297,7 @@ impl Context {
         self.metrics.follow(source.kind(), source.http().meter());
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
+            collect::collect(&sink, source, topics, pace, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
@@ -357,7 +364,7 @@ impl Context {
                     state,
                     progress,
                 };
-                let ended = collect::import(&sink, blocks, plan, &self.stop, &mut done).await;
+                let ended = collect::import(&sink, blocks, plan, &mut done).await;
                 let told = match ended {
                     Ok(Some(_)) => "imported",
                     Ok(None) | Err(_) => "stopped before the end of the file",
@@ -435,13 +442,7 @@ impl Context {
         progress: classify::OnLabelStep<'_>,
     ) -> Result<(Labelled, RunStatus), BacklogError> {
         let work = async |run, done: &mut Labelled| {
-            let worker = classify::LabelWorker {
-                store: &self.store,
-                clock: &self.clock,
-                stop: &self.stop,
-                name: &self.worker,
-                run,
-            };
+            let worker = self.worker(run);
             let heard = |step| match step {
                 LabelStep::Counted(new) => self.metrics.labelled(&new),
                 LabelStep::Gpus(now) => self.metrics.gpus(now),
@@ -471,12 +472,7 @@ impl Context {
             self.metrics.follow(reddit.kind(), reddit.http().meter());
         }
         let work = async |run, report: &mut purge::Report| {
-            let worker = purge::PurgeWorker {
-                store: &self.store,
-                run,
-                clock: &self.clock,
-                stop: &self.stop,
-            };
+            let worker = self.worker(run);
             purge::purge(&worker, plan, reddit, progress, report).await
         };
         self.recorded(Stage::Purge, work, |report: &purge::Report| {
@@ -504,7 +500,7 @@ impl Context {
         self.metrics.follow(reddit.kind(), reddit.http().meter());
         let work = async |run, done: &mut Refilled| {
             let sink = self.sink(run, store_author).await?;
-            collect::refill(&sink, reddit, plan, &self.stop, done).await
+            collect::refill(&sink, reddit, plan, done).await
         };
         self.recorded(Stage::Import, work, |done: &Refilled| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;

@@ -9,14 +9,13 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
-use crate::clock::SharedClock;
 use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
 use crate::source::error::SourceError;
 use crate::source::page::Source;
 use crate::source::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
-use crate::store::{Checked, Due, Purged, Rewritten, RunId, Store, StoreError};
+use crate::store::{Checked, Due, Purged, Rewritten, Store, StoreError};
+use crate::worker::Worker;
 
 /// Posts of one transaction that asks nobody.
 const BATCH: u32 = 1_000;
@@ -122,19 +121,6 @@ impl Report {
     }
 }
 
-/// Whom a purge works for.
-#[derive(Debug)]
-pub struct PurgeWorker<'a> {
-    /// The database.
-    pub store: &'a Store,
-    /// The run that it belongs to.
-    pub run: RunId,
-    /// For dates.
-    pub clock: &'a SharedClock,
-    /// Cancelled by the first signal: the batch that is being written is, no other is begun.
-    pub stop: &'a CancellationToken,
-}
-
 /// What a listener hears of a purge as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeStep {
@@ -157,7 +143,7 @@ pub type OnPurgeStep<'a> = &'a (dyn Fn(PurgeStep) + Send + Sync);
 /// # Errors
 /// See [`PurgeError`]; `report` tells what was done until then.
 pub async fn purge(
-    worker: &PurgeWorker<'_>,
+    worker: &Worker<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
@@ -173,7 +159,7 @@ pub async fn purge(
 /// Sees to it that nothing of what this purge or an earlier one took lingers in the files of a SQLite database. The
 /// tables of a server are others' too: they are rewritten when somebody asks for it.
 async fn rewrite(
-    worker: &PurgeWorker<'_>,
+    worker: &Worker<'_>,
     plan: &PurgePlan,
     progress: OnPurgeStep<'_>,
     report: &mut Report,
@@ -205,7 +191,7 @@ async fn rewrite(
 }
 
 async fn steps(
-    worker: &PurgeWorker<'_>,
+    worker: &Worker<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
@@ -225,7 +211,7 @@ async fn steps(
     Ok(())
 }
 
-impl PurgeWorker<'_> {
+impl Worker<'_> {
     fn now(&self) -> Timestamp {
         self.clock.now().into()
     }
@@ -237,7 +223,7 @@ impl PurgeWorker<'_> {
 }
 
 async fn requested(
-    worker: &PurgeWorker<'_>,
+    worker: &Worker<'_>,
     ids: &[(Fullname, PurgeReason)],
     report: &mut Report,
 ) -> Result<(), PurgeError> {
@@ -256,11 +242,7 @@ async fn requested(
     Ok(())
 }
 
-async fn old_texts(
-    worker: &PurgeWorker<'_>,
-    hours: u32,
-    report: &mut Report,
-) -> Result<(), PurgeError> {
+async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours);
     while !worker.stop.is_cancelled() {
         let taken = worker
@@ -276,7 +258,7 @@ async fn old_texts(
 }
 
 /// A day at a time, so that others can write between them.
-async fn thin(worker: &PurgeWorker<'_>, days: u32, report: &mut Report) -> Result<(), PurgeError> {
+async fn thin(worker: &Worker<'_>, days: u32, report: &mut Report) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24));
     while !worker.stop.is_cancelled() {
         let Some(thinned) = worker.store.thin_a_day(before).await? else {
@@ -289,7 +271,7 @@ async fn thin(worker: &PurgeWorker<'_>, days: u32, report: &mut Report) -> Resul
 }
 
 async fn check_deleted(
-    worker: &PurgeWorker<'_>,
+    worker: &Worker<'_>,
     check: Check,
     reddit: &Reddit,
     progress: OnPurgeStep<'_>,

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, LabelWorker, MakeCurrent, Options};
+use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Stage, TextHash, post_text};
 use topicmill::gpu::GpuWatch;
 use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
+use topicmill::worker::Worker;
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
 use topicmill_score::Labeler;
@@ -446,7 +447,7 @@ impl Bench {
         let began = self.clock.elapsed();
         let tasks = (0..workers).map(async |_| -> Outcome<u64> {
             let store = Store::open(&self.url, Access::Existing).await?;
-            let worker = LabelWorker {
+            let worker = Worker {
                 store: &store,
                 clock: &self.clock,
                 stop: &stop,

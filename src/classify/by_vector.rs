@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 
 use super::lane::Shared;
 use super::tally::Tally;
-use super::{BacklogError, LabelStep, LabelWorker};
+use super::{BacklogError, LabelStep};
 use crate::record::Labelled;
 use crate::store::{Classified, StoreError};
+use crate::worker::Worker;
 
 /// Most posts of a page.
 const PAGE_POSTS: u64 = 4_000;
@@ -106,7 +107,7 @@ impl Shared<'_> {
         posts: &[Classified],
         done: &mut Tally<'_>,
     ) -> Result<u64, StoreError> {
-        let LabelWorker {
+        let Worker {
             store, clock, run, ..
         } = *self.worker;
         let (now, mode) = (clock.now().into(), self.set.mode);

@@ -19,11 +19,12 @@ use super::leases::LiveLeases;
 use super::patience::Patience;
 use super::tally::Tally;
 use super::watched::Watched;
-use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
+use super::{BacklogError, LabelStep, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
 use crate::record::Stages;
 use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
+use crate::worker::Worker;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Models, PairLogits, Shortlist, TextError};
@@ -89,7 +90,7 @@ enum Event {
 
 /// What all lanes of a process share.
 pub(super) struct Shared<'a> {
-    pub worker: &'a LabelWorker<'a>,
+    pub worker: &'a Worker<'a>,
     pub patience: &'a Patience<'a>,
     /// Cancelled by a signal, or when one lane fails.
     pub halt: &'a CancellationToken,
@@ -188,7 +189,7 @@ impl Shared<'_> {
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
-        let LabelWorker {
+        let Worker {
             store,
             clock,
             name,
@@ -346,7 +347,7 @@ impl Shared<'_> {
         mut events: mpsc::Receiver<Event>,
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
-        let LabelWorker { store, clock, .. } = *self.worker;
+        let Worker { store, clock, .. } = *self.worker;
         // The engine works on one window at a time, so what waits is of one lease.
         let mut waiting: Vec<Classified> = Vec::new();
         let mut of_lease = None;
@@ -406,7 +407,7 @@ impl Shared<'_> {
         posts: &[Classified],
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
-        let LabelWorker {
+        let Worker {
             store, clock, run, ..
         } = *self.worker;
         let now = clock.now().into();

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::LabelWorker;
 use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
+use crate::worker::Worker;
 
 /// How long a renewal may take, where a third of the lease is longer.
 const RENEWS_WITHIN: Duration = Duration::from_mins(1);
@@ -16,7 +16,7 @@ const RENEWS_WITHIN: Duration = Duration::from_mins(1);
 /// Renews the leases of this worker until it is dropped: when a third of their time has passed, and soon again where that
 /// failed.
 pub(super) async fn heartbeat(
-    worker: &LabelWorker<'_>,
+    worker: &Worker<'_>,
     patience: &Patience<'_>,
     lease: Duration,
     leases: &LiveLeases,

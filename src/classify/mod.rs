@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 use topicmill_score::text::TokenizeError;
 use topicmill_score::{LabelSet, LabelerError, Models};
 
@@ -34,11 +33,11 @@ use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;
 use self::targets::{Targets, prepare, targets, vectors_of_small};
-use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, GpuNow, Labelled, RunSettings};
 use crate::review::compare::Moves;
-use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch, is_stop};
+use crate::store::{Store, StoreError, Target, Waiting, Watch, is_stop};
+use crate::worker::Worker;
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -86,21 +85,6 @@ pub struct Options {
     pub gpus: GpuWatch,
 }
 
-/// Who labels, and where.
-#[derive(Debug, Clone, Copy)]
-pub struct LabelWorker<'a> {
-    /// The database.
-    pub store: &'a Store,
-    /// For leases and dates.
-    pub clock: &'a SharedClock,
-    /// Cancelled by the first signal: the batch under way is finished and written, the rest given back.
-    pub stop: &'a CancellationToken,
-    /// See [`worker_name`].
-    pub name: &'a str,
-    /// The run that the labels belong to.
-    pub run: RunId,
-}
-
 /// What a listener hears of labelling as it goes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelStep {
@@ -128,7 +112,7 @@ pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 /// # Panics
 /// Without a model.
 pub async fn label(
-    worker: &LabelWorker<'_>,
+    worker: &Worker<'_>,
     mut models: Vec<Models>,
     set: &LabelSet,
     options: &Options,
@@ -283,7 +267,7 @@ impl Shared<'_> {
         sampler: &mut Sampler,
         done: &mut Labelled,
     ) -> Result<(), BacklogError> {
-        let LabelWorker { clock, stop, .. } = *self.worker;
+        let Worker { clock, stop, .. } = *self.worker;
         // Rounds in a row in which nothing came of any post.
         let mut fruitless = 0;
         loop {
@@ -322,7 +306,7 @@ impl Shared<'_> {
 
     /// Puts into the backlog what has no label yet, and counts it; with how long the putting took.
     async fn look(&self) -> Result<(Waiting, Duration), StoreError> {
-        let LabelWorker { store, clock, .. } = *self.worker;
+        let Worker { store, clock, .. } = *self.worker;
         let mut looked = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
@@ -336,7 +320,7 @@ impl Shared<'_> {
 
     /// What waits in the backlog.
     async fn count(&self) -> Result<Waiting, StoreError> {
-        let LabelWorker { store, clock, .. } = *self.worker;
+        let Worker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
         let count = async || store.waiting(self.target, most, now).await;
         self.patience.wait(count).await
@@ -392,12 +376,12 @@ impl Shared<'_> {
 
 /// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
 async fn wait_for_posts(
-    worker: &LabelWorker<'_>,
+    worker: &Worker<'_>,
     patience: &Patience<'_>,
     watch: &mut Watch,
     rest: Duration,
 ) -> Result<bool, StoreError> {
-    let LabelWorker { clock, stop, .. } = *worker;
+    let Worker { clock, stop, .. } = *worker;
     let changed = async {
         clock.sleep(rest).await;
         tokio::select! {

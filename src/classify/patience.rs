@@ -11,8 +11,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::LabelWorker;
 use crate::store::StoreError;
+use crate::worker::Worker;
 
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
 /// server. A watcher repeats the last one.
@@ -25,14 +25,14 @@ const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);
 
 /// What all calls of a run know of the database being away.
 pub(super) struct Patience<'a> {
-    worker: &'a LabelWorker<'a>,
+    worker: &'a Worker<'a>,
     endless: bool,
     away: AtomicBool,
 }
 
 impl<'a> Patience<'a> {
     /// `endless`: that of a watcher.
-    pub(super) fn new(worker: &'a LabelWorker<'a>, endless: bool) -> Self {
+    pub(super) fn new(worker: &'a Worker<'a>, endless: bool) -> Self {
         let away = AtomicBool::new(false);
         Self {
             worker,
@@ -63,7 +63,7 @@ impl<'a> Patience<'a> {
         &self,
         mut call: impl AsyncFnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let LabelWorker { clock, stop, .. } = *self.worker;
+        let Worker { clock, stop, .. } = *self.worker;
         let mut ended = call().await;
         let mut waits = WAITS_SECS.into_iter();
         loop {
@@ -126,7 +126,7 @@ mod tests {
         let now = manual.now().into();
         let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
         let clock: SharedClock = manual.clone();
-        let worker = LabelWorker {
+        let worker = Worker {
             store: &store,
             clock: &clock,
             stop: &CancellationToken::new(),

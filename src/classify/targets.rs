@@ -1,7 +1,8 @@
 //! Under which rows of `models` and `label_sets` a model's work is stored.
 
-use super::{BacklogError, LabelWorker};
+use super::BacklogError;
 use crate::store::{ModelRow, Store, StoreError, Target};
+use crate::worker::Worker;
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
@@ -20,11 +21,11 @@ pub(super) struct Targets {
 
 /// The rows of models and a label set; made where they are not there yet.
 pub(super) async fn targets(
-    worker: &LabelWorker<'_>,
+    worker: &Worker<'_>,
     models: &Models,
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
-    let LabelWorker { store, clock, .. } = *worker;
+    let Worker { store, clock, .. } = *worker;
     let label_set = store.ensure_label_set(set, clock.now().into()).await?;
     let target = async |model: &ModelRow| {
         let model = store.ensure_model(model).await?;

@@ -1,7 +1,5 @@
 //! Files into the store, block by block.
 
-use tokio_util::sync::CancellationToken;
-
 use super::{REJECTED_SHOWN, Sink};
 use crate::domain::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
 use crate::source::file::dump::{Block, Blocks, End};
@@ -65,7 +63,7 @@ pub struct ImportPlan<'a> {
 
 /// Stores the records of a file, each block in one transaction with how far the file was read.
 ///
-/// When `stop` is cancelled, the block under way is stored first. What is done is added to `done`, also where
+/// When the worker is stopped, the block under way is stored first. What is done is added to `done`, also where
 /// an error ends the run. Returns how the reading of the file ended; `None`: it was stopped.
 ///
 /// # Errors
@@ -74,7 +72,6 @@ pub async fn import(
     sink: &Sink<'_>,
     mut blocks: Blocks,
     mut plan: ImportPlan<'_>,
-    stop: &CancellationToken,
     done: &mut Imported,
 ) -> Result<Option<End>> {
     if let Some(state) = &plan.state {
@@ -103,7 +100,7 @@ pub async fn import(
     });
     let mut stored = Ok(());
     let (mut read, mut end) = (0, None);
-    while stored.is_ok() && !stop.is_cancelled() {
+    while stored.is_ok() && !sink.worker.stop.is_cancelled() {
         let Some(block) = receiver.recv().await else {
             break;
         };
@@ -194,7 +191,7 @@ async fn store_block(
         end,
         ..
     } = block;
-    let now = sink.clock.now().into();
+    let now = sink.worker.clock.now().into();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset;
         // While an earlier reading is skipped, there is nothing to store yet.
@@ -206,7 +203,7 @@ async fn store_block(
         state.left_out = position.left_out;
         state.posts += posts;
         state.rejected += rejected.len() as u64;
-        state.run = sink.run;
+        state.run = sink.worker.run;
         state.updated_at = now;
         // A file that broke off is no less unfinished for having been read as far as it goes.
         state.finished_at = (end == Some(End::Whole)).then_some(now);
@@ -263,12 +260,12 @@ async fn store_ready(
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
-    let now = sink.clock.now().into();
+    let now = sink.worker.clock.now().into();
     let pages: Vec<Page<'_>> = topics
         .iter()
         .zip(by_topic)
         .map(|(topic, posts)| Page {
-            run: sink.run,
+            run: sink.worker.run,
             source,
             topic: Option::as_deref(topic),
             subreddit: "",
@@ -280,7 +277,7 @@ async fn store_ready(
             now,
         })
         .collect();
-    sink.store.save_block(&pages, state).await
+    sink.worker.store.save_block(&pages, state).await
 }
 
 /// The slug of the topic whose label a record names, where no topic has that name for its slug.

@@ -4,7 +4,6 @@
 //! time. What is stored already is not asked for, so that a run that is stopped or killed goes on where it was.
 
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
@@ -59,7 +58,7 @@ pub struct RefillPlan<'a> {
 
 /// Asks Reddit for posts and stores them, each answer in one transaction.
 ///
-/// When `stop` is cancelled, what was answered is stored. What is done is added to `done`, also where an error ends it.
+/// When the worker is stopped, what was answered is stored. What is done is added to `done`, also where an error ends it.
 ///
 /// # Errors
 /// Those of the store, and what Reddit refuses.
@@ -67,10 +66,9 @@ pub async fn refill(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
-    stop: &CancellationToken,
     done: &mut Refilled,
 ) -> Result<(), CollectError> {
-    let asked = ask_all(sink, reddit, plan, stop, done).await;
+    let asked = ask_all(sink, reddit, plan, done).await;
     if let Some(more) = not_shown(&done.rejected) {
         tracing::warn!("{more}");
     }
@@ -81,17 +79,16 @@ async fn ask_all(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
-    stop: &CancellationToken,
     done: &mut Refilled,
 ) -> Result<(), CollectError> {
     let mut wanted: Vec<Fullname> = Vec::new();
     for ids in plan.ids.chunks(INFO_LIMIT as usize) {
-        if stop.is_cancelled() {
+        if sink.worker.stop.is_cancelled() {
             return Ok(());
         }
         let mut ids = ids.to_vec();
         if !plan.refresh {
-            let stored = sink.store.text_hashes(&ids).await?;
+            let stored = sink.worker.store.text_hashes(&ids).await?;
             let before = ids.len();
             ids.retain(|id| stored.iter().all(|(name, _)| name != id.as_str()));
             let known = (before - ids.len()) as u64;
@@ -102,14 +99,14 @@ async fn ask_all(
         // Every request is full, however many of the ids are stored.
         while wanted.len() >= INFO_LIMIT as usize {
             let rest = wanted.split_off(INFO_LIMIT as usize);
-            if !ask(sink, reddit, plan, &wanted, stop, done).await? {
+            if !ask(sink, reddit, plan, &wanted, done).await? {
                 return Ok(());
             }
             wanted = rest;
         }
     }
-    if !wanted.is_empty() && !stop.is_cancelled() {
-        ask(sink, reddit, plan, &wanted, stop, done).await?;
+    if !wanted.is_empty() && !sink.worker.stop.is_cancelled() {
+        ask(sink, reddit, plan, &wanted, done).await?;
     }
     Ok(())
 }
@@ -120,13 +117,12 @@ async fn ask(
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     ids: &[Fullname],
-    stop: &CancellationToken,
     done: &mut Refilled,
 ) -> Result<bool, CollectError> {
     let asked = ids.len() as u64;
     let found = tokio::select! {
         found = reddit.posts(ids) => found.map_err(of_the_quota)?,
-        () = stop.cancelled() => return Ok(false),
+        () = sink.worker.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
     done.asked += asked;

@@ -49,7 +49,7 @@ impl Reader<'_, '_> {
     /// What is wanted where new posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
         let (topic, pace) = (self.read.topic, self.read.pace);
-        let now: Timestamp = self.read.sink.clock.now().into();
+        let now: Timestamp = self.read.sink.worker.clock.now().into();
         let listing = self.read.source.kind().listing(topic.listing);
         match (pace.span, known) {
             (Some(span), known) => Goal {
@@ -109,19 +109,19 @@ impl Reader<'_, '_> {
             return Ok(());
         };
         self.has_gap = true;
-        let until = span.end(self.read.sink.clock.now().into());
+        let until = span.end(self.read.sink.worker.clock.now().into());
         self.store_gap(span.since, until).await
     }
 
     /// Posts were read from a time on: they are missing no longer.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
-        let (sink, now) = (self.read.sink, self.read.sink.clock.now().into());
+        let (sink, now) = (self.read.sink, self.read.sink.worker.clock.now().into());
         let until = self.read.pace.span.map_or(now, |span| span.end(now));
         if from >= until {
             return Ok(());
         }
         let filled = self.gap(from, until);
-        sink.store.fill_gaps(&filled).await
+        sink.worker.store.fill_gaps(&filled).await
     }
 
     /// A listing ended before it reached the time back to which it was to be read.
@@ -133,7 +133,7 @@ impl Reader<'_, '_> {
             );
             return self.store_gap(from, oldest).await;
         };
-        let until = oldest.min(span.end(self.read.sink.clock.now().into()));
+        let until = oldest.min(span.end(self.read.sink.worker.clock.now().into()));
         tracing::warn!(
             topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit lists no posts of r/{} that are so old: those between are missing; `--source arctic-shift` may have them",
@@ -145,8 +145,9 @@ impl Reader<'_, '_> {
 
     async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
         let sink = self.read.sink;
-        sink.store
-            .record_gap(&self.gap(from_at, until_at), sink.run)
+        sink.worker
+            .store
+            .record_gap(&self.gap(from_at, until_at), sink.worker.run)
             .await
     }
 

@@ -17,7 +17,7 @@ use topicmill_score::{
 };
 
 use crate::support::engine::{labeler, labeler_of, repository, runtime_is_here};
-use crate::support::postgres::databases;
+use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
 const TOLERANCE: f64 = 1e-4;
@@ -449,36 +449,35 @@ fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
     if !runtime_is_here("a pipeline file for a classifier") {
         return;
     }
-    for database in databases() {
-        let scene = Scene::new(&database.url);
-        let moods = model(MOODS);
-        let write = |name: &str, text: String| scene.program.write(name, text);
-        assert_eq!(scene.classify(&moods, &[])["pairs"], 60);
-        let file = write(
-            "mine.toml",
-            pipeline("threshold = 0.9\ntemperature = 2.0", &MINE),
-        );
-        let counts = scene.classify(&moods, &["--pipeline", &file]);
-        assert_eq!(
-            (&counts["posts"], &counts["pairs"]),
-            (&json!(21), &json!(0))
-        );
-        assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
-        let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
-        assert_eq!(slugs[0]["label_topic"], "angry");
-        // From what is stored, too.
-        let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
-        let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
-        assert!(found.to_string().contains("21"), "{found}");
+    let database = sqlite();
+    let scene = Scene::new(&database.url);
+    let moods = model(MOODS);
+    let write = |name: &str, text: String| scene.program.write(name, text);
+    assert_eq!(scene.classify(&moods, &[])["pairs"], 60);
+    let file = write(
+        "mine.toml",
+        pipeline("threshold = 0.9\ntemperature = 2.0", &MINE),
+    );
+    let counts = scene.classify(&moods, &["--pipeline", &file]);
+    assert_eq!(
+        (&counts["posts"], &counts["pairs"]),
+        (&json!(21), &json!(0))
+    );
+    assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
+    let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
+    assert_eq!(slugs[0]["label_topic"], "angry");
+    // From what is stored, too.
+    let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
+    let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
+    assert!(found.to_string().contains("21"), "{found}");
 
-        // Labels that are others give way to the model's.
-        let others = write("others.toml", pipeline("", &MINE[..2]));
-        scene
-            .ok(&["classify", "--model", &moods, "--pipeline", &others])
-            .says("not those of the pipeline `mine`");
-        let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
-        scene
-            .run(&["classify", "--model", &moods, "--pipeline", &beside])
-            .ended(2, "leave the background out");
-    }
+    // Labels that are others give way to the model's.
+    let others = write("others.toml", pipeline("", &MINE[..2]));
+    scene
+        .ok(&["classify", "--model", &moods, "--pipeline", &others])
+        .says("not those of the pipeline `mine`");
+    let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
+    scene
+        .run(&["classify", "--model", &moods, "--pipeline", &beside])
+        .ended(2, "leave the background out");
 }

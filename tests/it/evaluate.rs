@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::engine::repository;
 use crate::support::made::{self, LABELS, pipeline};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, words};
 
 const POSTS: usize = 30;
@@ -351,52 +351,51 @@ async fn two_label_sets_are_compared() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
-    for database in databases() {
-        let scene = Scene::new(&database);
-        let gold = scene.gold("gold.csv", |_| None);
-        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-        let tiny = tiny.to_str().unwrap();
-        let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
-        let before = scene.json(&["sql", dump]);
-        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
-        assert_eq!(ran.code, 2, "it never labelled: {}", ran.stderr);
-        // The model is tried before it labels anything: what it says is not stored, and what classify then stores.
-        let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
-        assert_eq!(computed["model"]["name"], "tiny-bert-nli");
-        assert_eq!(computed["posts"], 30);
-        let models = "SELECT COUNT(*) AS n FROM models";
-        assert_eq!(scene.json(&["sql", models])[0]["n"], 1);
-        let label = ["classify", "--pipeline", &scene.first, "--model", tiny];
-        scene.ok(&label);
-        assert_eq!(scene.json(&["sql", dump]), before);
-        let models = [
-            "--model",
-            "minilm-reddit-topics",
-            "--model",
-            "tiny-bert-nli",
-        ];
-        let found = scene.evaluate(&gold, &models);
-        assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
-        // Random weights are worse than the model that ships, and no model is better than itself.
-        let better = |first: &str, second: &str| {
-            let args = ["labels", "evaluate", "--gold", &gold, "--require-better"];
-            scene.run(&[&args[..], &["--model", first, "--model", second]].concat())
-        };
-        let (shipped, random) = ("minilm-reddit-topics", "tiny-bert-nli");
-        assert_eq!(better(random, shipped).code, 0);
-        for second in [random, shipped] {
-            let ran = better(shipped, second);
-            ran.ended(1, "the second is not better");
-            assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
-        }
-        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
-        assert_eq!(
-            ran.code, 2,
-            "there is nothing to be better than: {}",
-            ran.stderr
-        );
-        scene
-            .run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"])
-            .ended(2, "tiny-bert-nli");
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let gold = scene.gold("gold.csv", |_| None);
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
+    let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
+    let before = scene.json(&["sql", dump]);
+    let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
+    assert_eq!(ran.code, 2, "it never labelled: {}", ran.stderr);
+    // The model is tried before it labels anything: what it says is not stored, and what classify then stores.
+    let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
+    assert_eq!(computed["model"]["name"], "tiny-bert-nli");
+    assert_eq!(computed["posts"], 30);
+    let models = "SELECT COUNT(*) AS n FROM models";
+    assert_eq!(scene.json(&["sql", models])[0]["n"], 1);
+    let label = ["classify", "--pipeline", &scene.first, "--model", tiny];
+    scene.ok(&label);
+    assert_eq!(scene.json(&["sql", dump]), before);
+    let models = [
+        "--model",
+        "minilm-reddit-topics",
+        "--model",
+        "tiny-bert-nli",
+    ];
+    let found = scene.evaluate(&gold, &models);
+    assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
+    // Random weights are worse than the model that ships, and no model is better than itself.
+    let better = |first: &str, second: &str| {
+        let args = ["labels", "evaluate", "--gold", &gold, "--require-better"];
+        scene.run(&[&args[..], &["--model", first, "--model", second]].concat())
+    };
+    let (shipped, random) = ("minilm-reddit-topics", "tiny-bert-nli");
+    assert_eq!(better(random, shipped).code, 0);
+    for second in [random, shipped] {
+        let ran = better(shipped, second);
+        ran.ended(1, "the second is not better");
+        assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
     }
+    let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
+    assert_eq!(
+        ran.code, 2,
+        "there is nothing to be better than: {}",
+        ran.stderr
+    );
+    scene
+        .run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"])
+        .ended(2, "tiny-bert-nli");
 }

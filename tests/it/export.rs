@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
 
 use crate::support::engine::{repository, runtime_is_here};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, limited};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -256,72 +256,71 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
     if !runtime_is_here("bad_input_says_what_to_do_and_writes_nothing") {
         return;
     }
-    for database in databases() {
-        let empty = Scene::unlabelled(&database, 12);
-        empty.refused(&["export", "x.csv"], &["topicmill classify"]);
-        let file = empty.program.write("two.toml", LABELS);
-        empty.ok(&["classify", "--pipeline", &file]);
-        let scene = empty;
-        let before = scene.names();
-        for (args, says) in [
-            (&["x.ods"][..], &[".parquet", "--format"][..]),
-            (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
-            (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
-            (&["x.csv", "--where", "1=1); DELETE FROM posts; --"], &[]),
-            (&["x.csv", "--where", "1 = 1) UNION SELECT (1"], &[]),
-            (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
-            (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
-            (
-                &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"],
-                &["--until"],
-            ),
-            (&["x.csv", "--min-score", "7"], &["0 to 1"]),
-            (&["x.csv", "--label-set", "three"], &["`three`", "two"]),
-            (&["x.parquet", "--bom"], &["--bom"]),
-            (
-                &["two.toml", "--format", "csv"],
-                &["exists already", "--overwrite"],
-            ),
-        ] {
-            scene.refused(&[&["export"], args].concat(), says);
-        }
-        let lost = scene.run(&["export", "no/such/folder/x.csv"]);
-        assert_eq!(lost.code, 1, "{}", lost.stderr);
-        assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
-        assert_eq!(scene.view().len(), 12);
-        // A folder of somebody else's is not replaced, one of ours is.
-        fs::create_dir(scene.path("mine")).unwrap();
-        fs::write(scene.path("mine/README.md"), "mine").unwrap();
-        let kept = scene.run(&["export", "mine", "--overwrite"]);
-        assert_eq!(kept.code, 1, "{}", kept.stderr);
-        assert_eq!(
-            fs::read_to_string(scene.path("mine/README.md")).unwrap(),
-            "mine"
-        );
-        scene.ok(&["export", "set"]);
-        scene.refused(&["export", "set"], &["exists already"]);
-        scene.ok(&["export", "set", "--overwrite", "--label", "gaming"]);
-        let card = fs::read_to_string(scene.path("set/README.md")).unwrap();
-        assert!(
-            card.contains("| gaming |") && !card.contains("| food |"),
-            "{card}"
-        );
-        assert!(
-            !scene
-                .names()
-                .iter()
-                .any(|name| name.starts_with('.') && name.contains("set"))
-        );
-        // No rows make a table without rows.
-        scene.ok(&["export", "none.csv", "--since", "2999-01-01"]);
-        assert_eq!(
-            fs::read_to_string(scene.path("none.csv"))
-                .unwrap()
-                .lines()
-                .count(),
-            1
-        );
+    let database = sqlite();
+    let empty = Scene::unlabelled(&database, 12);
+    empty.refused(&["export", "x.csv"], &["topicmill classify"]);
+    let file = empty.program.write("two.toml", LABELS);
+    empty.ok(&["classify", "--pipeline", &file]);
+    let scene = empty;
+    let before = scene.names();
+    for (args, says) in [
+        (&["x.ods"][..], &[".parquet", "--format"][..]),
+        (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
+        (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
+        (&["x.csv", "--where", "1=1); DELETE FROM posts; --"], &[]),
+        (&["x.csv", "--where", "1 = 1) UNION SELECT (1"], &[]),
+        (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
+        (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
+        (
+            &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"],
+            &["--until"],
+        ),
+        (&["x.csv", "--min-score", "7"], &["0 to 1"]),
+        (&["x.csv", "--label-set", "three"], &["`three`", "two"]),
+        (&["x.parquet", "--bom"], &["--bom"]),
+        (
+            &["two.toml", "--format", "csv"],
+            &["exists already", "--overwrite"],
+        ),
+    ] {
+        scene.refused(&[&["export"], args].concat(), says);
     }
+    let lost = scene.run(&["export", "no/such/folder/x.csv"]);
+    assert_eq!(lost.code, 1, "{}", lost.stderr);
+    assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
+    assert_eq!(scene.view().len(), 12);
+    // A folder of somebody else's is not replaced, one of ours is.
+    fs::create_dir(scene.path("mine")).unwrap();
+    fs::write(scene.path("mine/README.md"), "mine").unwrap();
+    let kept = scene.run(&["export", "mine", "--overwrite"]);
+    assert_eq!(kept.code, 1, "{}", kept.stderr);
+    assert_eq!(
+        fs::read_to_string(scene.path("mine/README.md")).unwrap(),
+        "mine"
+    );
+    scene.ok(&["export", "set"]);
+    scene.refused(&["export", "set"], &["exists already"]);
+    scene.ok(&["export", "set", "--overwrite", "--label", "gaming"]);
+    let card = fs::read_to_string(scene.path("set/README.md")).unwrap();
+    assert!(
+        card.contains("| gaming |") && !card.contains("| food |"),
+        "{card}"
+    );
+    assert!(
+        !scene
+            .names()
+            .iter()
+            .any(|name| name.starts_with('.') && name.contains("set"))
+    );
+    // No rows make a table without rows.
+    scene.ok(&["export", "none.csv", "--since", "2999-01-01"]);
+    assert_eq!(
+        fs::read_to_string(scene.path("none.csv"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -329,40 +328,39 @@ fn labels_of_another_set_come_from_the_model_that_gave_them() {
     if !runtime_is_here("labels_of_another_set_come_from_the_model_that_gave_them") {
         return;
     }
-    for database in databases() {
-        let scene = Scene::labelled(&database, 12);
-        let other = LABELS.replace("name = \"two\"", "name = \"also\"\nthreshold = 0.01");
-        let other = scene.program.write("also.toml", other);
-        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-        let tiny = tiny.to_str().unwrap();
-        scene.ok(&["classify", "--pipeline", &other, "--model", tiny]);
-        // Neither the current set nor the current model.
-        scene.ok(&["export", "also.jsonl", "--label-set", "also"]);
-        let rows = scene.jsonl("also.jsonl");
-        assert_eq!(rows.len(), 12);
-        assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
-        // By both models it is the current one's, unless the other one is named.
-        scene.ok(&["classify", "--pipeline", &other]);
-        for (args, model) in [
-            (&[][..], "tiny-bart-mnli"),
-            (&["--model", "tiny-bert-nli"], "tiny-bert-nli"),
-        ] {
-            let export = ["export", "also.jsonl", "--overwrite", "--label-set", "also"];
-            scene.ok(&[&export[..], args].concat());
-            assert_eq!(scene.jsonl("also.jsonl")[0]["model"], model);
-        }
-        let never = LABELS.replace("name = \"two\"", "name = \"never\"\nthreshold = 0.02");
-        let never = scene.program.write("never.toml", never);
-        scene.refused(
-            &["export", "also.jsonl", "--overwrite", "--label-set", &never],
-            &["no post has a label"],
-        );
-        assert_eq!(
-            scene.jsonl("also.jsonl").len(),
-            12,
-            "what was there is there"
-        );
+    let database = sqlite();
+    let scene = Scene::labelled(&database, 12);
+    let other = LABELS.replace("name = \"two\"", "name = \"also\"\nthreshold = 0.01");
+    let other = scene.program.write("also.toml", other);
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
+    scene.ok(&["classify", "--pipeline", &other, "--model", tiny]);
+    // Neither the current set nor the current model.
+    scene.ok(&["export", "also.jsonl", "--label-set", "also"]);
+    let rows = scene.jsonl("also.jsonl");
+    assert_eq!(rows.len(), 12);
+    assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
+    // By both models it is the current one's, unless the other one is named.
+    scene.ok(&["classify", "--pipeline", &other]);
+    for (args, model) in [
+        (&[][..], "tiny-bart-mnli"),
+        (&["--model", "tiny-bert-nli"], "tiny-bert-nli"),
+    ] {
+        let export = ["export", "also.jsonl", "--overwrite", "--label-set", "also"];
+        scene.ok(&[&export[..], args].concat());
+        assert_eq!(scene.jsonl("also.jsonl")[0]["model"], model);
     }
+    let never = LABELS.replace("name = \"two\"", "name = \"never\"\nthreshold = 0.02");
+    let never = scene.program.write("never.toml", never);
+    scene.refused(
+        &["export", "also.jsonl", "--overwrite", "--label-set", &never],
+        &["no post has a label"],
+    );
+    assert_eq!(
+        scene.jsonl("also.jsonl").len(),
+        12,
+        "what was there is there"
+    );
 }
 
 #[test]

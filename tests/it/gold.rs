@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::made::{self, LABELS, pipeline};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, Ran, words};
 
 /// A program with a database of labelled posts: post `i` is labelled as `LABELS[i % 3]`, and its best two labels are the
@@ -108,41 +108,40 @@ async fn answers_come_from_a_file_and_go_out_as_they_came() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
-    for database in databases() {
-        let scene = Scene::new(&database, 12).await;
-        let ids = scene.program.write("ids.txt", "t3_k00007\n");
-        scene.ok(&["purge", "--ids", &ids]);
-        let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
-        let ran = scene.import("gold.csv", csv, &[]);
-        assert_eq!(ran.code, 2);
-        ran.says_each(&[
-            "`rowing` (line 7), `sailing` (lines 4, 5)",
-            "it has gaming, food, music",
-            "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
-            "Nothing was stored",
-            "--skip-unknown",
-        ]);
-        assert_eq!(scene.count(), 0);
-        let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--reviewer", "ada"]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        assert_eq!(scene.count(), 1);
-        // Ids that are none, and a person who contradicts themselves, are no matter of taste.
-        let odd = scene.import(
-            "odd.csv",
-            "id,label\na-1,food\nk00001,food\nb 2,food\n",
-            &[],
-        );
-        odd.ended(2, "line 2: `a-1` is not");
-        odd.says("line 4: `b 2`");
-        let twice = "id,label\nk00004,food\nk00004,music\n";
-        scene
-            .import("twice.csv", twice, &["--skip-unknown"])
-            .ended(2, "t3_k00004 in lines 2 and 3");
-        for (name, text) in [("empty.csv", ""), ("header.csv", "id,label\n")] {
-            assert_eq!(scene.import(name, text, &[]).code, 2, "{name}");
-        }
-        assert_eq!(scene.count(), 1);
+    let database = sqlite();
+    let scene = Scene::new(&database, 12).await;
+    let ids = scene.program.write("ids.txt", "t3_k00007\n");
+    scene.ok(&["purge", "--ids", &ids]);
+    let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
+    let ran = scene.import("gold.csv", csv, &[]);
+    assert_eq!(ran.code, 2);
+    ran.says_each(&[
+        "`rowing` (line 7), `sailing` (lines 4, 5)",
+        "it has gaming, food, music",
+        "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
+        "Nothing was stored",
+        "--skip-unknown",
+    ]);
+    assert_eq!(scene.count(), 0);
+    let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--reviewer", "ada"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(scene.count(), 1);
+    // Ids that are none, and a person who contradicts themselves, are no matter of taste.
+    let odd = scene.import(
+        "odd.csv",
+        "id,label\na-1,food\nk00001,food\nb 2,food\n",
+        &[],
+    );
+    odd.ended(2, "line 2: `a-1` is not");
+    odd.says("line 4: `b 2`");
+    let twice = "id,label\nk00004,food\nk00004,music\n";
+    scene
+        .import("twice.csv", twice, &["--skip-unknown"])
+        .ended(2, "t3_k00004 in lines 2 and 3");
+    for (name, text) in [("empty.csv", ""), ("header.csv", "id,label\n")] {
+        assert_eq!(scene.import(name, text, &[]).code, 2, "{name}");
     }
+    assert_eq!(scene.count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,31 +288,30 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
 
 #[tokio::test(flavor = "multi_thread")]
 async fn none_of_these_counts_only_where_all_labels_were_offered() {
-    for database in databases() {
-        let program = Program::on(&database.url).shipped();
-        let scene = Scene::of(program, &database, 12).await;
-        let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
-        assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
-        let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
-        let wider = scene
-            .program
-            .write("wider.toml", pipeline("wider", "", &more));
-        let ran = scene.ok(&words(&format!(
-            "labels evaluate --gold db --label-set {wider} --format json"
-        )));
-        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(found["posts"], 2);
-        ran.says("labels that were not offered then");
-        // A set with fewer labels has nothing that was not offered.
-        let narrow = scene
-            .program
-            .write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
-        let found = scene.json(&words(&format!(
-            "labels evaluate --gold db --label-set {narrow} --others-out-of-scope"
-        )));
-        assert_eq!(found["posts"], 3);
-        assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
-    }
+    let database = sqlite();
+    let program = Program::on(&database.url).shipped();
+    let scene = Scene::of(program, &database, 12).await;
+    let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
+    assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
+    let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
+    let wider = scene
+        .program
+        .write("wider.toml", pipeline("wider", "", &more));
+    let ran = scene.ok(&words(&format!(
+        "labels evaluate --gold db --label-set {wider} --format json"
+    )));
+    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(found["posts"], 2);
+    ran.says("labels that were not offered then");
+    // A set with fewer labels has nothing that was not offered.
+    let narrow = scene
+        .program
+        .write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
+    let found = scene.json(&words(&format!(
+        "labels evaluate --gold db --label-set {narrow} --others-out-of-scope"
+    )));
+    assert_eq!(found["posts"], 3);
+    assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
 }
 
 fn read(scene: &Scene, name: &str) -> Value {
@@ -323,55 +321,54 @@ fn read(scene: &Scene, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_go_to_label_studio_and_answers_come_back() {
-    for database in databases() {
-        let scene = Scene::new(&database, 40).await;
-        let export = ["export", "tasks.json", "--format", "label-studio"];
-        let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
-        let config = scene.program.read("tasks.xml");
-        assert!(
-            config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),
-            "{config}"
-        );
-        let mut tasks = read(&scene, "tasks.json");
-        let list = tasks.as_array_mut().unwrap();
-        let task = &list[0];
-        assert_eq!(task["data"]["fullname"], "t3_k00000");
-        let result = &task["predictions"][0]["result"][0];
-        assert_eq!(result["value"]["choices"], json!(["video games"]));
-        // As Label Studio exports them: the suggestion taken over, but for one, and one task skipped.
-        for (place, task) in list.iter_mut().enumerate() {
-            let mut result = task["predictions"][0]["result"][0].clone();
-            if place == 3 {
-                result["value"]["choices"] = json!(["none of these"]);
-            }
-            task["id"] = json!(place + 1);
-            task["annotations"] = json!([{
-                "id": place, "completed_by": {"id": 1, "email": "ada@example.org"}, "result": [result],
-                "was_cancelled": place == 4, "updated_at": "2026-11-20T08:00:00.123456Z",
-            }]);
+    let database = sqlite();
+    let scene = Scene::new(&database, 40).await;
+    let export = ["export", "tasks.json", "--format", "label-studio"];
+    let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
+    let config = scene.program.read("tasks.xml");
+    assert!(
+        config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),
+        "{config}"
+    );
+    let mut tasks = read(&scene, "tasks.json");
+    let list = tasks.as_array_mut().unwrap();
+    let task = &list[0];
+    assert_eq!(task["data"]["fullname"], "t3_k00000");
+    let result = &task["predictions"][0]["result"][0];
+    assert_eq!(result["value"]["choices"], json!(["video games"]));
+    // As Label Studio exports them: the suggestion taken over, but for one, and one task skipped.
+    for (place, task) in list.iter_mut().enumerate() {
+        let mut result = task["predictions"][0]["result"][0].clone();
+        if place == 3 {
+            result["value"]["choices"] = json!(["none of these"]);
         }
-        let text = serde_json::to_string(&tasks).unwrap();
-        let ran = scene.import("project.json", &text, &[]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let listed = scene.json(&["labels", "gold", "list"]);
-        assert_eq!(listed["answers"], 9);
-        assert_eq!(listed["reviewers"], json!({"ada@example.org": 9}));
-        assert_eq!(listed["labels"]["(none of these)"], 1);
-        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
-        assert_eq!(found["sample"], "random");
-        assert_eq!(found["all_answers"]["posts"], 9);
-        assert_eq!(found["all_answers"]["outcome"]["of"], 8);
-        // Nothing is replaced unasked, and what has an answer is not asked again.
-        assert_eq!(scene.run(&export).code, 2);
-        scene.ok(&[&export[..], &["--overwrite", "--random-share", "0"]].concat());
-        let again = read(&scene, "tasks.json");
-        assert_eq!(again.as_array().unwrap().len(), 31);
-        for wrong in [["--label", "food"], ["--random-share", "2"]] {
-            let ran = scene.run(&[&export[..], &wrong[..]].concat());
-            assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.stderr);
-        }
+        task["id"] = json!(place + 1);
+        task["annotations"] = json!([{
+            "id": place, "completed_by": {"id": 1, "email": "ada@example.org"}, "result": [result],
+            "was_cancelled": place == 4, "updated_at": "2026-11-20T08:00:00.123456Z",
+        }]);
+    }
+    let text = serde_json::to_string(&tasks).unwrap();
+    let ran = scene.import("project.json", &text, &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let listed = scene.json(&["labels", "gold", "list"]);
+    assert_eq!(listed["answers"], 9);
+    assert_eq!(listed["reviewers"], json!({"ada@example.org": 9}));
+    assert_eq!(listed["labels"]["(none of these)"], 1);
+    let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+    assert_eq!(found["sample"], "random");
+    assert_eq!(found["all_answers"]["posts"], 9);
+    assert_eq!(found["all_answers"]["outcome"]["of"], 8);
+    // Nothing is replaced unasked, and what has an answer is not asked again.
+    assert_eq!(scene.run(&export).code, 2);
+    scene.ok(&[&export[..], &["--overwrite", "--random-share", "0"]].concat());
+    let again = read(&scene, "tasks.json");
+    assert_eq!(again.as_array().unwrap().len(), 31);
+    for wrong in [["--label", "food"], ["--random-share", "2"]] {
+        let ran = scene.run(&[&export[..], &wrong[..]].concat());
+        assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.stderr);
     }
 }
 

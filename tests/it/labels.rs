@@ -5,7 +5,7 @@ use topicmill::store::Target;
 
 use crate::support::engine::repository;
 use crate::support::made::{self, pipeline};
-use crate::support::postgres::{TestDatabase, databases};
+use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
@@ -180,41 +180,40 @@ fn diff_tells_the_cost_that_classify_then_has() {
 
 #[test]
 fn diff_shows_which_posts_move_and_writes_nothing() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let before = scene.dump();
-        let fewer = pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]);
-        let fewer = scene.program.write("fewer.toml", fewer);
-        let found = scene.json(&["labels", "diff", "current", &fewer, "--limit", "3"]);
-        let moved = &found["moved"];
-        assert_eq!(moved["posts"], 31);
-        assert!(
-            moved["moved"].as_u64().unwrap() >= 10,
-            "what was gaming is something else"
-        );
-        let examples = moved["examples"].as_array().unwrap();
-        assert_eq!(examples.len(), 3);
-        assert!(examples.iter().all(|post| post["from"] != post["to"]));
-        assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
-        assert_eq!(scene.dump(), before);
+    let database = sqlite();
+    let scene = Scene::new(&database, 31);
+    let before = scene.dump();
+    let fewer = pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]);
+    let fewer = scene.program.write("fewer.toml", fewer);
+    let found = scene.json(&["labels", "diff", "current", &fewer, "--limit", "3"]);
+    let moved = &found["moved"];
+    assert_eq!(moved["posts"], 31);
+    assert!(
+        moved["moved"].as_u64().unwrap() >= 10,
+        "what was gaming is something else"
+    );
+    let examples = moved["examples"].as_array().unwrap();
+    assert_eq!(examples.len(), 3);
+    assert!(examples.iter().all(|post| post["from"] != post["to"]));
+    assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
+    assert_eq!(scene.dump(), before);
 
-        // What needs inference is left out, and told.
-        let new = json!({
-            "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
-            "created_utc": 1_700_000_000, "score": 1,
-        });
-        let new = scene.program.write("new.ndjson", format!("{new}\n"));
-        scene.ok(&["import", &new]);
-        let ran = scene.ok(&["labels", "diff", "current", &fewer]);
-        ran.says("of_first=1");
-        ran.says("of_second=1");
-        // A label set under which nothing is labelled has nothing to compare.
-        scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
-        let ran = scene.run(&["labels", "diff", "current", &fewer]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        let said = "nothing is labelled yet: run `topicmill classify` first";
-        ran.says(said);
-    }
+    // What needs inference is left out, and told.
+    let new = json!({
+        "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
+        "created_utc": 1_700_000_000, "score": 1,
+    });
+    let new = scene.program.write("new.ndjson", format!("{new}\n"));
+    scene.ok(&["import", &new]);
+    let ran = scene.ok(&["labels", "diff", "current", &fewer]);
+    ran.says("of_first=1");
+    ran.says("of_second=1");
+    // A label set under which nothing is labelled has nothing to compare.
+    scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
+    let ran = scene.run(&["labels", "diff", "current", &fewer]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let said = "nothing is labelled yet: run `topicmill classify` first";
+    ran.says(said);
 }
 
 /// As many posts as the gold file knows, and of how many each label is right.
@@ -335,67 +334,66 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
 
 #[test]
 fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
-        let tiny = tiny.to_str().unwrap();
-        scene.ok(&["classify", "--pipeline", &scene.first, "--model", tiny]);
-        let (a, b) = ("first@minilm-reddit-topics", "current@tiny-bert-nli");
-        let diff = scene.json(&["labels", "diff", a, b]);
-        assert_eq!(diff["moved"]["posts"], 31);
-        let hash = diff["b"]["model"]["manifest_hash"].as_str().unwrap();
-        let by_hash = format!("first@{}", &hash[..10]);
-        assert_eq!(scene.json(&["labels", "diff", a, &by_hash]), diff);
-        let by_folder = format!("current@{tiny}");
-        let moved = scene.json(&["labels", "diff", "current", &by_folder]);
-        assert_eq!(moved["moved"], diff["moved"]);
-        scene
-            .run(&["labels", "diff", a, "current@none"])
-            .ended(2, "tiny-bert-nli");
+    let database = sqlite();
+    let scene = Scene::new(&database, 31);
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
+    scene.ok(&["classify", "--pipeline", &scene.first, "--model", tiny]);
+    let (a, b) = ("first@minilm-reddit-topics", "current@tiny-bert-nli");
+    let diff = scene.json(&["labels", "diff", a, b]);
+    assert_eq!(diff["moved"]["posts"], 31);
+    let hash = diff["b"]["model"]["manifest_hash"].as_str().unwrap();
+    let by_hash = format!("first@{}", &hash[..10]);
+    assert_eq!(scene.json(&["labels", "diff", a, &by_hash]), diff);
+    let by_folder = format!("current@{tiny}");
+    let moved = scene.json(&["labels", "diff", "current", &by_folder]);
+    assert_eq!(moved["moved"], diff["moved"]);
+    scene
+        .run(&["labels", "diff", a, "current@none"])
+        .ended(2, "tiny-bert-nli");
 
-        let agreement = scene.json(&["sql", "--named", "model-agreement"]);
-        let agreement = agreement.as_array().unwrap();
-        let sum = |same: bool| -> u64 {
-            let rows = agreement.iter();
-            let rows = rows.filter(|row| (row["later_model"] == row["earlier_model"]) == same);
-            rows.map(|row| row["posts"].as_u64().unwrap()).sum()
-        };
-        assert_eq!(sum(true) + sum(false), 31);
-        assert_eq!(diff["moved"]["moved"], sum(false));
+    let agreement = scene.json(&["sql", "--named", "model-agreement"]);
+    let agreement = agreement.as_array().unwrap();
+    let sum = |same: bool| -> u64 {
+        let rows = agreement.iter();
+        let rows = rows.filter(|row| (row["later_model"] == row["earlier_model"]) == same);
+        rows.map(|row| row["posts"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum(true) + sum(false), 31);
+    assert_eq!(diff["moved"]["moved"], sum(false));
 
-        let labels = scene.json(&["sql", "--named", "provenance"]);
-        let labels = labels.as_array().unwrap();
-        assert_eq!(labels.len(), 62);
-        for label in labels {
-            for (column, letters) in [
-                ("manifest_hash", 64),
-                ("tokenizer_hash", 64),
-                ("label_set_hash", 64),
-                ("text_hash", 32),
-            ] {
-                let text = label[column].as_str().unwrap();
-                assert!(
-                    text.len() == letters && text.bytes().all(|b| b.is_ascii_hexdigit()),
-                    "{column}: {text}"
-                );
-            }
-            assert_eq!(
-                (&label["number_format"], &label["template"]),
-                (&json!("fp32"), &json!("This text is about {}."))
-            );
+    let labels = scene.json(&["sql", "--named", "provenance"]);
+    let labels = labels.as_array().unwrap();
+    assert_eq!(labels.len(), 62);
+    for label in labels {
+        for (column, letters) in [
+            ("manifest_hash", 64),
+            ("tokenizer_hash", 64),
+            ("label_set_hash", 64),
+            ("text_hash", 32),
+        ] {
+            let text = label[column].as_str().unwrap();
             assert!(
-                label["run"].is_number() && label["worker"].is_string(),
-                "{label}"
+                text.len() == letters && text.bytes().all(|b| b.is_ascii_hexdigit()),
+                "{column}: {text}"
             );
         }
-        let of = |model: &str| {
-            labels
-                .iter()
-                .filter(|label| label["model"] == model)
-                .count()
-        };
-        assert_eq!((of("minilm-reddit-topics"), of("tiny-bert-nli")), (31, 31));
+        assert_eq!(
+            (&label["number_format"], &label["template"]),
+            (&json!("fp32"), &json!("This text is about {}."))
+        );
+        assert!(
+            label["run"].is_number() && label["worker"].is_string(),
+            "{label}"
+        );
     }
+    let of = |model: &str| {
+        labels
+            .iter()
+            .filter(|label| label["model"] == model)
+            .count()
+    };
+    assert_eq!((of("minilm-reddit-topics"), of("tiny-bert-nli")), (31, 31));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::labels::{FOOD, GAMING, MUSIC, Scene};
 use crate::support::engine::repository;
 use crate::support::made::pipeline;
-use crate::support::postgres::databases;
+use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
 const BESIDE: &str = "these labels are stored beside the current ones";
@@ -93,58 +93,57 @@ fn labels_of_another_set_stand_beside_the_current_ones_until_they_are_asked_for(
 
 #[test]
 fn a_name_that_several_versions_share_is_refused_with_the_choices() {
-    for database in databases() {
-        let scene = Scene::new(&database, 31);
-        let before = scene.dump();
-        let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
-        let changed = scene.program.write("changed.toml", changed);
-        let said = scene.ok(&["classify", "--pipeline", &changed]).stderr;
-        assert!(said.contains("show those by `first` (version"), "{said}");
-        assert_eq!(scene.dump(), before);
-        let list = scene.json(&["labels", "list"]);
-        let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
-        // What the end of the run says to do works as it stands there.
-        let told = format!("`topicmill labels use {}`", versions[0]);
-        assert!(said.contains(&told), "{said}");
-        for words in [
-            &["labels", "use", "first"][..],
-            &["labels", "diff", "current", "first"],
-            &["labels", "diff", "first", &changed],
-            &["labels", "diff", "first@minilm-reddit-topics", "current"],
-        ] {
-            let ran = scene.run(words);
-            assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);
-            let names_both = versions.iter().all(|version| ran.stderr.contains(version));
-            assert!(names_both, "{words:?}: {}", ran.stderr);
-        }
-        scene.ok(&["labels", "use", &versions[0][..6]]);
-        let list = scene.json(&["labels", "list"]);
-        let current = |i: usize| {
-            (
-                list[i]["version"] == versions[0],
-                list[i]["current"] == true,
-            )
-        };
-        assert!(
-            [0, 1].map(current).iter().all(|(meant, is)| meant == is),
-            "{list}"
-        );
-        scene.ok(&["labels", "use", &scene.first]);
-        assert_eq!(scene.dump(), before);
-
-        // What would leave the views empty, and what is not there, is refused.
-        let never = pipeline("never", "", &[FOOD, MUSIC]);
-        let never = scene.program.write("never.toml", never);
-        for (word, said) in [
-            (never.as_str(), "--make-current"),
-            ("nothing", "no pipeline file"),
-            ("", "no pipeline file"),
-        ] {
-            let ran = scene.run(&["labels", "use", word]);
-            ran.ended(2, said);
-        }
-        assert_eq!(scene.dump(), before);
+    let database = sqlite();
+    let scene = Scene::new(&database, 31);
+    let before = scene.dump();
+    let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
+    let changed = scene.program.write("changed.toml", changed);
+    let said = scene.ok(&["classify", "--pipeline", &changed]).stderr;
+    assert!(said.contains("show those by `first` (version"), "{said}");
+    assert_eq!(scene.dump(), before);
+    let list = scene.json(&["labels", "list"]);
+    let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
+    // What the end of the run says to do works as it stands there.
+    let told = format!("`topicmill labels use {}`", versions[0]);
+    assert!(said.contains(&told), "{said}");
+    for words in [
+        &["labels", "use", "first"][..],
+        &["labels", "diff", "current", "first"],
+        &["labels", "diff", "first", &changed],
+        &["labels", "diff", "first@minilm-reddit-topics", "current"],
+    ] {
+        let ran = scene.run(words);
+        assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);
+        let names_both = versions.iter().all(|version| ran.stderr.contains(version));
+        assert!(names_both, "{words:?}: {}", ran.stderr);
     }
+    scene.ok(&["labels", "use", &versions[0][..6]]);
+    let list = scene.json(&["labels", "list"]);
+    let current = |i: usize| {
+        (
+            list[i]["version"] == versions[0],
+            list[i]["current"] == true,
+        )
+    };
+    assert!(
+        [0, 1].map(current).iter().all(|(meant, is)| meant == is),
+        "{list}"
+    );
+    scene.ok(&["labels", "use", &scene.first]);
+    assert_eq!(scene.dump(), before);
+
+    // What would leave the views empty, and what is not there, is refused.
+    let never = pipeline("never", "", &[FOOD, MUSIC]);
+    let never = scene.program.write("never.toml", never);
+    for (word, said) in [
+        (never.as_str(), "--make-current"),
+        ("nothing", "no pipeline file"),
+        ("", "no pipeline file"),
+    ] {
+        let ran = scene.run(&["labels", "use", word]);
+        ran.ended(2, said);
+    }
+    assert_eq!(scene.dump(), before);
     let program = Program::new();
     let ran = program.run(&["--database", "sqlite:no.db", "labels", "use", "x"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
-use crate::support::postgres::databases;
+use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, words};
 
 const BAD: &str = "# mine\n\
@@ -278,40 +278,39 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
 
 #[test]
 fn a_list_of_labels_is_all_that_labelling_needs() {
-    for database in databases() {
-        let program = Program::on(&database.url).shipped();
-        let file = program.write("posts.ndjson", posts());
-        let short = program.write(
-            "short.toml",
-            "labels = [\"Gambling & casinos\", \"video games\", \"cooking\"]",
-        );
-        program.ok(&["import", &file, "--pipeline", &short]);
-        program.ok(&["classify", "--pipeline", &short]);
-        assert_eq!(
-            labels(&program),
-            "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
-             cooking,cooking\ncooking,cooking\n"
-        );
-        // The same labels with all that is made of them written out are the same version.
-        let long = "name = \"long\"\nmode = \"single\"\nhypothesis_template = \"This text is about {}.\"\n\
-             [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
-             [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
-        let long = program.write("long.toml", long);
-        assert_eq!(
-            program.counted(&["classify", "--pipeline", &long])["posts"],
-            0
-        );
-        program.ok(&["labels", "diff", "current", &short]);
-        program.ok(&["purge", "--retention", "1"]);
+    let database = sqlite();
+    let program = Program::on(&database.url).shipped();
+    let file = program.write("posts.ndjson", posts());
+    let short = program.write(
+        "short.toml",
+        "labels = [\"Gambling & casinos\", \"video games\", \"cooking\"]",
+    );
+    program.ok(&["import", &file, "--pipeline", &short]);
+    program.ok(&["classify", "--pipeline", &short]);
+    assert_eq!(
+        labels(&program),
+        "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
+         cooking,cooking\ncooking,cooking\n"
+    );
+    // The same labels with all that is made of them written out are the same version.
+    let long = "name = \"long\"\nmode = \"single\"\nhypothesis_template = \"This text is about {}.\"\n\
+         [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
+         [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
+    let long = program.write("long.toml", long);
+    assert_eq!(
+        program.counted(&["classify", "--pipeline", &long])["posts"],
+        0
+    );
+    program.ok(&["labels", "diff", "current", &short]);
+    program.ok(&["purge", "--retention", "1"]);
 
-        // Nothing says where such labels are collected from.
-        let collect = ["collect", "--source", "sample", "--pipeline", &short];
-        program
-            .run(&collect)
-            .ended(2, "no subreddits are named in pipeline `short`");
-        let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
-        program.run(&dump).ended(2, "--all-subreddits");
-    }
+    // Nothing says where such labels are collected from.
+    let collect = ["collect", "--source", "sample", "--pipeline", &short];
+    program
+        .run(&collect)
+        .ended(2, "no subreddits are named in pipeline `short`");
+    let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
+    program.run(&dump).ended(2, "--all-subreddits");
     let program = Program::new().shipped();
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
     let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
@@ -393,29 +392,28 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
          [[topic]]\nlabel = \"cooking\"\n";
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.to_str().unwrap();
-    for database in databases() {
-        let program = Program::on(&database.url).shipped();
-        let file = program.write("posts.ndjson", posts());
-        let shared = program.write("shared.toml", SHARED);
-        program.ok(&["import", &file]);
-        let ran = program.ok(&["classify", "--pipeline", &shared]);
-        assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
-        assert_eq!(
-            labels(&program),
-            "label,label_topic\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
-        );
-        let query = "SELECT COUNT(*) AS n FROM post_scores";
-        let scores = program.ok(&["sql", query, "--format", "csv"]);
-        assert_eq!(scores.stdout, "n\n12\n", "one score a post and label");
-        let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
-        let diff = program.json(&["labels", "diff", "current", &one]);
-        let changes = diff["labels"].as_array().unwrap();
-        assert_eq!(changes.len(), 2, "{diff}");
-        // An NLI model reads the same words for both, and computes them once.
-        program
-            .ok(&["classify", "--pipeline", &shared, "--model", nli])
-            .says("`play` and `bets`: their scores are always equal");
-    }
+    let database = sqlite();
+    let program = Program::on(&database.url).shipped();
+    let file = program.write("posts.ndjson", posts());
+    let shared = program.write("shared.toml", SHARED);
+    program.ok(&["import", &file]);
+    let ran = program.ok(&["classify", "--pipeline", &shared]);
+    assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
+    assert_eq!(
+        labels(&program),
+        "label,label_topic\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
+    );
+    let query = "SELECT COUNT(*) AS n FROM post_scores";
+    let scores = program.ok(&["sql", query, "--format", "csv"]);
+    assert_eq!(scores.stdout, "n\n12\n", "one score a post and label");
+    let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
+    let diff = program.json(&["labels", "diff", "current", &one]);
+    let changes = diff["labels"].as_array().unwrap();
+    assert_eq!(changes.len(), 2, "{diff}");
+    // An NLI model reads the same words for both, and computes them once.
+    program
+        .ok(&["classify", "--pipeline", &shared, "--model", nli])
+        .says("`play` and `bets`: their scores are always equal");
     let program = Program::new().shipped();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];
@@ -503,34 +501,33 @@ fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
 
 #[test]
 fn labels_new_takes_the_labels_of_a_stored_set() {
-    for database in databases() {
-        let program = Program::on(&database.url).shipped();
-        let file = program.write("posts.ndjson", posts());
-        let path = program.folder.path().join("new.toml");
-        let new = path.to_str().unwrap();
-        program.ok(&["import", &file]);
-        program.ok(&["labels", "new", new, "cooking", "gambling", "video games"]);
-        program.ok(&["classify", "--pipeline", new]);
-        let shown = labels(&program);
-        assert!(shown.contains("\ncooking,cooking\n"), "{shown}");
-        let written = std::fs::read_to_string(new).unwrap();
-        assert!(written.contains("\nbackground = \"reddit\"\n"), "{written}");
-        let hash = |file: &str| {
-            let set = program.json(&["labels", "validate", "--pipeline", file]);
-            set["hash"].clone()
-        };
-        let copy = program.folder.path().join("copy.toml");
-        let copy = copy.to_str().unwrap();
-        for from in ["current", "new"] {
-            program.ok(&["labels", "new", copy, "--from", from]);
-            assert_eq!(hash(copy), hash(new));
-            std::fs::remove_file(copy).unwrap();
-        }
-        program
-            .run(&["labels", "new", copy, "--from", "nowhere"])
-            .ended(2, "`nowhere`");
-        assert!(!std::path::Path::new(copy).exists());
+    let database = sqlite();
+    let program = Program::on(&database.url).shipped();
+    let file = program.write("posts.ndjson", posts());
+    let path = program.folder.path().join("new.toml");
+    let new = path.to_str().unwrap();
+    program.ok(&["import", &file]);
+    program.ok(&["labels", "new", new, "cooking", "gambling", "video games"]);
+    program.ok(&["classify", "--pipeline", new]);
+    let shown = labels(&program);
+    assert!(shown.contains("\ncooking,cooking\n"), "{shown}");
+    let written = std::fs::read_to_string(new).unwrap();
+    assert!(written.contains("\nbackground = \"reddit\"\n"), "{written}");
+    let hash = |file: &str| {
+        let set = program.json(&["labels", "validate", "--pipeline", file]);
+        set["hash"].clone()
+    };
+    let copy = program.folder.path().join("copy.toml");
+    let copy = copy.to_str().unwrap();
+    for from in ["current", "new"] {
+        program.ok(&["labels", "new", copy, "--from", from]);
+        assert_eq!(hash(copy), hash(new));
+        std::fs::remove_file(copy).unwrap();
     }
+    program
+        .run(&["labels", "new", copy, "--from", "nowhere"])
+        .ended(2, "`nowhere`");
+    assert!(!std::path::Path::new(copy).exists());
 }
 
 #[test]

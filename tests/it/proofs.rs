@@ -12,12 +12,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, LabelWorker, MakeCurrent, Options};
+use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Post, Stage};
 use topicmill::gpu::GpuWatch;
 use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, RunId, Store};
+use topicmill::worker::Worker;
 use topicmill_score::{LabelSet, Labeler};
 
 use crate::support::engine::{Scripted, scripted};
@@ -90,7 +91,7 @@ async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
 
 async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration) -> Labelled {
     let clock: SharedClock = SystemClock::shared();
-    let worker = LabelWorker {
+    let worker = Worker {
         store,
         clock: &clock,
         stop: &CancellationToken::new(),

@@ -116,78 +116,77 @@ fn right(scene: &Scene) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
-    for database in databases() {
-        let Some(browser) = Browser::start().await else {
-            return;
-        };
-        let scene = Scene::new(&database, 40).await;
-        let served = Served::start(&scene, &[]);
-        let url = format!("{}/review", served.url);
-        browser.open(&url, 1400, Scheme::Light).await;
-        assert_eq!(browser.count(".choices button").await, 4);
-        let (mut said, mut random) = (0, 0);
-        while said < 10 {
-            let title = browser.text(".asked h1").await;
-            let is_random = browser.text(".asked .meta").await.contains("at random");
-            // The third is none of these; the fifth is passed over once; the seventh is said wrongly first.
-            let key = match said {
-                2 => "0",
-                _ => key_of(&title),
-            };
-            let press = |key: &'static str| {
-                let browser = &browser;
-                async move {
-                    let before = browser
-                        .eval("return document.querySelector('.asked [name=post]').value")
-                        .await;
-                    browser.strike(key).await;
-                    browser
-                        .until(&format!(
-                            "document.querySelector('.asked [name=post]').value !== {before}"
-                        ))
-                        .await;
-                }
-            };
-            if said == 6 {
-                press(if key == "1" { "2" } else { "1" }).await;
-                assert!(browser.text(".told").await.contains("the model says"));
-                press("u").await;
-                assert!(browser.text(".told").await.contains("taken back"));
-                assert_eq!(browser.text(".asked h1").await, title);
-            }
-            press(key).await;
-            said += 1;
-            random += u64::from(is_random);
-            browser.check().await;
-        }
-        assert_eq!(random, 2, "one in five");
-        // Nine are as the labels say; one of the ten fits none of them.
-        let found = right(&scene);
-        assert_eq!(found[0], "random");
-        assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
-        let shown = browser.text(".standing").await;
-        assert!(
-            shown.contains("100 %") || shown.contains("right, of random posts"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains(&format!("{}\nrandom posts answered", found[1]))
-                || shown.contains("random posts answered"),
-            "{shown}"
-        );
-        assert!(shown.contains("Close calls do not count here"), "{shown}");
-        // A skipped post does not come back at once.
+    let database = sqlite();
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let scene = Scene::new(&database, 40).await;
+    let served = Served::start(&scene, &[]);
+    let url = format!("{}/review", served.url);
+    browser.open(&url, 1400, Scheme::Light).await;
+    assert_eq!(browser.count(".choices button").await, 4);
+    let (mut said, mut random) = (0, 0);
+    while said < 10 {
         let title = browser.text(".asked h1").await;
-        browser.strike(" ").await;
-        browser
-            .until("document.querySelector('.told').textContent.includes('Skipped')")
-            .await;
-        assert_ne!(browser.text(".asked h1").await, title);
-        // Typing a name presses no key of a label.
-        browser.type_into(".who input", "1").await;
+        let is_random = browser.text(".asked .meta").await.contains("at random");
+        // The third is none of these; the fifth is passed over once; the seventh is said wrongly first.
+        let key = match said {
+            2 => "0",
+            _ => key_of(&title),
+        };
+        let press = |key: &'static str| {
+            let browser = &browser;
+            async move {
+                let before = browser
+                    .eval("return document.querySelector('.asked [name=post]').value")
+                    .await;
+                browser.strike(key).await;
+                browser
+                    .until(&format!(
+                        "document.querySelector('.asked [name=post]').value !== {before}"
+                    ))
+                    .await;
+            }
+        };
+        if said == 6 {
+            press(if key == "1" { "2" } else { "1" }).await;
+            assert!(browser.text(".told").await.contains("the model says"));
+            press("u").await;
+            assert!(browser.text(".told").await.contains("taken back"));
+            assert_eq!(browser.text(".asked h1").await, title);
+        }
+        press(key).await;
+        said += 1;
+        random += u64::from(is_random);
         browser.check().await;
-        assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
     }
+    assert_eq!(random, 2, "one in five");
+    // Nine are as the labels say; one of the ten fits none of them.
+    let found = right(&scene);
+    assert_eq!(found[0], "random");
+    assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
+    let shown = browser.text(".standing").await;
+    assert!(
+        shown.contains("100 %") || shown.contains("right, of random posts"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(&format!("{}\nrandom posts answered", found[1]))
+            || shown.contains("random posts answered"),
+        "{shown}"
+    );
+    assert!(shown.contains("Close calls do not count here"), "{shown}");
+    // A skipped post does not come back at once.
+    let title = browser.text(".asked h1").await;
+    browser.strike(" ").await;
+    browser
+        .until("document.querySelector('.told').textContent.includes('Skipped')")
+        .await;
+    assert_ne!(browser.text(".asked h1").await, title);
+    // Typing a name presses no key of a label.
+    browser.type_into(".who input", "1").await;
+    browser.check().await;
+    assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]

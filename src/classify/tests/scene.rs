@@ -2,7 +2,11 @@
 
 use tempfile::TempDir;
 
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::clock::SharedClock;
+use crate::store::RunId;
 
 pub(super) const LEASE: Duration = Duration::from_mins(5);
 
@@ -187,7 +191,7 @@ impl Scene {
         options: Options,
         listen: OnLabelStep<'_>,
     ) -> (Result<(), BacklogError>, Labelled) {
-        let worker = LabelWorker {
+        let worker = Worker {
             store: &self.store,
             clock: &self.clock,
             stop: &self.stop,

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, BacklogError, LabelWorker, Options};
+use topicmill::classify::{self, BacklogError, Options};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
 use topicmill::pipeline::Context;
 use topicmill::record::Labelled;
 use topicmill::store::{Access, Claimant, RunId, Store, Written};
+use topicmill::worker::Worker;
 
 use crate::proofs::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
@@ -42,7 +43,7 @@ async fn label(
     options: &Options,
 ) -> (Result<(), BacklogError>, Labelled) {
     let name = classify::worker_name();
-    let worker = LabelWorker {
+    let worker = Worker {
         store,
         clock,
         stop,
@@ -190,7 +191,7 @@ async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
     let name = classify::worker_name();
-    let worker = LabelWorker {
+    let worker = Worker {
         store: &store,
         clock: &clock,
         stop: &stop,
