@@ -190,6 +190,7 @@ async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: browser widths"]
 async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
     let Some(browser) = Browser::start().await else {
         return;

@@ -6,6 +6,7 @@ use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::sqlite;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: browser widths"]
 async fn every_page_fits_its_window_and_loads_nothing_from_elsewhere() {
     let Some(browser) = Browser::start().await else {
         return;
