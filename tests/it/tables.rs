@@ -759,7 +759,6 @@ fn a_file_that_breaks_off_is_scored_up_to_there() {
 }
 
 #[test]
-#[ignore = "deep: kills"]
 fn a_run_that_was_killed_goes_on_in_every_format() {
     let program = Program::new();
     let rows: String = (0..6_000)
