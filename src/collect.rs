@@ -16,7 +16,9 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::{Authors, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport};
+use crate::domain::{
+    Authors, CLOCKS_DIFFER, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport,
+};
 use crate::source::error::SourceError;
 use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
 use crate::store::{Page, StoreError};
@@ -251,6 +253,9 @@ struct Reader<'a, 'r> {
 
 impl Reader<'_, '_> {
     /// The newest post that is known from an earlier reading of new posts.
+    ///
+    /// While this machine's clock was ahead, a post with a wrong date may have set the watermark, and nothing behind it
+    /// would be read any more. Then it is the newest post that was stored before that one came.
     async fn known(&self) -> Result<Option<Timestamp>> {
         let Read {
             sink,
@@ -258,11 +263,21 @@ impl Reader<'_, '_> {
             topic,
             ..
         } = *self.read;
-        let watermark = sink
-            .worker
-            .store
-            .watermark(source.kind(), &topic.slug, self.subreddit);
-        watermark.await
+        let (store, clock) = (sink.worker.store, sink.worker.clock);
+        let (kind, subreddit) = (source.kind(), self.subreddit);
+        let known = store.watermark(kind, &topic.slug, subreddit).await?;
+        let latest = (clock.now() + CLOCKS_DIFFER).into();
+        let Some(ahead) = known.filter(|known| *known > latest) else {
+            return Ok(known);
+        };
+        let before = store.newest_before_future(kind, subreddit, latest).await?;
+        tracing::warn!(
+            topic = %topic.slug, watermark = %ahead.as_datetime(),
+            from = before.map(|before| tracing::field::display(before.as_datetime())),
+            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: what came \
+             since then is read now"
+        );
+        Ok(before)
     }
 
     /// The newest of these posts, those left aside that are dated in the future: a watermark says up to when posts
@@ -279,6 +294,7 @@ impl Reader<'_, '_> {
     ) -> Result<std::result::Result<(), SourceError>> {
         let Read { topic, pace, .. } = *self.read;
         let known = self.known().await?;
+        self.note_hole(known);
         let Goal {
             listing,
             back_to,

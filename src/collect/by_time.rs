@@ -21,6 +21,7 @@ impl Reader<'_, '_> {
         archive: &dyn Archived,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
+        self.note_hole(known);
         let goal = self.goal(known);
         self.listing = goal.listing;
         let (way, mut wanted) = match goal.back_to {

@@ -160,4 +160,17 @@ impl Reader<'_, '_> {
             until_at,
         }
     }
+
+    /// Tells of posts that neither the last run nor this one reads.
+    pub(super) fn note_hole(&self, known: Option<Timestamp>) {
+        let since = self.read.pace.span.map(|span| span.since);
+        if let (Some(known), Some(since)) = (known, since)
+            && since > known
+        {
+            tracing::info!(
+                topic = %self.read.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
+                "what was posted to r/{} between the last run and --since is left for a run without --since", self.subreddit
+            );
+        }
+    }
 }

@@ -179,6 +179,7 @@ face! {
     /// The newest post known of a subreddit that was read for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
     /// The newest post of a subreddit that was stored before the first one whose date lies behind `latest`.
+    fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records that posts between two times could not be read.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
     /// Takes away gaps of a topic's subreddit, as far as they lie in a stretch of time whose posts are there now.

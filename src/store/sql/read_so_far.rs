@@ -113,4 +113,25 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read the watermark")?;
         Ok(newest.flatten())
     }
+
+    // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
+    // listing was read. This finds the newest post from before the first such post was stored.
+    pub async fn newest_before_future(
+        &self,
+        source: SourceKind,
+        subreddit: &str,
+        latest: Timestamp,
+    ) -> Result<Option<Timestamp>> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
+               AND created_at <= (SELECT MIN(collected_at) FROM posts \
+                 WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
+        )
+        .bind(source.as_str())
+        .bind(subreddit)
+        .bind(latest)
+        .fetch_one(&self.pool)
+        .await
+        .doing("find the newest post that was read")
+    }
 }

@@ -62,6 +62,30 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
 }
 
 #[tokio::test]
+async fn a_watermark_that_lies_in_the_future_is_put_back() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let future = child("f", &json!({"created_utc": YEAR_2100}));
+        let mut first = vec![future.clone()];
+        first.extend(posted(0..5));
+        scene.new_page(None, &first, None).await;
+        scene.collect_one(new_climate(10)).await;
+        // As a clock that was ahead left it.
+        database
+            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
+            .await;
+
+        scene.new_page(None, &posted(20..25), Some("t3_m20")).await;
+        scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
+        let report = scene.collect_one(new_climate(10)).await;
+        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
+        let known = watermark(&scene.context, SourceKind::Reddit).await;
+        assert_eq!(known, Some(at(MINUTE_0 + 60 * 24)));
+    }
+}
+
+#[tokio::test]
 async fn a_post_of_1970_does_not_look_like_the_end_of_a_listing() {
     for database in databases() {
         let scene = Scene::of(&database).await;
@@ -134,6 +158,13 @@ async fn a_post_from_the_future_does_not_end_the_reading_of_an_archive() {
         scene.archive.shelf.put([row("c", 3_600)]);
         assert_eq!(scene.collect(overlap).await, 1);
 
+        database
+            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
+            .await;
+        scene.archive.shelf.put([row("d", 7_200)]);
+        assert_eq!(scene.collect(overlap).await, 1);
+        let known = watermark(&scene.context, SourceKind::ArcticShift).await;
+        assert_eq!(known, Some(at(START + 7_200)));
         // An overlap that reaches behind all time.
         scene.archive.shelf.put([row("e", 9_000)]);
         assert_eq!(scene.collect(Duration::MAX).await, 1);
