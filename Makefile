@@ -4,7 +4,7 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Most tests wait for other processes: twice as many as there are cores run at once.
-TEST_THREADS := $(shell echo $$((2 * $$(nproc))))
+TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # Two targets install into one .venv, and cargo fills the machine by itself.
 .NOTPARALLEL:
