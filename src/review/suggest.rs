@@ -16,10 +16,12 @@ use self::cluster::{Clusters, Distinct};
 use self::terms::Text;
 use crate::domain::TextHash;
 use crate::store::{NoLabel, Store, StoreError, StoredText, Target, UnlabelledText};
+use topicmill_score::LabelVector;
 
 /// Texts that are clustered: each pair of them has a distance, 8 million of them 32 MB, and reading order takes a second or
 /// two. A topic of one post in a hundred has forty of them.
 pub const SAMPLE: usize = 4_000;
+/// Posts that are read at a time.
 const WINDOW: u32 = 4_000;
 /// The fewest posts of a cluster if nobody says: one of three is as often chance (with 60 of 1,311 posts about eleven topics,
 /// 4 posts at least found 7 topics, 5 found 5).
@@ -27,11 +29,14 @@ const FEWEST: u64 = 4;
 /// And of many posts this share: one in so many. What is rarer is hardly worth a label.
 const RAREST: u64 = 100;
 
+/// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct Question<'a> {
+    /// Whose labels.
     pub target: Target,
     /// Key of the model whose vectors count.
     pub model: i64,
+    /// Which posts without a label.
     pub outcome: NoLabel,
     /// The fewest posts of a cluster; `None` chooses by how many posts there are.
     pub min_posts: Option<u64>,
@@ -39,8 +44,30 @@ pub struct Question {
     pub titles: usize,
     /// Most texts that are clustered; the others join them.
     pub sample: usize,
+    /// Ordinary topics, which name a cluster where its words do not.
+    pub background: Option<Named<'a>>,
 }
 
+/// The vectors of a background's topics.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// All of them.
+    pub vectors: &'a LabelVector,
+    /// What they are called, in the same order.
+    pub names: &'a [String],
+}
+
+impl<'a> Named<'a> {
+    /// The topic that a vector is nearest to.
+    fn nearest(&self, vector: &[f32]) -> Option<&'a str> {
+        let cosines = self.vectors.each_cosine(vector)?;
+        let named = self.names.iter().zip(cosines);
+        let nearest = named.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        Some(nearest.0)
+    }
+}
+
+/// What came out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Suggestions {
     /// Posts that were looked at, those of equal texts once.
@@ -51,41 +78,55 @@ pub struct Suggestions {
     pub min_posts: u64,
     /// The mean cosine distance up to which a post belongs to a cluster.
     pub cut: f32,
+    /// The largest first.
     pub clusters: Vec<Suggestion>,
 }
 
+/// A cluster, with words for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Suggestion {
+    /// Words for a label.
     pub label: String,
     /// What is said in its posts and not in the others, the most telling first.
     pub terms: Vec<String>,
+    /// The topic of the background that it is nearest to.
+    pub background: Option<String>,
     /// Posts, those of equal texts once.
     pub posts: u64,
+    /// Of all that were looked at.
     pub share: f64,
     /// Those in the middle of it.
     pub examples: Vec<Example>,
 }
 
+/// A post of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
+    /// Its key.
     pub fullname: String,
+    /// Title.
     pub title: String,
 }
 
 impl Suggestions {
+    /// Posts that are in a cluster.
     pub fn clustered(&self) -> u64 {
         self.clusters.iter().map(|cluster| cluster.posts).sum()
     }
 }
 
+/// The fewest posts of a cluster among so many.
 pub fn fewest(posts: u64) -> u64 {
     FEWEST.max(posts.div_ceil(RAREST))
 }
 
 /// Looks at the posts; `progress` hears how many more were read.
+///
+/// # Errors
+/// Those of the store.
 pub async fn suggest(
     store: &Store,
-    question: &Question,
+    question: &Question<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Suggestions, StoreError> {
@@ -97,16 +138,15 @@ pub async fn suggest(
     let (texts, posts) = sample.texts(store).await?;
     let sampled = texts.len() as u64;
     let min_posts = question.min_posts.unwrap_or_else(|| fewest(posts)).max(2);
-    let looked = Looked::at(texts, least(min_posts, sampled, posts));
-    let mut counts = looked.counts();
-    if sampled < posts && looked.clusters.len() > 0 {
+    let clusters = Looked::at(texts, least(min_posts, sampled, posts));
+    let mut counts = clusters.counts();
+    if sampled < posts && clusters.len() > 0 {
         // The sample is counted already. The others are read again, because the vectors of a million posts would fill
         // the memory.
-        let known = looked.posts.iter().map(|post| post.words.text_hash);
-        let mut seen: HashSet<TextHash> = known.collect();
+        let mut seen: HashSet<TextHash> = clusters.texts();
         let mut rest = |text: UnlabelledText| {
             if seen.insert(text.text_hash)
-                && let Some((at, _)) = looked.clusters.nearest(&text.vector.numbers())
+                && let Some((at, _)) = clusters.nearest(&text.vector.numbers())
             {
                 counts[at] += 1;
             }
@@ -118,8 +158,8 @@ pub async fn suggest(
         posts,
         sampled,
         min_posts,
-        cut: looked.clusters.cut,
-        clusters: looked.suggestions(question, &counts, min_posts, posts),
+        cut: clusters.cut(),
+        clusters: clusters.suggestions(question, &counts, min_posts, posts),
     })
 }
 
@@ -131,9 +171,10 @@ fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
     usize::try_from(of_sample.max(floor)).unwrap_or(usize::MAX)
 }
 
+/// Reads all posts of a question, in pages.
 async fn each_page(
     store: &Store,
-    question: &Question,
+    question: &Question<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
     take: &mut (dyn FnMut(UnlabelledText) + Send),
@@ -205,6 +246,7 @@ impl Sample {
     }
 }
 
+/// A post of the sample.
 struct Post {
     vector: Vec<f32>,
     words: StoredText,
@@ -244,8 +286,25 @@ impl Looked {
         }
     }
 
+    fn len(&self) -> usize {
+        self.clusters.len()
+    }
+
+    fn cut(&self) -> f32 {
+        self.clusters.cut
+    }
+
+    fn nearest(&self, vector: &[f32]) -> Option<(usize, f32)> {
+        self.clusters.nearest(vector)
+    }
+
+    fn texts(&self) -> HashSet<TextHash> {
+        self.posts.iter().map(|post| post.words.text_hash).collect()
+    }
+
+    /// Posts of each cluster.
     fn counts(&self) -> Vec<u64> {
-        let mut counts = vec![0; self.clusters.len()];
+        let mut counts = vec![0; self.len()];
         for (at, _) in self.of.iter().flatten() {
             counts[*at] += 1;
         }
@@ -255,38 +314,35 @@ impl Looked {
     /// The clusters that have enough posts, with words for each.
     fn suggestions(
         &self,
-        question: &Question,
+        question: &Question<'_>,
         counts: &[u64],
         min_posts: u64,
         all: u64,
     ) -> Vec<Suggestion> {
         // What is in no cluster is a class, too: its words are nothing special.
-        let mut classes: Vec<Vec<(f32, &Post)>> = vec![Vec::new(); self.clusters.len() + 1];
+        let mut classes: Vec<Vec<(f32, &Post)>> = vec![Vec::new(); self.len() + 1];
         for place in &self.distinct {
-            let (at, distance) = self.of[*place].unwrap_or((self.clusters.len(), 0.0));
+            let (at, distance) = self.of[*place].unwrap_or((self.len(), 0.0));
             classes[at].push((distance, &self.posts[*place]));
         }
         let words: Vec<Vec<Text>> = classes
             .iter()
-            .map(|class| {
-                let words = class.iter().map(|(_, post)| &post.words);
-                words.map(|words| (&*words.title, &*words.body)).collect()
-            })
+            .map(|class| class.iter().map(|(_, post)| post.text()).collect())
             .collect();
         let found = terms::terms(&words);
-        let mut order: Vec<usize> = (0..self.clusters.len()).collect();
+        let mut order: Vec<usize> = (0..self.len()).collect();
         order.retain(|at| counts[*at] >= min_posts && !found[*at].is_empty());
         order.sort_by_key(|at| (Reverse(counts[*at]), *at));
         let mut taken = HashSet::new();
         let suggestion = |at: usize| {
             let terms: Vec<String> = found[at].iter().map(|term| term.words.clone()).collect();
+            let named = question.background;
+            let near = named.and_then(|named| named.nearest(self.clusters.mean(at)));
+            let telling = terms::label(&found[at], classes[at].len());
             Suggestion {
-                label: label(
-                    &terms,
-                    terms::label(&found[at], classes[at].len()),
-                    &mut taken,
-                ),
+                label: label(&terms, near, telling, &mut taken),
                 terms,
+                background: near.map(str::to_owned),
                 posts: counts[at],
                 share: share(counts[at], all),
                 examples: examples(classes[at].clone(), question.titles),
@@ -296,14 +352,33 @@ impl Looked {
     }
 }
 
-/// Words for a label, each once: telling ones, else whatever is said most.
-fn label(terms: &[String], telling: Option<String>, taken: &mut HashSet<String>) -> String {
-    let few = terms[..terms.len().min(2)].join(" and ");
-    let mut choices = telling.into_iter().chain([few]);
+/// Words for a label, each once: telling ones; else the nearest topic of the background; else whatever is said most.
+fn label(
+    terms: &[String],
+    near: Option<&str>,
+    telling: Option<String>,
+    taken: &mut HashSet<String>,
+) -> String {
+    let few = terms.iter().take(2).cloned().collect::<Vec<String>>();
+    let both = |near: &str| format!("{near}: {}", few[0]);
+    let choices = [
+        telling,
+        near.map(str::to_owned),
+        near.map(both),
+        Some(few.join(" and ")),
+    ];
+    let mut choices = choices.into_iter().flatten();
     let chosen = choices.find(|words| !taken.contains(&words.to_lowercase()));
     let chosen = chosen.unwrap_or_else(|| terms.join(", "));
     taken.insert(chosen.to_lowercase());
     chosen
+}
+
+impl Post {
+    fn text(&self) -> Text<'_> {
+        let StoredText { title, body, .. } = &self.words;
+        Text { title, body }
+    }
 }
 
 /// Those in the middle, each title once.

@@ -143,7 +143,10 @@ fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
         let rows: Vec<&str> = rows.collect();
         assert_eq!(rows.len(), 2 + 3, "{}", shown.stdout);
         let csv = scene.ok(&["labels", "suggest", "--format", "csv"]);
-        assert!(csv.stdout.starts_with("posts,share,label,further words\n"));
+        assert!(
+            csv.stdout
+                .starts_with("posts,share,label,terms,background,title_1,title_2\n")
+        );
     }
 }
 

@@ -118,6 +118,14 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
+    /// The cosine with each of its vectors, of which a background has one for each of its topics, in their order; `None` where
+    /// these numbers are of another length.
+    pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
+        let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
+        let vectors = is_whole.then(|| self.numbers.chunks(text.len()))?;
+        Some(vectors.map(|vector| dot(vector, text)).collect())
+    }
+
     fn cosine(&self, text: &[f32]) -> Option<f32> {
         if self.numbers.is_empty() || !self.numbers.len().is_multiple_of(text.len()) {
             return None;
@@ -132,7 +140,7 @@ impl LabelVector {
 }
 
 /// The sum of the products, in [`LANES`] sums that a processor adds to at once.
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (a, rest_a) = a.as_chunks::<LANES>();
     let (b, rest_b) = b.as_chunks::<LANES>();
     let mut sums = [0.0f32; LANES];

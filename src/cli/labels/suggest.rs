@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{Found, Named, Out, WhichModel, settings_json, short, told_apart};
-use crate::review::suggest::{Question, SAMPLE, Suggestion, Suggestions, suggest};
+use super::{Found, Named, Out, WhichModel, find_model, settings_json, short, told_apart};
+use crate::review::suggest::{
+    Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
+};
 use crate::store::{Access, ModelRow, NoLabel, Store, Table, Target};
 use crate::telemetry::Progress;
-use topicmill_score::LabelSet;
+use topicmill_score::{LabelSet, LabelVector, hypothesis};
 
 /// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
 const FEWEST_POSTS: u64 = 30;
@@ -105,7 +107,11 @@ impl Suggest {
             self.print(None, &Suggestions::default())?;
             return Ok(Exit::Done);
         };
+        let background = self.background(setup, &store, &scene).await?;
         let question = Question {
+            background: background
+                .as_ref()
+                .map(|(vectors, names)| Background { vectors, names }),
             target: scene.target,
             model: scene.vectors.0,
             outcome: self.outcome.of_store(),
@@ -209,6 +215,31 @@ impl Suggest {
         )))
     }
 
+    /// The vectors of the background's topics with their names, where the model that made them is at hand.
+    async fn background(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        scene: &Scene,
+    ) -> Result<Option<(LabelVector, Vec<String>)>, CliError> {
+        // Without a folder, clusters are named by their words alone.
+        let Ok(folder) = WhichModel::default().folder(setup) else {
+            return Ok(None);
+        };
+        let model = find_model(store, &folder).await?;
+        let topics = scene.set.background_for(&folder.kind);
+        if model != Some(scene.vectors.0) || topics.is_empty() {
+            return Ok(None);
+        }
+        let names = topics.iter().map(|topic| topic.label.clone()).collect();
+        // That of the background comes last.
+        let key = hypothesis::keys(&folder.kind, &scene.set).pop();
+        let ids = store.find_hypotheses(&Vec::from_iter(key)).await?;
+        let ids: Vec<i64> = ids.into_iter().flatten().collect();
+        let vectors = store.label_vectors(scene.vectors.0, &ids).await?.pop();
+        Ok(vectors.flatten().map(|vectors| (vectors, names)))
+    }
+
     fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
         let words = self.outcome.words();
         let why = match self.outcome {
@@ -232,10 +263,13 @@ impl Suggest {
     }
 
     fn print(&self, scene: Option<&Scene>, found: &Suggestions) -> Result<(), CliError> {
-        Found::new(self.json(scene, found))
-            .with("", table(&found.clusters))
-            .with("Posts in the middle of each", titles(&found.clusters))
-            .print(self.format)
+        match self.format {
+            OutputFormat::Csv => output::print_table(&tidy(&found.clusters), self.format),
+            format => Found::new(self.json(scene, found))
+                .with("", table(&found.clusters))
+                .with("Posts in the middle of each", titles(&found.clusters))
+                .print(format),
+        }
     }
 
     fn json(&self, scene: Option<&Scene>, found: &Suggestions) -> Value {
@@ -326,4 +360,16 @@ fn titles(clusters: &[Suggestion]) -> Table {
         })
     });
     output::table(["label", "title"], rows)
+}
+
+/// For programs: a row a cluster.
+fn tidy(clusters: &[Suggestion]) -> Table {
+    let rows = clusters.iter().map(|cluster| {
+        let title = |at: usize| cluster.examples.get(at).map(|example| &example.title);
+        let (terms, near) = (cluster.terms.join(", "), &cluster.background);
+        let (posts, share, label) = (cluster.posts, cluster.share, &cluster.label);
+        json!([posts, share, label, terms, near, title(0), title(1)])
+    });
+    let columns = ["posts", "share", "label", "terms", "background"];
+    output::table(columns.into_iter().chain(["title_1", "title_2"]), rows)
 }

@@ -5,7 +5,6 @@
 //! vector can be held against. The same vectors give the same clusters.
 
 use kodama::{Dendrogram, Method, linkage};
-use topicmill_score::embedded::dot;
 
 /// Texts nearer than this say the same in nearly the same words, as threads of every week do: they count once, for a cluster
 /// of them is no topic. Of 1,311 different posts about eleven topics, one pair in a thousand is nearer than 0.45.
@@ -17,6 +16,9 @@ const CUTS: (u8, u8) = (50, 90);
 const STEP: u8 = 2;
 /// The cut where none leaves two clusters: the best one for those 1,311 posts.
 const MIDDLE: f32 = 0.8;
+/// Sums that a processor adds to at once.
+const LANES: usize = 16;
+
 /// Clusters by the means of their vectors, the largest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Clusters {
@@ -35,6 +37,12 @@ impl Clusters {
         (distance <= self.cut).then_some((place, distance))
     }
 
+    /// The mean of a cluster's vectors.
+    pub fn mean(&self, at: usize) -> &[f32] {
+        &self.means[at]
+    }
+
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.means.len()
     }
@@ -42,6 +50,7 @@ impl Clusters {
 
 /// Those of some vectors that are not nearly the same as one before them.
 pub(super) struct Distinct {
+    /// Their places.
     pub places: Vec<usize>,
     /// How far each is from each one before it.
     before: Vec<f32>,
@@ -205,6 +214,19 @@ impl Sums {
     }
 }
 
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let (a, rest_a) = a.as_chunks::<LANES>();
+    let (b, rest_b) = b.as_chunks::<LANES>();
+    let mut sums = [0.0f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +247,26 @@ mod tests {
 
     fn found(vectors: &[Vec<f32>], fewest: usize) -> Clusters {
         cluster(vectors, Distinct::of(vectors), fewest)
+    }
+
+    #[test]
+    fn each_axis_is_a_cluster_and_the_vectors_about_it_belong_to_it() {
+        let vectors = about(5, 12, 0.5);
+        let clusters = found(&vectors, 5);
+        assert_eq!(clusters.len(), 5);
+        let of: Vec<usize> = vectors
+            .iter()
+            .map(|vector| clusters.nearest(vector).unwrap().0)
+            .collect();
+        for (i, cluster) in of.iter().enumerate() {
+            assert_eq!(*cluster, of[i % 5], "{i}");
+        }
+        let mut firsts = of[..5].to_vec();
+        firsts.sort_unstable();
+        assert_eq!(firsts, [0, 1, 2, 3, 4]);
+        let mut elsewhere = vec![0.0; 32];
+        elsewhere[20] = 1.0;
+        assert_eq!(clusters.nearest(&elsewhere), None);
     }
 
     #[test]

@@ -14,6 +14,17 @@ static ENGLISH: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let lines = STOP_WORDS.lines().filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
+/// The words of other languages, each with a bit for every language that has it.
+static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
+    let mut words: HashMap<&str, u64> = HashMap::new();
+    let others = stop_words::available_languages().iter();
+    for (bit, language) in others.filter(|code| **code != "en").take(64).enumerate() {
+        for word in stop_words::get(language) {
+            *words.entry(word).or_default() |= 1 << bit;
+        }
+    }
+    words
+});
 
 /// Characters of a body that are read: about what the shipped model reads.
 const MOST_CHARS: usize = 2_000;
@@ -30,10 +41,17 @@ const KEPT: usize = 8;
 const TELLING: usize = 3;
 /// Longer words are no label.
 const LONG: usize = 30;
+/// The longest acronym that keeps its capitals.
+const ACRONYM: usize = 5;
 
-/// A post's title and body.
-pub(super) type Text<'a> = (&'a str, &'a str);
+/// A post's words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Text<'a> {
+    pub title: &'a str,
+    pub body: &'a str,
+}
 
+/// How often a term is in a class.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     /// Posts with it, and titles.
@@ -41,15 +59,30 @@ struct Count {
     posts: usize,
 }
 
+/// How a word is written, counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    all: u32,
+    upper: u32,
+    capital: u32,
+}
+
+/// A term of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Term {
+    /// Its words.
     pub words: String,
     /// Posts of the class that have it.
     pub posts: usize,
 }
 
+/// The terms of each class, in order.
 pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
-    let counted: Vec<BTreeMap<String, Count>> = classes.iter().map(|texts| counts(texts)).collect();
+    let mut written: HashMap<String, Written> = HashMap::new();
+    let counted: Vec<BTreeMap<String, Count>> = classes
+        .iter()
+        .map(|texts| counts(texts, &mut written))
+        .collect();
     let mut everywhere: HashMap<&str, u32> = HashMap::new();
     for (term, count) in counted.iter().flatten() {
         *everywhere.entry(term).or_default() += count.weight;
@@ -71,7 +104,7 @@ pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         let kept = tidy(&scored).into_iter().take(KEPT);
         let term = |term: &str| Term {
-            words: term.to_owned(),
+            words: spelled(term, &written),
             posts: counted[term].posts,
         };
         kept.map(term).collect()
@@ -79,13 +112,14 @@ pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
     classes.iter().zip(&counted).map(of).collect()
 }
 
-fn counts(texts: &[Text<'_>]) -> BTreeMap<String, Count> {
+fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMap<String, Count> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-    for (title, body) in texts {
-        let end = body.char_indices().nth(MOST_CHARS);
-        let body = &body[..end.map_or(body.len(), |(at, _)| at)];
-        let of_title = grams(title);
-        let of_body = grams(body);
+    for text in texts {
+        let end = text.body.char_indices().nth(MOST_CHARS);
+        let body = &text.body[..end.map_or(text.body.len(), |(at, _)| at)];
+        let language = language(text.title.split_whitespace().chain(body.split_whitespace()));
+        let of_title = grams(text.title, language, written);
+        let of_body = grams(body, language, written);
         for term in of_title.union(&of_body) {
             let count = counts.entry(term.clone()).or_default();
             count.posts += 1;
@@ -95,8 +129,28 @@ fn counts(texts: &[Text<'_>]) -> BTreeMap<String, Count> {
     counts
 }
 
-/// Words and pairs of words that stand side by side, without stop words.
-fn grams(text: &str) -> HashSet<String> {
+/// The bit of the language, other than English, that has most of a text's words as stop words; 0 where English has half as
+/// many, for languages share words, and where they are too few to tell.
+fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
+    let mut counts = [0u32; 64];
+    let mut english = 0;
+    for word in words.take(MOST_CHARS / 4) {
+        let word = word
+            .trim_matches(|c: char| !c.is_alphanumeric())
+            .to_lowercase();
+        english += u32::from(ENGLISH.contains(word.as_str()));
+        let languages = OTHERS.get(word.as_str()).copied().unwrap_or_default();
+        for (bit, count) in counts.iter_mut().enumerate() {
+            *count += u32::from(languages >> bit & 1 == 1);
+        }
+    }
+    let most = (0..64).max_by_key(|bit| (counts[*bit], std::cmp::Reverse(*bit)));
+    most.filter(|bit| counts[*bit] >= 3 && counts[*bit] > 2 * english)
+        .map_or(0, |bit| 1 << bit)
+}
+
+/// Words and pairs of words that stand side by side, without stop words of English and of the text's language.
+fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut before: Option<String> = None;
     for piece in text.split_whitespace() {
@@ -114,10 +168,21 @@ fn grams(text: &str) -> HashSet<String> {
                 .or(word.strip_suffix("’s"))
                 .unwrap_or(word);
             let lower = word.to_lowercase().replace('’', "'");
-            if !is_term(&lower) {
+            if !is_term(&lower)
+                || OTHERS
+                    .get(lower.as_str())
+                    .is_some_and(|of| of & language != 0)
+            {
                 // What stands between two words parts them, a stop word too.
                 before = None;
                 continue;
+            }
+            let seen = written.entry(lower.clone()).or_default();
+            seen.all += 1;
+            let mut chars = word.chars();
+            if chars.next().is_some_and(char::is_uppercase) {
+                seen.capital += 1;
+                seen.upper += u32::from(!chars.any(char::is_lowercase));
             }
             if let Some(before) = before.replace(lower.clone()) {
                 found.insert(format!("{before} {lower}"));
@@ -195,6 +260,25 @@ fn stem(word: &str) -> &str {
     short.filter(|stem| stem.len() > 2).unwrap_or(word)
 }
 
+/// A term as people write it: names and acronyms keep their capitals.
+fn spelled(term: &str, written: &HashMap<String, Written>) -> String {
+    let word = |word: &str| {
+        let seen = written.get(word).copied().unwrap_or_default();
+        let length = word.chars().count();
+        if 2 * seen.upper > seen.all && length <= ACRONYM {
+            word.to_uppercase()
+        } else if 10 * seen.capital >= 9 * seen.all.max(1) && seen.capital > 1 {
+            let mut chars = word.chars();
+            let first = chars.next().into_iter().flat_map(char::to_uppercase);
+            first.chain(chars).collect()
+        } else {
+            word.to_owned()
+        }
+    };
+    let words: Vec<String> = term.split(' ').map(word).collect();
+    words.join(" ")
+}
+
 /// The words of a label that the terms of so many posts suggest: two of them, or one that is of two words. `None` where not
 /// even the first is in a [third](TELLING) of the posts: they share a topic and no word.
 pub(super) fn label(terms: &[Term], posts: usize) -> Option<String> {
@@ -212,7 +296,10 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
-        let mut found: Vec<String> = grams(text).into_iter().collect();
+        let mut found: Vec<String> =
+            grams(text, language(text.split_whitespace()), &mut HashMap::new())
+                .into_iter()
+                .collect();
         found.sort();
         found
     }
@@ -237,13 +324,20 @@ mod tests {
         );
         assert_eq!(words("a @ 5 ' - \u{202e} 😀"), Vec::<String>::new());
         assert_eq!(words("Müll"), ["müll"]);
+        assert_eq!(
+            words("Ich und der Krieg, was war das, und wie die Sirene ging"),
+            ["krieg", "sirene"]
+        );
         assert_eq!(words("The war"), ["war"]);
     }
 
     #[test]
     fn a_class_is_told_by_what_the_others_do_not_say() {
         let about = |titles: &[&'static str]| -> Vec<Text<'static>> {
-            titles.iter().map(|title| (*title, "")).collect()
+            titles
+                .iter()
+                .map(|title| Text { title, body: "" })
+                .collect()
         };
         let found = terms(&[
             about(&[
@@ -259,7 +353,7 @@ mod tests {
             ]),
             Vec::new(),
         ]);
-        assert_eq!(said(&found[0]), ["climate change", "coal", "nasa", "news"]);
+        assert_eq!(said(&found[0]), ["climate change", "coal", "NASA", "news"]);
         assert_eq!(said(&found[1]), ["band", "guitar"]);
         assert!(found[2].is_empty());
         assert_eq!(label(&found[0], 4).unwrap(), "climate change");
@@ -272,9 +366,18 @@ mod tests {
     fn one_long_post_does_not_speak_for_all() {
         let long = "turnip ".repeat(300);
         let texts = vec![
-            ("A recipe", long.as_str()),
-            ("My recipe", "soup"),
-            ("Soup", "a recipe"),
+            Text {
+                title: "A recipe",
+                body: &long,
+            },
+            Text {
+                title: "My recipe",
+                body: "soup",
+            },
+            Text {
+                title: "Soup",
+                body: "a recipe",
+            },
         ];
         assert_eq!(said(&terms(&[texts])[0]), ["recipe", "soup"]);
     }

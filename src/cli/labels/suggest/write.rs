@@ -72,6 +72,9 @@ impl Base {
         for cluster in clusters {
             let slug = free_slug(&cluster.label, &slugs);
             text.push('\n');
+            if let Some(near) = &cluster.background {
+                text += &["# nearest topic of the background: ", near, "\n"].concat();
+            }
             text += &topic(&slug, &cluster.label);
             let words = format!("{}.", cluster.terms.join(", "));
             text += &["descriptions = [", &quoted(&words), "]\n"].concat();
