@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::setup::{SMALL_MODEL, aside};
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::classify::{died, worker_name};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
 use topicmill_score::onnx::library::{
@@ -94,7 +93,7 @@ impl Equip {
             return Ok([data.clone(), data]);
         }
         let program = std::env::current_exe().and_then(fs::canonicalize);
-        let program = program.map_err(CliError::writing(Path::new("/proc/self/exe")))?;
+        let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
                 "install for all users: `{}` is in no folder `bin`, so nobody would look beside it; install the program \
@@ -277,19 +276,19 @@ struct Partial(PathBuf);
 impl Partial {
     /// An empty one. Each process has its own, and clears away those of processes that are dead.
     fn of(folder: &Path, name: &str) -> Result<Self, CliError> {
-        let (begin, me) = (format!(".{name}."), worker_name());
-        let (here, id) = me.rsplit_once(':').unwrap_or_default();
-        let entries = fs::read_dir(folder).map_err(CliError::writing(folder))?;
+        let begin = format!(".{name}.");
+        let entries = fs::read_dir(folder).map_err(reading(folder))?;
         for entry in entries.flatten() {
             let file = entry.file_name();
             let file = file.to_string_lossy();
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
-            if process.is_some_and(|process| died(&format!("{here}:{process}"), &me)) {
+            // Others' folders have no number there.
+            if process.and_then(|id| id.parse().ok()).is_some_and(is_dead) {
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
         }
-        let path = folder.join(format!("{begin}{id}.partial"));
+        let path = folder.join(format!("{begin}{}.partial", std::process::id()));
         fs::create_dir_all(&path).map_err(CliError::writing(&path))?;
         Ok(Self(path))
     }
@@ -319,6 +318,24 @@ impl Drop for Partial {
     }
 }
 
+/// Whether no process of this machine has this id.
+#[cfg(unix)]
+fn is_dead(process: i32) -> bool {
+    use rustix::process::{Pid, test_kill_process};
+    Pid::from_raw(process).is_none_or(|pid| {
+        test_kill_process(pid).is_err_and(|error| error == rustix::io::Errno::SRCH)
+    })
+}
+
+#[cfg(not(unix))]
+fn is_dead(_process: i32) -> bool {
+    false
+}
+
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    move |error| CliError::Told(Exit::Partial, format!("read `{}`: {error}", path.display()))
+}
+
 // `Drop` comes here after `put`, too, where nothing is left.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
@@ -330,8 +347,8 @@ fn remove(folder: &Path) -> io::Result<()> {
 /// Copies the files of a model folder, which has no folders in it but what the hub's exports call `onnx`.
 fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
     fs::create_dir_all(to).map_err(CliError::writing(to))?;
-    for entry in fs::read_dir(from).map_err(CliError::writing(from))? {
-        let entry = entry.map_err(CliError::writing(from))?;
+    for entry in fs::read_dir(from).map_err(reading(from))? {
+        let entry = entry.map_err(reading(from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
             copy_files(&path, &target)?;

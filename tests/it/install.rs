@@ -147,8 +147,19 @@ fn setup_fetches_what_is_missing_once() {
         done(&installed.run(&again)),
         ["there already", "there already"]
     );
+    // What a dead process left goes, and what somebody else put there stays.
+    let (dead, mine) = (
+        format!("{MODEL}.4194305.partial"),
+        format!("{MODEL}.backup"),
+    );
+    let [dead, mine] =
+        [dead, mine].map(|name| installed.data(&name.replace("models/", "models/.")));
+    std::fs::create_dir(&dead).unwrap();
+    std::fs::create_dir(&mine).unwrap();
     let forced = ["setup", "--force", "--model", model, "--format", "json"];
     assert_eq!(done(&installed.run(&forced)), ["fetched", "copied"]);
+    assert!(!dead.exists() && mine.exists());
+    std::fs::remove_dir(&mine).unwrap();
     for ((state, detail), place) in installed.doctor().iter().zip(["native", MODEL]) {
         assert_eq!(state, "ok", "{detail}");
         assert!(
