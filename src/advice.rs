@@ -187,7 +187,7 @@ fn model(run: &Labelled) -> String {
     }
     if set.precision == "fp32" {
         faster.push(
-            "`--precision int8` is quicker, if the model has such a graph and `topicmill model verify` finds it to agree"
+            "`--precision int8` is quicker, if the model has such a graph and `topicmill bench agreement` finds it to agree"
                 .to_owned(),
         );
     }

@@ -140,7 +140,16 @@ fn list(setup: &Setup) -> Table {
             "folder": folder.display().to_string(),
         })
     });
-    output::objects(&rows.collect::<Vec<_>>())
+    let columns = [
+        "model",
+        "kind",
+        "graph",
+        "of",
+        "max tokens",
+        "state",
+        "folder",
+    ];
+    output::keyed(&columns, &rows.collect::<Vec<_>>())
 }
 
 impl Pull {

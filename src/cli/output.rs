@@ -71,6 +71,11 @@ pub fn objects(rows: &[Value]) -> Table {
     let first = rows.first().and_then(Value::as_object);
     let columns: Vec<&str> =
         first.map_or(Vec::new(), |row| row.keys().map(String::as_str).collect());
+    keyed(&columns, rows)
+}
+
+/// A table of objects with these fields, which has its columns where there are no rows, too.
+pub fn keyed(columns: &[&str], rows: &[Value]) -> Table {
     let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
     table(columns.iter().copied(), rows.iter().map(row))
 }

@@ -368,13 +368,13 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// Rows of a table from objects: what these keys have, where nothing is none of the labels.
+/// Rows of a table from objects: what these keys have. No label is none of these; a title may be empty.
 fn rows_of(list: &Value, keys: &[&str]) -> Vec<Value> {
-    let cell = |value: &Value| match value {
+    let cell = |key: &str, value: &Value| match value {
         Value::Null => json!(NONE),
-        Value::String(text) if text.is_empty() => json!(NONE),
+        Value::String(text) if text.is_empty() && key != "title" => json!(NONE),
         value => value.clone(),
     };
-    let row = |object: &Value| keys.iter().map(|key| cell(&object[*key])).collect();
+    let row = |object: &Value| keys.iter().map(|key| cell(key, &object[*key])).collect();
     list.as_array().into_iter().flatten().map(row).collect()
 }

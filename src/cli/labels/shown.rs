@@ -34,11 +34,22 @@ pub struct Use {
     mode: Option<String>,
 }
 
+const COLUMNS: [&str; 8] = [
+    "label_set",
+    "version",
+    "model",
+    "model_hash",
+    "precision",
+    "posts",
+    "current",
+    "created_at",
+];
+
 impl List {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
         let rows = stored(&store, self.format == OutputFormat::Table).await?;
-        output::print_table(&output::objects(&rows), self.format)?;
+        output::print_table(&output::keyed(&COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
             tracing::info!("no label set was used here yet: `topicmill classify` labels posts");
         }

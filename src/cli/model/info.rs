@@ -9,6 +9,11 @@ use super::super::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 
+/// Letters of a hash that people are shown.
+const SHORT: usize = 12;
+/// Learned labels that people are shown: a line of a terminal has room for them.
+const FEW: usize = 3;
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   topicmill model info models/minilm-reddit-topics
@@ -37,14 +42,18 @@ impl Info {
     }
 }
 
+/// What there is to say; for people the labels are cut short.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
-    let listed = |labels: Vec<&str>| {
+    // Texts stand on the left of a column, numbers on its right.
+    let number = |n: usize| {
         if people {
-            json!(labels.join(", "))
+            json!(n.to_string())
         } else {
-            json!(labels)
+            json!(n)
         }
     };
+    let shown = if people { SHORT } else { usize::MAX };
+    let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![
         ("model", json!(model.name)),
@@ -52,27 +61,40 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         ("reads", json!(reads(&model.kind))),
     ];
     if let Some(head) = model.kind.head() {
-        let labels = head.labels.iter().map(String::as_str);
-        facts.push(("labels", listed(labels.collect())));
-        facts.push(("number of labels", json!(head.labels.len())));
+        let labels = if people {
+            json!(head.listed())
+        } else {
+            json!(head.labels)
+        };
+        facts.push(("labels", labels));
+        facts.push(("number of labels", number(head.labels.len())));
         facts.push(("default mode", json!(Mode::from(head.function).as_str())));
     }
     if let ModelKind::Embedding(head) = &model.kind
         && !head.learned.is_empty()
     {
         let learned = head.learned.hypotheses();
-        let count = json!(learned.len());
+        let count = learned.len();
         let labels = learned.map(|hypothesis| bare(hypothesis, model.template.as_deref()));
-        facts.push(("learned labels", listed(labels.collect())));
-        facts.push(("number of learned labels", count));
+        let labels: Vec<&str> = labels.collect();
+        let labels = if people && count > FEW {
+            let (first, more) = (labels[..FEW].join(", "), count - FEW);
+            json!(format!("{first} and {more} more"))
+        } else if people {
+            json!(labels.join(", "))
+        } else {
+            json!(labels)
+        };
+        facts.push(("learned labels", labels));
+        facts.push(("number of learned labels", number(count)));
     }
     facts.extend([
         ("hypothesis template", json!(model.template)),
         ("graph", json!(graph.display().to_string())),
         ("precision", json!(model.precision)),
-        ("max tokens", json!(model.max_tokens)),
+        ("max tokens", number(model.max_tokens)),
         ("manifest", json!(model.made.is_some())),
-        ("version", json!(model.manifest_hash)),
+        ("version", json!(version)),
         ("folder", json!(model.dir.display().to_string())),
     ]);
     facts.retain(|(_, value)| !value.is_null());
