@@ -1,8 +1,7 @@
 //! Which engine and precision are the fastest of those whose labels agree with float32.
 //!
 //! `bench agreement` measures each [`Way`] of computing a model on somebody's texts; [`fastest`] chooses among what was
-//! measured. What was measured holds for one model on one make of
-//! CPU with the same libraries, and for nothing else.
+//! measured. What was measured holds for one model on one make of CPU with the same libraries, and for nothing else.
 
 use std::fmt;
 

@@ -182,4 +182,26 @@ mod tests {
         }
         assert!(stems("the news of").is_empty());
     }
+
+    #[test]
+    fn a_background_without_what_it_needs_is_refused() {
+        for (text, said) in [
+            ("name = \"b\"", "missing field"),
+            (
+                "name = \"b\"\nversion = 1\nweight = 0.0\ntopic = []",
+                "no number above 0",
+            ),
+            (
+                "name = \" \"\nversion = 1\nweight = 1.0\ntopic = []",
+                "is empty",
+            ),
+            (
+                "name = \"b\"\nversion = 1\nweight = 1.0\nx = 1\ntopic = []",
+                "unknown field",
+            ),
+        ] {
+            let error = Background::parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
 }

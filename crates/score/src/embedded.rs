@@ -140,7 +140,7 @@ impl LabelVector {
 }
 
 /// The sum of the products, in [`LANES`] sums that a processor adds to at once.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (a, rest_a) = a.as_chunks::<LANES>();
     let (b, rest_b) = b.as_chunks::<LANES>();
     let mut sums = [0.0f32; LANES];

@@ -21,6 +21,8 @@ pub struct Scripted {
     pub curse: i64,
     /// Batches after which none is computed any more.
     pub life: usize,
+    /// Whether it wants batches of few shapes, as a GPU does.
+    pub few_shapes: bool,
 }
 
 impl Default for Scripted {
@@ -31,6 +33,7 @@ impl Default for Scripted {
             poison: -1,
             curse: -1,
             life: usize::MAX,
+            few_shapes: false,
         }
     }
 }
@@ -78,6 +81,10 @@ impl Engine for Scripted {
             width: self.classes,
             data,
         })
+    }
+
+    fn wants_few_shapes(&self) -> bool {
+        self.few_shapes
     }
 }
 

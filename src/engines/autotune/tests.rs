@@ -149,3 +149,11 @@ fn little_work_is_not_searched_for() {
     let (found, kept) = tuned(usize::MAX, allowance);
     assert_eq!((found.steps.len(), found.whole, kept), (0, false, 1_024));
 }
+
+#[test]
+fn doubling_ends_where_it_gains_nothing() {
+    let saturates = |budget| Trial::Speed(1e4 * (tokens(budget) / 2_000.0).min(1.0));
+    let (found, largest) = on(RANGE, saturates);
+    assert!(largest <= 8_192, "{largest}");
+    assert!((2_000..=4_096).contains(&found.batch_tokens), "{found:?}");
+}

@@ -165,4 +165,18 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), date);
         assert_eq!(remembered(&path, 1).unwrap(), hex(&Sha256::digest("two")));
     }
+
+    #[test]
+    fn a_damaged_memory_is_no_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights");
+        fs::write(&path, "one").unwrap();
+        fs::write(dir.path().join(MEMORY_FILE), "oops = [").unwrap();
+        assert_eq!(remembered(&path, 1).unwrap(), hex(&Sha256::digest("one")));
+        assert!(
+            fs::read_to_string(dir.path().join(MEMORY_FILE))
+                .unwrap()
+                .contains("[weights]")
+        );
+    }
 }

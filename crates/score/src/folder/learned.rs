@@ -130,3 +130,35 @@ pub(super) fn is_beside(name: &str) -> bool {
     let path = Path::new(name);
     path.file_name().is_some_and(|file| file == name) && bounds::is_json(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(texts: &[&str], vector: &[f64]) -> LearnedLabel {
+        LearnedLabel {
+            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+            vector: vector.to_vec(),
+        }
+    }
+
+    #[test]
+    fn labels_that_cannot_be_used_are_named() {
+        let good = || label(&["a"], &[1.0, 0.0]);
+        for (bad, said) in [
+            (label(&[], &[1.0, 0.0]), "label 2 has no text"),
+            (label(&["b", " "], &[1.0, 0.0]), "label 2 has no text"),
+            (label(&["b"], &[1.0]), "has 1 numbers"),
+            (label(&["b"], &[0.0, 0.0]), "its length is 0"),
+            (label(&["b"], &[1e200, 0.0]), "its length is inf"),
+            (label(&["b"], &[f64::NAN, 0.0]), "its length is NaN"),
+            (label(&["a"], &[0.0, 1.0]), "of another label: `a`"),
+        ] {
+            let error = LearnedLabels::of(vec![good(), bad]).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+        assert!(LearnedLabels::of(Vec::new()).is_err());
+        let empty = LearnedLabels::of(vec![label(&["a"], &[])]).unwrap_err();
+        assert!(empty.contains("no direction"), "{empty}");
+    }
+}

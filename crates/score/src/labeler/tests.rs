@@ -43,6 +43,47 @@ fn score(
 }
 
 #[test]
+fn without_memory_batches_are_halved_and_nothing_changes() {
+    let (set, texts) = (set(&["sports", "food"]), texts());
+    let expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
+    let mut small = labeler(
+        Scripted {
+            memory: 300,
+            ..Scripted::default()
+        },
+        4096,
+    );
+    assert_eq!(score(&mut small, &set, &texts), expected);
+    assert!(small.budget <= 512, "{}", small.budget);
+}
+
+#[test]
+fn few_shapes_change_no_score_whatever_fails() {
+    let (set, texts) = (set(&["sports", "food", "climate change"]), texts());
+    let few = |memory| Scripted {
+        few_shapes: true,
+        memory,
+        ..Scripted::default()
+    };
+    for memory in [usize::MAX, 600] {
+        let mut any = labeler(Scripted::default(), 1000);
+        let expected = score(&mut any, &set, &texts);
+        let mut found = labeler(few(memory), 1000);
+        assert_eq!(score(&mut found, &set, &texts), expected, "{memory}");
+        let (any, found) = (any.take_computed(), found.take_computed());
+        assert_eq!(found.tokens, any.tokens);
+        // What fills batches up counts, wherever it comes from.
+        assert!(found.padded_tokens > any.padded_tokens, "{found:?}");
+        assert_eq!(found.oom_splits > 0, memory == 600, "{found:?}");
+    }
+    let folder = nli_folder();
+    let window = folder.max_tokens;
+    let of = |engine| labeler(engine, 1000).shapes();
+    assert_eq!(of(few(usize::MAX)), Shapes::Few { window });
+    assert_eq!(of(Scripted::default()), Shapes::Any);
+}
+
+#[test]
 fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
     let (set, texts) = (set(&["sports", "food"]), texts());
     let mut expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);

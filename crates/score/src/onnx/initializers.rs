@@ -240,11 +240,14 @@ mod tests {
     #[test]
     fn matrices_are_read_from_the_graph_and_from_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let raw = vec![0; 8_192];
-        std::fs::write(folder.path().join("weights"), vec![7; 128 + 8_192]).unwrap();
+        let floats: Vec<f32> = (0..2_048_i16).map(f32::from).collect();
+        let raw: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let beside = [vec![7; 128], raw.clone()].concat();
+        std::fs::write(folder.path().join("weights"), beside).unwrap();
+        let bytes: Vec<u8> = (0..8_192_usize).map(|i| i.to_le_bytes()[0]).collect();
         let wide = |name, data_type| Written {
             dims: vec![64, 128],
-            ..inside(name, data_type, raw.clone())
+            ..inside(name, data_type, bytes.clone())
         };
         let mut vector = inside("a vector", 1, raw.clone());
         vector.dims = vec![2_048];
@@ -264,11 +267,21 @@ mod tests {
                 outside("elsewhere", "../weights", "0"),
             ],
         );
-        let names: Vec<&str> = found.iter().map(|matrix| matrix.name.as_str()).collect();
-        assert_eq!(names, ["in", "out", "i8", "u8"]);
-        let seven = f32::from_le_bytes([7; 4]);
-        assert_eq!(found[1].numbers, StoredNumbers::F32(vec![seven; 2_048]));
-        assert_eq!(found[2].numbers, StoredNumbers::I8(vec![0; 8_192]));
+        let signed = bytes.iter().map(|byte| byte.cast_signed()).collect();
+        let matrix = |name: &str, shape, numbers| Matrix {
+            name: name.to_owned(),
+            shape,
+            numbers,
+        };
+        assert_eq!(
+            found,
+            [
+                matrix("in", [64, 32], StoredNumbers::F32(floats.clone())),
+                matrix("out", [64, 32], StoredNumbers::F32(floats)),
+                matrix("i8", [64, 128], StoredNumbers::I8(signed)),
+                matrix("u8", [64, 128], StoredNumbers::U8(bytes)),
+            ]
+        );
     }
 
     #[test]
