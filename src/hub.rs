@@ -421,3 +421,18 @@ fn not_a_link(path: &Path) -> Result<(), PullError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_leads_nowhere_else() {
+        for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
+            assert!(is_repository(name), "{name}");
+        }
+        for name in ["", "a/b/c", "../b", "a/..", "a b", "a/b?x", "/b"] {
+            assert!(!is_repository(name), "{name}");
+        }
+    }
+}

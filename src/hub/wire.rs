@@ -191,3 +191,35 @@ pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
         detail: cause.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_never_leaves_encryption_nor_chooses_a_user() {
+        let to = |from: &str, location| leads_to(&Url::parse(from).unwrap(), Some(location));
+        let from = "https://hub.test/a/b?c";
+        assert_eq!(to(from, "/x").unwrap().as_str(), "https://hub.test/x");
+        assert_eq!(
+            to(from, "//me:pw@other.test/x").unwrap().as_str(),
+            "https://other.test/x"
+        );
+        assert_eq!(
+            to("http://hub.test/", "http://hub.test:81/")
+                .unwrap()
+                .as_str(),
+            "http://hub.test:81/"
+        );
+        for location in [
+            "http://hub.test/x",
+            "file:///etc/passwd",
+            "ftp://hub.test/x",
+            "https://[",
+        ] {
+            assert!(to(from, location).is_err(), "{location}");
+        }
+        assert!(to("http://hub.test/", "file:///etc/passwd").is_err());
+        assert!(leads_to(&Url::parse(from).unwrap(), None).is_err());
+    }
+}
