@@ -127,6 +127,17 @@ impl GpuWatch {
         }
     }
 
+    /// A GPU on a machine without NVML.
+    #[cfg(test)]
+    pub(crate) fn without_nvml() -> Self {
+        Self::with(
+            "/no/libnvidia-ml.so.1".as_ref(),
+            &[Device::Cuda(0)],
+            None,
+            false,
+        )
+    }
+
     /// What is missing or doubtful, and why.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

@@ -107,8 +107,15 @@ impl Beside {
 
     fn at_the_start(&self) -> String {
         let [ours, current] = self.by();
+        let (set, of_current) = (&self.ours.set, &self.current.set);
+        let changed = if set.id != of_current.id && set.name == of_current.name {
+            format!("; `{}` has changed since", set.name)
+        } else {
+            String::new()
+        };
         format!(
-            "these labels are stored beside the current ones: they are by {ours}, and the views show those by {current}"
+            "these labels are stored beside the current ones: they are by {ours}, and the views show those by \
+             {current}{changed}"
         )
     }
 

@@ -184,6 +184,18 @@ async fn engines_side_by_side_do_what_one_does() {
         scores[0].as_ref().unwrap().rows,
         scores[1].as_ref().unwrap().rows
     );
+
+    // One that breaks stops the others, which write what they have.
+    let scene = Scene::with_posts(9_000, crate::clock::SystemClock::shared()).await;
+    let breaks = Scripted {
+        life: 3,
+        ..Scripted::default()
+    };
+    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    assert_eq!(scene.count("leases").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,8 +90,7 @@ fn the_gpu_is_the_one_that_cuda_counts() {
 
 #[test]
 fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
-    let library = "/no/libnvidia-ml.so.1".as_ref();
-    let watch = GpuWatch::with(library, &[Device::Cuda(0)], None, false);
+    let watch = GpuWatch::without_nvml();
     let note = watch.note().unwrap();
     assert!(
         note.contains("/no/libnvidia-ml.so.1") && note.contains("utility"),

@@ -164,7 +164,6 @@ fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
 }
 
 #[test]
-#[ignore = "deep: each number format of the shipped model"]
 fn agreement_is_measured_on_own_texts_and_then_chosen() {
     if !openvino_is_here("agreement") {
         return;

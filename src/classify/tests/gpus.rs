@@ -55,3 +55,23 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
     assert_eq!(done.gpu[0].gpu_percent.unwrap().max, 90);
     assert_eq!((done.settings.cores, done.settings.batch_tokens), (7, 512));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
+    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let options = Options {
+        gpus: GpuWatch::without_nvml(),
+        ..options()
+    };
+    let engine = Box::new(Scripted::default());
+    let labels = set(&["food"]);
+    let (ended, done) = scene.label_with(vec![engine], &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.gpu.len()), (20, 0));
+    let record = serde_json::to_value(&done).unwrap();
+    let note = record["gpu_note"].as_str().unwrap();
+    assert!(note.contains("NVML cannot be asked"), "{note}");
+    // And a record is read as it was written.
+    let read: Labelled = serde_json::from_value(record).unwrap();
+    assert_eq!((read.posts, read.gpu_note), (20, done.gpu_note));
+}
