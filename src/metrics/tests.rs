@@ -3,6 +3,8 @@
 #[path = "../../tests/it/support/exposition.rs"]
 mod exposition;
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use topicmill_score::labeler::BatchTimes;
 
@@ -28,6 +30,8 @@ fn what_was_counted_is_written_by_the_rules() {
             posts,
             other: 2,
             pairs_reused: 60,
+            leases_lost: 1,
+            oom_splits: 3,
             batches: std::mem::take(&mut batches),
             ..Labelled::default()
         });
@@ -42,6 +46,8 @@ fn what_was_counted_is_written_by_the_rules() {
         let counts = json!({"posts": posts, "new": 80});
         metrics.ran(Stage::Collect, RunStatus::Done, &counts);
     }
+    metrics.ran(Stage::Purge, RunStatus::Done, &json!({"purged": 7}));
+    metrics.notified("failed", false);
     metrics.slots("nightly \"odd\"\\\nname", "done", 1);
     metrics.slot_began("nightly", Duration::from_millis(1_500));
     let text = metrics.text(None, Some((false, Duration::from_secs(5))));
@@ -49,6 +55,13 @@ fn what_was_counted_is_written_by_the_rules() {
     for (line, expected) in [
         ("topicmill_posts_labelled_total{outcome=\"label\"}", 11.0),
         ("topicmill_pairs_total{origin=\"known\"}", 120.0),
+        ("topicmill_leases_lost_total", 2.0),
+        ("topicmill_oom_splits_total", 6.0),
+        ("topicmill_posts_purged_total", 7.0),
+        (
+            "topicmill_notifications_total{event=\"failed\",result=\"failed\"}",
+            1.0,
+        ),
         ("topicmill_batch_duration_seconds_bucket{le=\"0.01\"}", 1.0),
         ("topicmill_batch_duration_seconds_bucket{le=\"30\"}", 1.0),
         ("topicmill_batch_duration_seconds_count", 2.0),
@@ -75,6 +88,47 @@ fn what_was_counted_is_written_by_the_rules() {
     let slots = &families["topicmill_schedule_slots_total"].samples;
     let (_, labels) = slots.keys().next().unwrap();
     assert_eq!(labels["schedule"], "nightly \"odd\"\\\nname");
+}
+
+#[test]
+fn the_table_follows_the_customs_of_names() {
+    let mut names = BTreeSet::new();
+    for metric in METRICS {
+        let name = metric.name;
+        assert!(names.insert(name), "{name} stands there twice");
+        assert_eq!(
+            metric.kind == Kind::Counter,
+            name.ends_with("_total"),
+            "{name}"
+        );
+        assert!(name.starts_with("topicmill_") || name.starts_with("process_"));
+        assert!(
+            !metric.help.ends_with('.') && metric.help.is_ascii(),
+            "{name}"
+        );
+        // Labels that are one for each post or run would be as many series.
+        for label in metric.labels {
+            let bounded = [
+                "version",
+                "stage",
+                "status",
+                "source",
+                "cause",
+                "outcome",
+                "origin",
+                "state",
+                "step",
+                "device",
+                "schedule",
+                "event",
+                "result",
+                "label",
+                "label_set",
+                "model",
+            ];
+            assert!(bounded.contains(label), "{name} {label}");
+        }
+    }
 }
 
 #[test]

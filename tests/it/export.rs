@@ -57,7 +57,7 @@ impl std::ops::Deref for Scene {
 }
 
 impl Scene {
-    /// Posts, labelled by the shipped model.
+    /// Posts, labelled.
     fn labelled(database: &TestDatabase, n: usize) -> Self {
         let scene = Self::unlabelled(database, n);
         let file = scene.program.write("two.toml", LABELS);
@@ -240,6 +240,9 @@ fn filters_let_through_what_they_say() {
             row["reddit_score"].as_i64().unwrap() % 2 == 0
                 && row["title"].as_str().unwrap().contains("game")
         });
+        for more in ["1=1); DELETE FROM posts; --", "1 = 1) UNION SELECT (1"] {
+            scene.refused(&["export", "x.csv", "--where", more], &[]);
+        }
         // The ids alone come back by `--ids` of other commands.
         scene.ok(&["export", "ids.txt", "--format", "ids", "--label", "gaming"]);
         let ids = fs::read_to_string(scene.path("ids.txt")).unwrap();
@@ -267,8 +270,6 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
         (&["x.ods"][..], &[".parquet", "--format"][..]),
         (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
         (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
-        (&["x.csv", "--where", "1=1); DELETE FROM posts; --"], &[]),
-        (&["x.csv", "--where", "1 = 1) UNION SELECT (1"], &[]),
         (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
         (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
         (

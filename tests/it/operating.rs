@@ -30,7 +30,7 @@ impl Users {
     const JOBS: [&str; 4] = ["reader", "collector", "worker", "reviewer"];
 
     async fn of(owner: &str) -> Self {
-        let program = Program::new();
+        let program = Program::new().shipped();
         program.ok(&["--database", owner, "db", "create"]);
         // Twice, because an upgrade asks for it again.
         for _ in 0..2 {

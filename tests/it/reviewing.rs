@@ -176,6 +176,8 @@ async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
         "{shown}"
     );
     assert!(shown.contains("Close calls do not count here"), "{shown}");
+    // What the page says of random posts is what evaluate says.
+    assert!(!shown.contains("will show here"), "{shown}");
     // A skipped post does not come back at once.
     let title = browser.text(".asked h1").await;
     browser.strike(" ").await;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use serde_json::{Value, json};
 
 use crate::support::made;
-use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, words};
 
 const POSTS: usize = 40;
@@ -276,33 +276,34 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
 
 #[tokio::test]
 async fn a_vector_that_is_none_is_named() {
-    let database = sqlite();
-    let scene = Scene::new(&database);
-    let (empty, short) = if database.url.starts_with("sqlite") {
-        ("x'00'", "x'0000803f0100'")
-    } else {
-        ("'\\x00'", "'\\x0000803f0100'")
-    };
-    let one = "(SELECT text_hash FROM posts ORDER BY text_hash LIMIT 1)";
-    scene
-        .database
-        .run(&format!(
-            "UPDATE text_vectors SET vector = {empty} WHERE text_hash = {one}"
-        ))
-        .await;
-    let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
-    ran.ended(4, "read text_vectors row");
-    ran.says("delete the row");
-    // One of another length is another model's: the text is embedded again.
-    scene
-        .database
-        .run(&format!(
-            "UPDATE text_vectors SET vector = {short} WHERE text_hash = {one}"
-        ))
-        .await;
-    let counts = scene.classify("Bread.");
-    assert_eq!(counts["failed"], 0, "{counts}");
-    let left = "posts p WHERE NOT EXISTS (SELECT 1 FROM labeled_posts l \
-                  WHERE l.fullname = p.fullname AND l.label IS NOT NULL)";
-    assert_eq!(scene.count(left), "0");
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let (empty, short) = if database.url.starts_with("sqlite") {
+            ("x'00'", "x'0000803f0100'")
+        } else {
+            ("'\\x00'", "'\\x0000803f0100'")
+        };
+        let one = "(SELECT text_hash FROM posts ORDER BY text_hash LIMIT 1)";
+        scene
+            .database
+            .run(&format!(
+                "UPDATE text_vectors SET vector = {empty} WHERE text_hash = {one}"
+            ))
+            .await;
+        let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
+        ran.ended(4, "read text_vectors row");
+        ran.says("delete the row");
+        // One of another length is another model's: the text is embedded again.
+        scene
+            .database
+            .run(&format!(
+                "UPDATE text_vectors SET vector = {short} WHERE text_hash = {one}"
+            ))
+            .await;
+        let counts = scene.classify("Bread.");
+        assert_eq!(counts["failed"], 0, "{counts}");
+        let left = "posts p WHERE NOT EXISTS (SELECT 1 FROM labeled_posts l \
+                      WHERE l.fullname = p.fullname AND l.label IS NOT NULL)";
+        assert_eq!(scene.count(left), "0");
+    }
 }

@@ -161,3 +161,29 @@ fn rows_are_held_out_with_their_equals_and_judged_by_a_fit_to_the_others() {
     assert!(found.held_out.loss > 2.0 * found.after.loss, "{found:?}");
     assert_eq!(found.held_out.accuracy, found.after.accuracy);
 }
+
+#[test]
+fn scores_are_judged_in_bins() {
+    // At a logit of 4 the score is 0.982, and 80 of 100 are right.
+    let rows = two_labels(4.0, 80, 100);
+    let before = Setting {
+        temperature: 1.0,
+        threshold: 0.0,
+    };
+    let found = calibrate(&rows, before, 0.75).unwrap();
+    let score = 1.0 / (1.0 + (-4f64).exp());
+    close(found.before.ece, score - 0.8);
+    close(found.before.bins[9].mean_score, score);
+    assert_eq!(found.before.bins[9].right, Share::new(80, 100));
+    assert_eq!(found.before.bins[0].right.all, 0);
+    close(
+        found.before.loss,
+        -(0.8 * score.ln() + 0.2 * (1.0 - score).ln()),
+    );
+    close(found.after.ece, 0.0);
+    close(found.after.loss, -(0.8 * 0.8f64.ln() + 0.2 * 0.2f64.ln()));
+    assert_eq!(found.threshold, Some(0.0));
+    assert_eq!(found.after.coverage, Share::new(100, 100));
+    assert_eq!(found.held_out.accuracy, Share::new(80, 100));
+    assert_eq!(calibrate(&rows, before, 0.85).unwrap().threshold, None);
+}

@@ -365,7 +365,105 @@ fn seconds(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn columns() -> Columns {
+        let mut columns = Columns::default();
+        for n in 0..200_i32 {
+            let of = |names: &[&str]| names[usize::try_from(n).unwrap() % names.len()].to_owned();
+            let fullname = format!("t3_{}{n:03}", of(&["z", "1a", "9", "zz1"]));
+            let label = of(&["games", "food", "other", "unsure", ""]);
+            let label = Some(label).filter(|label| !label.is_empty());
+            let score = |n: i32| label.as_ref().map(|_| f64::from(n % 100) / 100.0);
+            let row = json!([
+                fullname,
+                format!("1970-01-01T00:{:02}:{:02}+00:00", n / 180, n / 3 % 60),
+                of(&["Food", "gaming"]),
+                (n % 3 == 0).then_some("games"),
+                (n % 4 != 0).then_some(n - 50),
+                "00000000000000070000000000000000",
+                label,
+                score(n),
+                score(n * 7),
+            ]);
+            columns.add(row.as_array().unwrap()).unwrap();
+        }
+        columns.rows.sort_unstable_by_key(|row| row.key);
+        columns
+    }
+
+    #[test]
+    fn pages_put_together_are_the_whole_list_in_every_order() {
+        let columns = columns();
+        for (sort, ..) in Sort::ALL {
+            let filter = Filter {
+                sort,
+                subreddit: Some("food".into()),
+                ..Filter::default()
+            };
+            let all = columns.choose(&filter, None, None, 1_000);
+            assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
+            assert!(all.keys.is_sorted_by(|a, b| a > b), "{sort:?}");
+            let (mut paged, mut after) = (Vec::new(), None);
+            loop {
+                let page = columns.choose(&filter, None, after, 7);
+                assert_eq!(page.total, all.total);
+                paged.extend(page.keys.iter().copied());
+                after = page.keys.last().copied();
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(paged, all.keys, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn filters_let_through_what_they_say() {
+        let columns = columns();
+        let total = |filter: Filter| columns.choose(&filter, None, None, 5).total;
+        for (outcome, posts) in [
+            ("games", 40),
+            ("labelled", 80),
+            ("unlabelled", 40),
+            ("unsure", 40),
+            ("no such", 0),
+        ] {
+            let filter = Filter {
+                outcome: Some(outcome.into()),
+                ..Filter::default()
+            };
+            assert_eq!(total(filter), posts, "{outcome}");
+        }
+        let topic = Filter {
+            topic: Some("games".into()),
+            since: Some(10),
+            until: Some(20),
+            ..Filter::default()
+        };
+        assert_eq!(total(topic), 10);
+        let least = Filter {
+            min_score: Some(0.9),
+            ..Filter::default()
+        };
+        assert_eq!(total(least), 16);
+    }
+
+    #[test]
+    fn a_search_looks_at_those_that_matched_alone() {
+        let columns = columns();
+        let all = columns.choose(&Filter::default(), None, None, 500);
+        let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
+        let wanted = some.len() as u64;
+        // Keys that are not there.
+        some.extend([2, i64::MAX]);
+        let found = columns.choose(&Filter::default(), Some(&some), None, 500);
+        assert_eq!(found.total, wanted);
+        let kept = all.keys.into_iter().filter(|(_, key)| some.contains(key));
+        assert_eq!(found.keys, kept.collect::<Vec<_>>());
+    }
 
     #[test]
     fn names_of_any_kind_have_keys_of_their_own() {
