@@ -5,6 +5,7 @@
 //! vector can be held against. The same vectors give the same clusters.
 
 use kodama::{Dendrogram, Method, linkage};
+use topicmill_score::embedded::dot;
 
 /// Texts nearer than this say the same in nearly the same words, as threads of every week do: they count once, for a cluster
 /// of them is no topic. Of 1,311 different posts about eleven topics, one pair in a thousand is nearer than 0.45.
@@ -16,8 +17,6 @@ const CUTS: (u8, u8) = (50, 90);
 const STEP: u8 = 2;
 /// The cut where none leaves two clusters: the best one for those 1,311 posts.
 const MIDDLE: f32 = 0.8;
-/// Sums that a processor adds to at once.
-const LANES: usize = 16;
 
 /// Clusters by the means of their vectors, the largest first.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -212,19 +211,6 @@ impl Sums {
             cut: self.cut,
         }
     }
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let (a, rest_a) = a.as_chunks::<LANES>();
-    let (b, rest_b) = b.as_chunks::<LANES>();
-    let mut sums = [0.0f32; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += a[lane] * b[lane];
-        }
-    }
-    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
-    sums.iter().sum::<f32>() + rest
 }
 
 #[cfg(test)]
