@@ -3,8 +3,9 @@
 # Where cargo builds: its own default, unless CARGO_TARGET_DIR moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-# Most tests wait for other processes: twice as many as there are cores run at once.
-TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Most tests wait for other processes: twice as many as there are cores run at once, and no more than the server has
+# connections for.
+RUST_TEST_THREADS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 16 ? 16 : n)))
 
 # Two targets install into one .venv, and cargo fills the machine by itself.
 .NOTPARALLEL:
@@ -22,12 +23,13 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 test: lint onnxruntime openvino ## Lint, then the everyday tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
-	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(TEST_THREADS) scripts/with-postgres cargo test --locked
+	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
+		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked
 
 .PHONY: test-all
 test-all: rust onnxruntime openvino ## The deep tests: crashes, interleavings, histories, pages of docs/, fuzz, soak
-	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(TEST_THREADS) \
-		scripts/with-postgres cargo test --locked --lib --test it -- --ignored
+	TOPICMILL_OPENVINO_TESTS=must RUST_TEST_THREADS=$(RUST_TEST_THREADS) \
+		POSTGRES_NAPTIME=1h scripts/with-postgres cargo test --locked --lib --test it -- --ignored
 	$(MAKE) fuzz SECONDS=10
 	env -u TEST_DATABASE_URL scripts/with-postgres python3 benches/soak.py \
 		$(TARGET)/debug/topicmill $(TARGET)/soak --minutes 3 --restarts 1
