@@ -303,11 +303,10 @@ fn said(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }
 
-/// Whether a name leads nowhere else.
+/// Whether a name is one of a file beside the manifest, and leads nowhere else.
 fn is_plain(name: &str) -> bool {
+    // `Path` takes `a/`, `a/.` and `a` for the same.
     let mut parts = Path::new(name).components();
-    matches!(
-        (parts.next(), parts.next()),
-        (Some(Component::Normal(_)), None)
-    )
+    let first = parts.next();
+    first == Some(Component::Normal(name.as_ref())) && !name.contains('\0')
 }

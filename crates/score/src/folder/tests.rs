@@ -270,3 +270,23 @@ fn a_shape_that_no_memory_holds_is_refused() {
         assert_eq!(Fixed::of(shape).is_too_large(), refused, "{shape:?}");
     }
 }
+
+#[test]
+fn a_manifest_names_files_of_its_own_folder_only() {
+    let named = |name: &str| {
+        let name = serde_json::to_string(name).unwrap();
+        let text = format!(
+            "format = 1\nkind = \"nli\"\nmax_tokens = 16\nvocab_size = 9\nclasses = []\n\
+             files = {{ {name} = \"00\" }}\ngraphs = {{}}\nvectors = []\n\
+             [contract]\noutput = \"logits\"\npad_id = 1\nmasked = 0.0\n"
+        );
+        manifest::Manifest::parse(&text).unwrap_err()
+    };
+    assert!(named("config.json").contains("it has no `[[vectors]]`"));
+    for name in [
+        "", ".", "..", "../a", "/a", "a/b", "a/", "a/.", "./a", "a\0",
+    ] {
+        let error = named(name);
+        assert!(error.contains("not the name of a file"), "{name}: {error}");
+    }
+}
