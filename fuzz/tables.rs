@@ -37,9 +37,11 @@ pub fn csv_with_map(bytes: &[u8]) {
             return;
         }
     };
-    let mut count = 0;
+    let (mut count, mut position) = (0, rows.position());
     while let Some(row) = rows.next_row() {
         count += 1;
+        assert!(rows.position().bytes >= position.bytes);
+        position = rows.position();
         match row {
             FileRow::Record(record) => {
                 is_sound(&record.post);
@@ -49,7 +51,7 @@ pub fn csv_with_map(bytes: &[u8]) {
             FileRow::Rejected(rejected) => assert!(!rejected.reason.is_empty()),
             FileRow::Quiet => {}
         }
-        assert_eq!(rows.position().rows, count);
+        assert_eq!(position.rows, count);
     }
     assert!(count <= file.len() as u64);
 }

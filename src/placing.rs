@@ -146,6 +146,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_is_not_touched_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        put(&path, "one", Standing::Kept).unwrap();
+        let error = put(&path, "two", Standing::Kept).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_device_is_written_to_as_it_stands() {
         put(Path::new("/dev/null"), "gone", Standing::Replaced).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());

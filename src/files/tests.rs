@@ -84,6 +84,43 @@ fn lines(n: usize) -> String {
         .collect()
 }
 
+#[test]
+fn a_stopped_run_goes_on_where_it_was_and_another_starts_over() {
+    let input = format!("broken\n{}", lines(60));
+    let whole = Bench::new(&[&input]);
+    whole.run().unwrap();
+    let mut bench = Bench::new(&[&input]);
+    let partial = bench.dir.path().join("out.ndjson.partial");
+    for same_command in [true, false] {
+        let asked = Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) > 30;
+        let first = bench.run_with(Scripted::default(), &stop).unwrap();
+        assert!(first.stopped && (1..61).contains(&first.lines), "{first:?}");
+        assert_eq!(
+            bench.files(),
+            ["out.ndjson.partial", "out.ndjson.partial.json"]
+        );
+        // As if the process had died while it wrote a line.
+        let mut content = fs::read_to_string(&partial).unwrap();
+        content.push_str("{\"id\":\"p");
+        fs::write(&partial, content).unwrap();
+        if !same_command {
+            bench.job.reading.text = vec!["text".into()];
+        }
+        let resumed = if same_command { first.lines } else { 0 };
+        let report = FileReport {
+            lines: 61,
+            resumed,
+            failed: 1,
+            stopped: false,
+        };
+        assert_eq!(bench.run().unwrap(), report);
+        assert_eq!(bench.output(), whole.output());
+        assert_eq!(bench.files(), ["out.ndjson"]);
+        fs::remove_file(&bench.job.output).unwrap();
+    }
+}
+
 /// Scores food, music and travel with a shortlist of one label.
 fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
     let mut both = Models {

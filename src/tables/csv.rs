@@ -16,6 +16,9 @@ const LONGEST_ROW: u64 = 32 << 20;
 /// A line of names above this is none.
 const LONGEST_HEADER: usize = 1 << 20;
 
+/// A table of more columns is none of posts or texts.
+const MOST_COLUMNS: usize = 10_000;
+
 /// As much of a column's name as a problem shows, in characters.
 const LONGEST_NAME_SHOWN: usize = 40;
 
@@ -212,6 +215,10 @@ fn likeliest(header: &[u8]) -> u8 {
 /// Names without the blanks around them; what has none gets one, and so does the second of two alike. With them those
 /// that come again.
 fn names_of(header: &csv::ByteRecord) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {
+    if header.len() > MOST_COLUMNS {
+        let many = format!("its line of names has more than {MOST_COLUMNS}: is it one?");
+        return Err(TableError::Header(many));
+    }
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut repeated = Vec::new();
     for (at, name) in header.iter().enumerate() {
@@ -349,6 +356,8 @@ mod tests {
             assert_eq!(read(text.as_bytes(), None).unwrap(), expected, "{text:?}");
         }
         assert_eq!(read(b"a,b;c\n1,2;3", Some(b';')).unwrap()[0], "a,b|c");
+        let error = read("x,".repeat(MOST_COLUMNS).as_bytes(), None).unwrap_err();
+        assert!(error.to_string().contains("more than 10000"), "{error}");
     }
 
     #[test]

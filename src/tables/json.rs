@@ -227,6 +227,8 @@ pub struct Elements {
     line: u64,
     /// Whether the array has begun.
     begun: bool,
+    /// Whether its last element is read.
+    closed: bool,
     ended: bool,
 }
 
@@ -265,6 +267,7 @@ impl Elements {
             buffer: Vec::new(),
             line: 1,
             begun: false,
+            closed: false,
             ended: false,
         }
     }
@@ -284,8 +287,26 @@ impl Elements {
         }
     }
 
+    /// Reads what stands behind the array, which is nothing.
+    fn end(&mut self) -> io::Result<Piece> {
+        loop {
+            match self.byte()? {
+                None => return Ok(Piece::End),
+                Some(blank) if blank.is_ascii_whitespace() => {}
+                Some(_) => {
+                    let more =
+                        "more stands behind the array: a file is one array, or an object a line";
+                    return Err(io::Error::other(more));
+                }
+            }
+        }
+    }
+
     /// Reads the next element into the buffer; with the line that it begins on.
     fn read(&mut self) -> io::Result<(Piece, u64)> {
+        if self.closed {
+            return Ok((self.end()?, self.line));
+        }
         if !self.begun {
             self.begun = true;
             loop {
@@ -303,14 +324,13 @@ impl Elements {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             if place.take(byte) {
-                self.ended = byte == b']';
+                self.closed = byte == b']';
                 // `[]`, and the comma that some leave behind the last element.
-                let none = self.ended && self.buffer.is_empty();
-                return Ok(match (none, whole) {
-                    (true, _) => (Piece::End, start),
-                    (false, true) => (Piece::Whole, start),
-                    (false, false) => (Piece::TooLong, start),
-                });
+                if self.closed && self.buffer.is_empty() {
+                    return Ok((self.end()?, self.line));
+                }
+                let piece = if whole { Piece::Whole } else { Piece::TooLong };
+                return Ok((piece, start));
             }
             if self.buffer.is_empty() && byte.is_ascii_whitespace() {
                 start = self.line;
@@ -337,7 +357,7 @@ impl Rows for Elements {
             Ok((piece, line)) => (Ok(piece), line),
             Err(error) => (Err(error), self.line),
         };
-        self.ended |= read.is_err();
+        self.ended = !matches!(read, Ok(Piece::Whole | Piece::TooLong));
         read_row(read, begun, self.line, &self.buffer)
     }
 }
@@ -397,6 +417,11 @@ mod tests {
         ];
         assert_eq!(told(&mut Elements::new(slow(text))), expected);
         assert!(told(&mut Elements::new(slow(b"[]"))).is_empty());
+        for (text, rows) in [(&b"[{\"a\":1}]\n [{\"a\":2}]"[..], 1), (b"[]{}", 0)] {
+            let behind = told(&mut Elements::new(slow(text)));
+            assert_eq!(behind.len(), rows + 1);
+            assert!(behind[rows].contains("behind the array"), "{behind:?}");
+        }
         let cut = told(&mut Elements::new(slow(b"[{\"a\":1},{\"a\"")));
         assert_eq!(cut[0], "1 a=1");
         assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");

@@ -57,7 +57,7 @@ fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     let (mut leaves, mut next) = (Vec::new(), 0);
     for (at, field) in schema.get_fields().iter().enumerate() {
         if fields.contains(&at) {
-            leaves.push(next);
+            leaves.extend(next..next + count(field));
         }
         next += count(field);
     }
@@ -380,4 +380,18 @@ fn moment(micros: i64) -> Value {
     let at =
         at.and_then(|(secs, nanos)| NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos));
     at.map(|at| at.format("%H:%M:%S%.f").to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_several_columns_has_all_of_them() {
+        let schema = "message m { required int32 a; optional group b { required int32 x; \
+            optional group c { required int32 y; required int32 z; } } required int32 d; }";
+        let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+        assert_eq!(leaves_of(&schema, &[1]), [1, 2, 3]);
+        assert_eq!(leaves_of(&schema, &[0, 2]), [0, 4]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Dumps and tables as a person imports them: filtered, resumed, broken in every way a file can be.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use parquet::column::writer::ColumnWriter;
@@ -514,6 +515,26 @@ fn a_file_in_utf16_is_imported() {
     program.ok(&["import", "--format", "csv", &file]);
     let titles = sql(&program, SQLITE, "SELECT title FROM posts");
     assert_eq!(titles, "caf\u{e9} \u{1f35e}");
+}
+
+#[test]
+fn files_in_gzip_are_imported_whole_of_as_many_parts_as_they_have() {
+    let gzip = |text: &str| {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap()
+    };
+    let program = Program::new();
+    let table = [
+        "id,title,subreddit,created_utc\na1,One,food,1\n",
+        "a2,Two,food,2\n",
+    ];
+    let table = program.write("posts.csv.gz", table.map(gzip).concat());
+    program.ok(&["import", "--format", "csv", &table]);
+    assert_eq!(posts(&program), "2");
+    let halves = [dump(0..3), dump(3..6)].map(|half| gzip(&half));
+    let file = program.write("RS.gz", halves.concat());
+    expect(&program, &[&file], 0, &["posts=2"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::tables::bytes;
 use topicmill_score::hex;
 
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
-const LARGEST_LISTING: u64 = 256 << 20;
+const LARGEST_LISTING: u64 = 32 << 20;
 /// Bytes that are hashed to know a file again.
 const HASHED: u64 = 1 << 20;
 /// Records of a block.
@@ -433,5 +433,17 @@ mod tests {
         let second = blocks.next_block();
         assert_eq!((second.records.len(), second.end), (2, Some(End::Whole)));
         assert_eq!(second.read, lines.len() as u64);
+    }
+
+    #[test]
+    fn blocks_of_tables_end_early_where_cells_are_long() {
+        let url = "x".repeat(LONGEST_LINE - 1);
+        let table = format!(
+            "id,title,subreddit,created_utc,url\n{}",
+            format!("a,b,c,1,{url}\n").repeat(5)
+        );
+        let (first, mut blocks) = read(FileFormat::Csv, table.as_bytes()).unwrap();
+        assert_eq!((first.records.len(), first.end), (4, None));
+        assert_eq!(blocks.next_block().records.len(), 1);
     }
 }

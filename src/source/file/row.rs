@@ -21,7 +21,7 @@ pub struct Record {
 /// How far a file was read: totals from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes, unpacked.
+    /// Bytes of text, unpacked; of a table those of the cells that are read.
     pub bytes: u64,
     /// Rows, blank ones too.
     pub rows: u64,

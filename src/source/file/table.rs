@@ -21,6 +21,9 @@ use crate::tables::{self, Cell, Rows as _};
 /// A cell above this is no post's, as a line of NDJSON above it is none.
 const LONGEST_CELL: usize = LONGEST_LINE;
 
+/// As many columns as an error names.
+const MOST_SHOWN: usize = 40;
+
 /// What a column can hold.
 pub const FIELDS: [&str; 18] = [
     "id",
@@ -68,6 +71,8 @@ pub struct Posts {
     rows: Box<dyn tables::Rows>,
     fields: Vec<Field>,
     number: u64,
+    /// Bytes of the cells that were read.
+    bytes: u64,
     /// What follows cannot be read.
     ended: bool,
     /// Rows and bytes of a Parquet file, and where to tell how far it is read.
@@ -87,6 +92,7 @@ impl Posts {
             rows: Box::new(rows),
             fields,
             number: 0,
+            bytes: 0,
             ended: false,
             size: None,
         })
@@ -109,6 +115,7 @@ impl Posts {
             rows: Box::new(rows),
             fields,
             number: 0,
+            bytes: 0,
             ended: false,
         })
     }
@@ -132,6 +139,7 @@ impl Rows for Posts {
             if let Some(problem) = row.problem {
                 return Err(problem);
             }
+            self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
             let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
             let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
             record(values?)
@@ -147,10 +155,20 @@ impl Rows for Posts {
 
     fn position(&self) -> Position {
         Position {
+            bytes: self.bytes,
             rows: self.number,
             ..Position::default()
         }
     }
+}
+
+/// Bytes of a cell.
+fn size(cell: &Cell) -> u64 {
+    (match cell {
+        Cell::Text(text) | Cell::Json(text) => text.len(),
+        Cell::Bytes(bytes) => bytes.len(),
+        Cell::Null => 0,
+    }) as u64
 }
 
 /// A cell of a field as JSON.
@@ -175,7 +193,15 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 /// columns.
 fn find(wanted: &[Column], table: &dyn tables::Rows) -> Result<(Vec<Field>, Vec<usize>), String> {
     let columns = table.names().unwrap_or_default();
-    let listed = || format!("the columns `{}`", columns.join("`, `"));
+    let listed = || {
+        let shown = &columns[..columns.len().min(MOST_SHOWN)];
+        let more = if shown.len() < columns.len() {
+            " and more"
+        } else {
+            ""
+        };
+        format!("the columns `{}`{more}", shown.join("`, `"))
+    };
     let index = |name: &str| columns.iter().position(|column| **column == *name);
     let mut found = Vec::new();
     for Column { field, name } in wanted {
