@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
+use toml::de::DeValue;
 
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, Database, Log, NotifySection, OnnxRuntime,
@@ -222,7 +223,23 @@ fn of_file(path: &Path) -> Result<Layer, ConfigError> {
         detail,
     };
     let text = written::read(path).map_err(|error| refused(error.to_string()))?;
-    if let Some((at, said)) = written::parse(&text).1.into_iter().next() {
+    let (table, mistakes) = written::parse(&text);
+    let sections = table
+        .get_ref()
+        .values()
+        .filter_map(|value| value.get_ref().as_table());
+    let mut values = sections.flat_map(|section| section.values());
+    let is_too_large = |value: &DeValue<'_>| {
+        let number = value.as_integer();
+        number.is_some_and(|number| i64::from_str_radix(number.as_str(), number.radix()).is_err())
+    };
+    let too_large = values
+        .find(|value| is_too_large(value.get_ref()))
+        .map(|value| {
+            let said = "this number is larger than any setting can be: write a smaller one";
+            (value.span().start, said.to_owned())
+        });
+    if let Some((at, said)) = mistakes.into_iter().next().or(too_large) {
         let (line, column) = written::place(&text, at);
         return Err(refused(format!("line {line}, column {column}: {said}")));
     }
@@ -347,7 +364,8 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
         format!("[{section}] has {}", keys.join(", "))
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();
-        format!("the sections are {}", sections.join(", "))
+        let sections = sections.join(", ");
+        format!("the sections are {sections}, and above them stands `pipeline`")
     };
     ConfigError::UnknownKey { key, layer, hint }
 }

@@ -103,7 +103,7 @@ impl Setup {
         let flags: Vec<_> = flags.collect();
         let loaded = config::load(
             global.config.as_deref(),
-            // `vars` would panic at a variable of somebody else that is no UTF-8.
+            // `vars` would panic at a variable of somebody else that is not UTF-8.
             std::env::vars_os().filter_map(as_text),
             &flags,
         )?;

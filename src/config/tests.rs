@@ -22,6 +22,17 @@ fn every_setting_has_a_comment_line_above_it() {
 }
 
 #[test]
+fn the_defaults_are_polite() {
+    let loaded = load(None, HashMap::new(), &[]).unwrap();
+    let (reddit, archive) = (&loaded.settings.reddit, &loaded.settings.arctic_shift);
+    assert_eq!((reddit.requests_per_minute, reddit.tries), (100, 5));
+    assert_eq!(
+        (archive.requests_per_minute, reddit.retry_after_cap_secs),
+        (60, 3_600)
+    );
+}
+
+#[test]
 fn later_layers_win() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.toml");
@@ -112,6 +123,11 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
             "[reddit]\nclient_secrte = \"x\"\n",
             &[][..],
             &["`reddit.client_secrte`", "t.toml", "client_secret,"][..],
+        ),
+        (
+            "[classify]\nworkers = 99999999999999999999\n",
+            &[],
+            &["line 2, column 11", "larger than any setting"],
         ),
         (
             "",

@@ -35,7 +35,7 @@ pub enum NoText {
     )]
     Large,
     /// The first line that is none.
-    #[error("line {0} is no UTF-8; save the file as UTF-8")]
+    #[error("line {0} is not UTF-8; save the file as UTF-8")]
     Encoding(usize),
 }
 
@@ -65,8 +65,13 @@ fn decoded(file: Box<dyn Read + Send>) -> Result<String, NoText> {
     if let Some(nul) = memchr::memchr(0, &bytes) {
         return Err(no_text(&bytes[..nul]));
     }
-    String::from_utf8(bytes)
-        .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))
+    let text = String::from_utf8(bytes)
+        .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
+    // What is no character of UTF-16 comes as this one.
+    match text.find(char::REPLACEMENT_CHARACTER) {
+        Some(at) => Err(no_text(&text.as_bytes()[..at])),
+        None => Ok(text),
+    }
 }
 
 /// Parses a text as far as it is TOML, and returns its syntax errors in order: the byte offset of each, and its message.
@@ -111,7 +116,12 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_with_its_line() {
-        for (bytes, line) in [(&b"a\nb\0"[..], 2), (b"a\n\n\xFFb", 3)] {
+        for (bytes, line) in [
+            (&b"a\nb\0"[..], 2),
+            (b"a\n\n\xFFb", 3),
+            (b"\xFF\xFEn\0a", 1),
+            (b"\xFF\xFE\n\0\x00\xD8", 2),
+        ] {
             let read = decoded(Box::new(bytes));
             assert!(
                 matches!(read, Err(NoText::Encoding(at)) if at == line),

@@ -4,6 +4,7 @@
 mod exposition;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::json;
 use topicmill_score::labeler::BatchTimes;
@@ -156,10 +157,19 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
     };
     assert_eq!((of("200"), of("none")), (1.0, 1.0));
     meter.answered(200);
+    for (meter, secs) in [(&meter, 2), (&other, 3)] {
+        meter.note(|traffic| {
+            traffic.retries += 1;
+            traffic.waits.their_quota.sum += Duration::from_secs(secs);
+        });
+    }
     drop((meter, other));
     assert_eq!((of("200"), of("none")), (2.0, 1.0));
     assert_eq!((of("200"), of("none")), (2.0, 1.0), "each once");
     let text = metrics.text(None, None);
+    let retries = value(&text, "topicmill_request_retries_total{source=\"reddit\"}");
+    let waited = "topicmill_request_wait_seconds_total{source=\"reddit\",cause=\"their_quota\"}";
+    assert_eq!((retries, value(&text, waited)), (2.0, 5.0));
     assert!(
         text.contains("topicmill_quota_remaining{source=\"reddit\"} 966\n"),
         "{text}"

@@ -12,7 +12,7 @@ use super::schedules;
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
 use super::{Pipeline, REDDIT};
-use crate::config::written;
+use crate::config::written::{self, NoText};
 use crate::domain::{Listing, Topic};
 use crate::source::page::check_subreddit;
 
@@ -165,13 +165,22 @@ fn read_background(
 
 /// The built-in background, none, or one that is read from a file next to the pipeline file.
 fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
+    let refused = |why: &str| {
+        format!(
+            "{why}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"
+        )
+    };
     let text = match named {
         "none" => return Ok(None),
         _ if named == REDDIT.0 => REDDIT.1.to_owned(),
-        _ => written::read(&folder.join(named)).map_err(|error| {
-            format!("{error}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml")
+        _ => written::read(&folder.join(named)).map_err(|error| match error {
+            NoText::Read(error) => refused(&error.to_string()),
+            error => refused(&error.to_string()),
         })?,
     };
+    if text.trim().is_empty() {
+        return Err(refused("the file is empty"));
+    }
     let background = Background::parse(&text).map_err(|error| error.to_string());
     background.map(Some)
 }

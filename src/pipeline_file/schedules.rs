@@ -166,13 +166,42 @@ fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
 mod tests {
     use std::path::Path;
 
-    use crate::domain::Listing;
+    use crate::domain::{CatchUp, Listing, Overlap};
     use crate::pipeline_file::Pipeline;
 
     fn parse(schedules: &str) -> Result<Pipeline, String> {
         let text = format!("labels = [\"climate change\", \"gaming\"]\n{schedules}");
         Pipeline::parse(&text, Path::new("a.toml"), Listing::Hot, 10)
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_schedule_is_read_with_its_defaults() {
+        let file = parse(
+            "[[schedule]]\nname = \"often\"\ncron = \"*/15  * * * *\"\nstages = [\"collect --source arctic-shift\"]\n\
+             [[schedule]]\nname = \"nightly\"\ncron = \"30 3 * * *\"\ntimezone = \"Europe/Berlin\"\n\
+             stages = \"classify\"\ncatch_up = \"all\"\noverlap = \"queue\"\ntimeout = \"2h\"\n",
+        )
+        .unwrap();
+        let [often, nightly] = &file.schedules[..] else {
+            panic!("two schedules")
+        };
+        assert_eq!(often.timetable.to_string(), "*/15 * * * * UTC");
+        assert_eq!(
+            (often.catch_up, often.overlap),
+            (CatchUp::One, Overlap::Skip)
+        );
+        assert_eq!(often.timeout, None);
+        assert_eq!(often.stages, [["collect", "--source", "arctic-shift"]]);
+        assert_eq!(nightly.timetable.to_string(), "30 3 * * * Europe/Berlin");
+        assert_eq!(
+            (nightly.catch_up, nightly.overlap),
+            (CatchUp::All, Overlap::Queue)
+        );
+        assert_eq!(
+            nightly.timeout.map(|timeout| timeout.as_secs()),
+            Some(7_200)
+        );
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! key and for tests.
 //!
 //! It speaks the real protocol, so that what works here works there: a token first, pages with `after`,
-//! stickied posts in front of a hot listing and not counted, quota headers, text as `raw_json=1` gives it. Two of the subreddits that the shipped pipeline prefers cannot be read, as happens on the
-//! real one: `r/sports` is missing and `r/education` private, and their posts are those of the fallbacks.
+//! stickied posts in front of a hot listing and not counted, quota headers, text as `raw_json=1` gives it. Two of the
+//! subreddits that the shipped pipeline prefers cannot be read, as happens on the real one: `r/sports` is missing and
+//! `r/education` private, and their posts are those of the fallbacks.
 //!
 //! `/api/info` answers, too, and a test may say which posts are gone ([`SampleReddit::mark`]).
 //!

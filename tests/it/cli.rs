@@ -237,7 +237,7 @@ const MISUSE: &[(&str, i32, &str)] = &[
     (
         "--config latin.toml status",
         2,
-        "settings of latin.toml: line 1 is no UTF-8; save the file as UTF-8",
+        "settings of latin.toml: line 1 is not UTF-8; save the file as UTF-8",
     ),
     (
         "--config half.toml classify",

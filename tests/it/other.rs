@@ -294,8 +294,19 @@ fn a_background_that_cannot_be_used_is_refused() {
         "bad.toml",
         "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",
     );
+    program.write("blank.toml", "\n");
     for (settings, labels, said) in [
-        ("background = \"redit\"", &[FOOD][..], "say \\\"reddit\\\""),
+        (
+            "background = \"blank.toml\"",
+            &[FOOD][..],
+            "the file is empty; say",
+        ),
+        (
+            "background = \"nowhere.toml\"",
+            &[FOOD],
+            "(os error 2); say",
+        ),
+        ("background = \"redit\"", &[FOOD], "say \\\"reddit\\\""),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),
         ("background = 3", &[FOOD], "a text in quotes"),
         (

@@ -255,8 +255,8 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
     for (bytes, what) in [
         (&b""[..], "is empty"),
         (b"\xEF\xBB\xBF \n\t\n", "is empty"),
-        (b"labels = [\"\xFF\"]\n", "line 1 is no UTF-8"),
-        (b"\n\nl\0a\0b\0", "line 3 is no UTF-8"),
+        (b"labels = [\"\xFF\"]\n", "line 1 is not UTF-8"),
+        (b"\n\nl\0a\0b\0", "line 3 is not UTF-8"),
     ] {
         let path = program.write("other.toml", bytes);
         let ran = program.run(&["labels", "validate", "--pipeline", &path]);

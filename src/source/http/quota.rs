@@ -380,4 +380,18 @@ mod tests {
         quota.hold(4 * SECOND).await.unwrap();
         assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
     }
+
+    #[tokio::test]
+    async fn a_hold_holds_for_all_and_a_shorter_one_does_not_end_it() {
+        let (clock, quota) = quota(100);
+        quota.hold(4 * SECOND).await.unwrap();
+        quota.hold(2 * SECOND).await.unwrap();
+        quota.slot().await.unwrap();
+        assert_eq!(clock.sleeps(), [4 * SECOND]);
+        quota.keep_with(Keeper {
+            reserve: Box::new(|_| Box::pin(async { Err("gone".into()) })),
+            hold: Box::new(|_| Box::pin(async { Err("gone".into()) })),
+        });
+        assert!(quota.hold(SECOND).await.is_err() && quota.slot().await.is_err());
+    }
 }

@@ -53,6 +53,32 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
 }
 
 #[test]
+fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
+    for bad in [
+        json!(null),
+        json!("soon"),
+        json!(-1),
+        json!(1.4e12),
+        json!(true),
+    ] {
+        let reason = post(json!({"created_utc": bad})).unwrap_err();
+        assert!(reason.contains("created_utc"), "{reason}");
+    }
+    for (score, stored) in [
+        (json!("9223372036854775807"), Some(i64::MAX)),
+        (json!(5.9), Some(5)),
+        (json!(9_223_372_036_854_775_808_u64), None),
+        (json!("1e400"), None),
+    ] {
+        assert_eq!(
+            post(json!({"score": score})).unwrap().score,
+            stored,
+            "{score}"
+        );
+    }
+}
+
+#[test]
 fn names_ids_and_subreddits_are_found_where_they_are() {
     assert_eq!(post(json!({})).unwrap().fullname.as_str(), "t3_abc1");
     assert_eq!(

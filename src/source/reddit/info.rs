@@ -128,6 +128,10 @@ mod tests {
             (json!({"title": null, "selftext": null}), Fate::Alive),
             (json!({"author": "[deleted]"}), Fate::Authorless),
             (json!({"selftext": " [deleted]\n"}), deleted),
+            (
+                json!({"author": "[deleted]", "selftext": "[deleted]"}),
+                deleted,
+            ),
             (json!({"removed_by_category": "deleted"}), deleted),
             (json!({"removed_by_category": "author"}), deleted),
             (json!({"title": "[deleted by user]"}), deleted),
