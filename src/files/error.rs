@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::placing::is_full;
 use crate::tables::TableError;
 use topicmill_score::LabelerError;
 
@@ -81,13 +82,12 @@ fn list(paths: &[PathBuf]) -> String {
 
 /// An error of writing, told from a full disk.
 pub(super) fn write_error(path: &Path) -> impl Fn(io::Error) -> FilesError + '_ {
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            FilesError::Full(path.to_owned())
+    move |source| {
+        let path = path.to_owned();
+        if is_full(&source) {
+            FilesError::Full(path)
+        } else {
+            FilesError::Write { path, source }
         }
-        _ => FilesError::Write {
-            path: path.to_owned(),
-            source,
-        },
     }
 }
