@@ -386,8 +386,11 @@ impl Rejections {
     /// Reasons that are told apart; a broken file can have as many as lines.
     const MOST_REASONS: usize = 20;
 
-    /// One more.
+    /// One more. What was found, which differs from row to row, is not counted apart.
     pub fn add(&mut self, reason: &str) {
+        let reason = reason
+            .split_once(FOUND)
+            .map_or(reason, |(reason, _)| reason);
         // PostgreSQL's JSON takes no NUL, and a reason may quote what it found.
         self.add_many(&reason.replace('\0', ""), 1);
     }
@@ -410,6 +413,9 @@ impl Rejections {
         self.0.values().sum()
     }
 }
+
+/// Stands in a reason before the value that was found.
+pub const FOUND: &str = "; it is ";
 
 /// What a run did for one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -59,7 +59,7 @@
 //! keeping       -> placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> domain, tables
+//! files         -> domain, placing, tables
 //! engines       -> clock, gpu, placing
 //! config        -> tables
 //! hub           -> clock, source

@@ -99,13 +99,13 @@ pub async fn import(
         }
     });
     let mut stored = Ok(());
-    let (mut read, mut end) = (0, None);
+    let (mut read, mut nulls, mut end) = (0, 0, None);
     while stored.is_ok() && !sink.worker.stop.is_cancelled() {
         let Some(block) = receiver.recv().await else {
             break;
         };
         (plan.progress)(block.block.read - read);
-        (read, end) = (block.block.read, block.block.end);
+        (read, nulls, end) = (block.block.read, block.block.nulls, block.block.end);
         stored = store_block(sink, block, &mut plan, done).await;
     }
     // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
@@ -113,6 +113,9 @@ pub async fn import(
     if let Err(error) = reader.await {
         // A bug in reading is no less one for having happened on another thread.
         std::panic::resume_unwind(error.into_panic());
+    }
+    if nulls > 0 {
+        tracing::warn!(file = %plan.name, "{nulls} values were `NaN`, `None` or the like, and are stored as NULL");
     }
     // The first ones are told one by one: every row of a table may be wrong.
     if let Some(more) = not_shown(&done.rejected) {

@@ -27,7 +27,7 @@ use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
     check_subreddit, site_of,
 };
-use super::post::{number_of, post_from_value, time_of_post};
+use super::post::{post_from_value, time_of_post};
 use super::reddit::check_user_agent;
 use super::verdict::Judge;
 use crate::clock::SharedClock;
@@ -248,7 +248,7 @@ struct SearchAnswer {
 
 /// The rows of an answer, or what it means that there are none.
 fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Value>, SourceError> {
-    let status = answer.status.as_u16();
+    let status = answer.status();
     let text = String::from_utf8_lossy(&answer.body);
     let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
     let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
@@ -297,5 +297,5 @@ fn says_too_much(error: &str) -> bool {
 
 /// When a row was posted, of one that is no whole post, too; `None` for a time that no post can have.
 fn posted_at(row: &Value) -> Option<Timestamp> {
-    time_of_post(number_of(row.get("created_utc")?)?)
+    time_of_post(row.get("created_utc")?).ok()
 }

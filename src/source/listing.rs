@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn half_a_surrogate_pair_costs_one_character() {
         let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
-            {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1}},
-            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1}}
+            {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1700000000}},
+            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1700000000}}
         ]}}"#;
         let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
         let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
@@ -171,7 +171,7 @@ mod tests {
                 "child 3: a thing of kind `t5`, not a post",
                 "child 4: a thing of kind `more`, not a post",
                 "child 6: a `t3` without its data",
-                "child 7: neither `name` nor `id` as text",
+                "child 7: neither `name` nor `id`",
                 "child 8: not a JSON object",
                 "child 9: an advertisement, not a post",
             ]
@@ -182,7 +182,7 @@ mod tests {
     fn a_comments_page_gives_its_post_and_passes_over_the_comments() {
         let page = json!([
             {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
-                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1}}]}},
+                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1_700_000_000}}]}},
             {"kind": "Listing", "data": {"children": [
                 {"kind": "t1", "data": {}}, {"kind": "more", "data": {}}]}},
         ]);

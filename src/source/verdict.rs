@@ -41,7 +41,11 @@ impl Judge<'_> {
             })
         };
         let site = site_of(self.kind);
-        let status = answer.status.as_u16();
+        let status = answer.status();
+        let said = |text: &str| match answer.message() {
+            Some(message) => format!("{text}: `{message}`"),
+            None => text.to_owned(),
+        };
         let (outcome, detail) = match answer.meaning(self.now) {
             Meaning::Good => match decode(&answer.body) {
                 Ok(decoded) => return Judgement::Take(decoded),
@@ -57,9 +61,9 @@ impl Judge<'_> {
                 }
             },
             Meaning::TooMany(wait) => {
-                return again("too many requests (429)".to_owned(), wait, true);
+                return again(said("too many requests (429)"), wait, true);
             }
-            Meaning::Trouble(wait) => return again(format!("status {status}"), wait, false),
+            Meaning::Trouble(wait) => return again(said(&format!("status {status}")), wait, false),
             Meaning::WebPage => (
                 Outcome::EdgeBlocked,
                 format!(
@@ -83,7 +87,7 @@ impl Judge<'_> {
                     ),
                     _ => (Outcome::Server, "the request was not understood"),
                 };
-                (outcome, detail.to_owned())
+                (outcome, said(detail))
             }),
         };
         Judgement::Never(SourceError::Refused {

@@ -40,6 +40,42 @@ pub fn on_one_line(json: &str) -> String {
     out
 }
 
+/// A text of JSON in which `null` stands for each number that is none: Python writes `NaN` and `Infinity`, which are no
+/// JSON. With how many there were; `None`, where there were none.
+///
+/// ```
+/// use topicmill::tables::json::without_nan;
+///
+/// let (json, count) = without_nan(r#"{"score": NaN, "title": "NaN"}"#).unwrap();
+/// assert_eq!((json.as_str(), count), (r#"{"score": null, "title": "NaN"}"#, 1));
+/// ```
+pub fn without_nan(json: &str) -> Option<(String, u64)> {
+    const WORDS: [&str; 3] = ["NaN", "-Infinity", "Infinity"];
+    if !json.contains("NaN") && !json.contains("Infinity") {
+        return None;
+    }
+    let (mut out, mut rest, mut count) = (String::with_capacity(json.len()), json, 0);
+    let mut place = Place::default();
+    while let Some(c) = rest.chars().next() {
+        let word = WORDS
+            .iter()
+            .find(|word| !place.in_text && rest.starts_with(**word));
+        if let Some(word) = word {
+            out.push_str("null");
+            rest = &rest[word.len()..];
+            count += 1;
+            continue;
+        }
+        if c.is_ascii() {
+            place.take(c as u8);
+        }
+        place.escaped &= c.is_ascii();
+        out.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    (count > 0).then_some((out, count))
+}
+
 /// The members of an object, in order; of two with one name the last counts, as with any JSON parser, in the
 /// place of the first.
 #[derive(Debug, Default)]
@@ -77,7 +113,11 @@ impl<'de> Visitor<'de> for MembersVisitor {
 
 /// The cells of an object, or what is wrong with it (never quoting what it says).
 fn cells(json: &[u8]) -> Result<Vec<(Arc<str>, Cell)>, String> {
-    let members: Members = serde_json::from_slice(json).map_err(|error| {
+    let parsed = serde_json::from_slice(json).or_else(|error| {
+        let mended = std::str::from_utf8(json).ok().and_then(without_nan);
+        mended.map_or(Err(error), |(json, _)| serde_json::from_str(&json))
+    });
+    let members: Members = parsed.map_err(|error| {
         if error.is_data() {
             "is not a JSON object".to_owned()
         } else {
@@ -394,11 +434,12 @@ mod tests {
     #[test]
     fn lines_are_rows_and_blank_ones_are_none() {
         let text =
-            b"{\"a\":1.10,\"b\":\"x\"}\r\n\n  \nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
+            b"{\"a\":1.10,\"b\":\"x\"}\r\n\n{\"a\":NaN}\nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
         assert_eq!(
             told(&mut Lines::new(slow(text))),
             [
                 "1 a=1.10 b=\"x\"",
+                "3 a=null",
                 "4 is not JSON (at column 1)",
                 "5 is not a JSON object",
                 "6 a=2",

@@ -630,7 +630,7 @@ async fn children_that_are_no_posts_are_counted_by_reason() {
                 "a comment, not a post": 3,
                 "a thing of kind `t5`, not a post": 1,
                 "an advertisement, not a post": 1,
-                "no `created_utc`, or no number in it": 1,
+                "`created_utc` is no time": 1,
             })
         );
         assert_eq!(

@@ -203,8 +203,7 @@ fn a_flipped_bit_costs_what_follows_it_at_most() {
 #[test]
 fn a_dump_of_comments_is_told_and_a_stray_one_rejected() {
     let program = Program::new();
-    let comment =
-        json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1});
+    let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1_700_000_000});
     let file = program.write("RC.zst", packed(format!("{comment}\n")));
     expect(&program, &[&file], 2, &["holds comments, not posts", "RS_"]);
     let mixed = program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
@@ -232,7 +231,7 @@ fn odd_rows_of_all_years_are_taken_or_rejected_with_a_reason() {
         text.push(b'\n');
     }
     text.extend_from_slice(
-        b"{\"id\":\"u1\",\"subreddit\":\"food\",\"title\":\"caf\xe9\",\"created_utc\":1}",
+        b"{\"id\":\"u1\",\"subreddit\":\"food\",\"title\":\"caf\xe9\",\"created_utc\":1700000000}",
     );
     let file = program.write("RS.ndjson", text);
     let why = [
@@ -365,7 +364,7 @@ fn a_number_that_cannot_be_stored_costs_its_row_of_a_table_and_is_left_out_elsew
         ran.says_each(&[
             "`score` is too far from 0 to be stored",
             "`num_comments` is too far from 0 to be stored",
-            "`created_utc` is no time",
+            "`created_utc` is too large for seconds since 1970; it is 100000000000000000000",
             "posts=1 ",
             "rejected=4",
         ]);
@@ -458,16 +457,17 @@ pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
 #[test]
 fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements() {
     let line = |id: &str, title: &[u8]| {
-        let head =
-            format!("{{\"id\":\"{id}\",\"subreddit\":\"food\",\"created_utc\":1,\"title\":\"");
+        let head = format!(
+            "{{\"id\":\"{id}\",\"subreddit\":\"food\",\"created_utc\":1700000000,\"title\":\""
+        );
         [head.as_bytes(), title, b"\"}\n"].concat()
     };
     let (latin1, written) = (&b"caf\xe9"[..], "caf\u{fffd}".as_bytes());
     let lines = [line("a1", latin1), line("a2", b"Rye"), line("a3", written)].concat();
     let csv = [
-        &b"id,subreddit,created_utc,title\na1,food,1,"[..],
+        &b"id,subreddit,created_utc,title\na1,food,1700000000,"[..],
         latin1,
-        b"\na2,food,1,Rye\na3,food,1,",
+        b"\na2,food,1700000000,Rye\na3,food,1700000000,",
         written,
         b"\n",
     ]
@@ -479,7 +479,7 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
         &[
             &[b"a1", b"a2", b"a3"],
             &[b"food".as_slice(); 3],
-            &[b"1".as_slice(); 3],
+            &[b"1700000000".as_slice(); 3],
             &[latin1, b"Rye", written],
         ],
     );
@@ -509,7 +509,8 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
 #[test]
 fn a_file_in_utf16_is_imported() {
     let program = Program::new();
-    let table = "\u{feff}id,title,subreddit,created_utc\r\na1,caf\u{e9} \u{1f35e},food,1\r\n";
+    let table =
+        "\u{feff}id,title,subreddit,created_utc\r\na1,caf\u{e9} \u{1f35e},food,1700000000\r\n";
     let bytes: Vec<u8> = table.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let file = program.write("posts.csv", bytes);
     program.ok(&["import", "--format", "csv", &file]);
@@ -526,8 +527,8 @@ fn files_in_gzip_are_imported_whole_of_as_many_parts_as_they_have() {
     };
     let program = Program::new();
     let table = [
-        "id,title,subreddit,created_utc\na1,One,food,1\n",
-        "a2,Two,food,2\n",
+        "id,title,subreddit,created_utc\na1,One,food,1700000000\n",
+        "a2,Two,food,1700000000\n",
     ];
     let table = program.write("posts.csv.gz", table.map(gzip).concat());
     program.ok(&["import", "--format", "csv", &table]);
@@ -540,7 +541,7 @@ fn files_in_gzip_are_imported_whole_of_as_many_parts_as_they_have() {
 #[test]
 fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
     let program = Program::new();
-    let csv = "id,subreddit,created_utc,title,title\na1,food,1,One,Two\n";
+    let csv = "id,subreddit,created_utc,title,title\na1,food,1700000000,One,Two\n";
     let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
                   required binary created_utc (UTF8); required binary title (UTF8); required binary title (UTF8); }";
     let columns: [&[&[u8]]; 5] = [&[b"a1"], &[b"food"], &[b"1"], &[b"One"], &[b"Two"]];
@@ -555,4 +556,43 @@ fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
         assert!(ran.stderr.contains(told), "{format}: {}", ran.stderr);
     }
     assert!(!program.folder.path().join("topicmill.db").exists());
+}
+
+#[test]
+fn what_programs_write_for_nothing_is_null_and_told_once() {
+    let program = Program::new();
+    let line = |id: &str, score: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"title\":\"Rye\",\"subreddit\":\"r/food\",\"created_utc\":\"2023-11-14\",\"score\":{score}}}\n"
+        )
+    };
+    let lines = [line("b1", "NaN"), line("b2", "-Infinity"), line("3", "5")].concat();
+    let lines = program.write("posts.ndjson", lines.replace("\"3\"", "3"));
+    let table = "id,title,subreddit,created_utc,score,author\na1,One,/r/food,1700000000,NaN,None\na2,NaN,food ,45244.9,2,DELETED\n\
+        a3,Three,Food,1700000000,7,DELETED\n";
+    let table = program.write("posts.csv", table);
+    let ran = program.run(&["import", &lines]);
+    ran.ended(0, "2 values were `NaN`");
+    let ran = program.run(&["import", "--format", "csv", &table]);
+    ran.ended(1, "2 values were `NaN`");
+    ran.says("it is 45244.9, which looks like an Excel date: write seconds since 1970");
+    let query =
+        "SELECT fullname, lower(subreddit), reddit_score, author FROM posts ORDER BY fullname";
+    let stored = [
+        "t3_3,food,5,",
+        "t3_a1,food,,",
+        "t3_a3,food,7,",
+        "t3_b1,food,,",
+        "t3_b2,food,,",
+    ];
+    assert_eq!(sql(&program, SQLITE, query), stored.join("\n"));
+    let counts = sql(
+        &program,
+        SQLITE,
+        "SELECT counts FROM runs ORDER BY id DESC LIMIT 1",
+    );
+    assert!(
+        counts.contains("of June 2005") && !counts.contains("45244"),
+        "{counts}"
+    );
 }

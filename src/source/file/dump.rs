@@ -136,6 +136,8 @@ pub struct Block {
     pub position: Position,
     /// Bytes of the file, as it lies on the disk, read so far.
     pub read: u64,
+    /// How many values of the file so far are NULL because it has `NaN`, `None` or the like in their place.
+    pub nulls: u64,
     /// Set on the last one.
     pub end: Option<End>,
 }
@@ -187,6 +189,7 @@ impl Blocks {
             rejected,
             position,
             read: self.read.load(Ordering::Relaxed),
+            nulls: self.rows.nulls(),
             end,
         }
     }
@@ -384,6 +387,10 @@ impl Rows for Children {
             ..Position::default()
         }
     }
+
+    fn nulls(&self) -> u64 {
+        0
+    }
 }
 
 #[cfg(test)]
@@ -424,7 +431,7 @@ mod tests {
     fn blocks_end_early_where_texts_are_long_and_say_where_they_end() {
         let title = "x".repeat(BLOCK_TEXT / 4);
         let line = format!(
-            "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1}}\n"
+            "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1700000000}}\n"
         );
         let lines = line.repeat(6);
         let (first, mut blocks) = read(FileFormat::Dump, lines.as_bytes()).unwrap();
@@ -440,7 +447,7 @@ mod tests {
         let url = "x".repeat(LONGEST_LINE - 1);
         let table = format!(
             "id,title,subreddit,created_utc,url\n{}",
-            format!("a,b,c,1,{url}\n").repeat(5)
+            format!("a,b,c,1700000000,{url}\n").repeat(5)
         );
         let (first, mut blocks) = read(FileFormat::Csv, table.as_bytes()).unwrap();
         assert_eq!((first.records.len(), first.end), (4, None));

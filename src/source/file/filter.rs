@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use memchr::memmem::Finder;
 
 use crate::domain::{Post, Timestamp};
+use crate::source::post::bare_subreddit;
 
 /// A subreddit's name above this is looked at in the parsed row.
 const LONGEST_NAME: usize = 64;
@@ -110,6 +111,16 @@ impl Filter {
         let Some(names) = &self.subreddits else {
             return true;
         };
+        // As somebody wrote it; Reddit and its archives write the bare name.
+        if name
+            .iter()
+            .any(|byte| *byte == b'/' || byte.is_ascii_whitespace())
+        {
+            let bare = std::str::from_utf8(name)
+                .map(bare_subreddit)
+                .unwrap_or_default();
+            return names.contains(&*bare.to_ascii_lowercase().into_bytes());
+        }
         let mut lower = [0; LONGEST_NAME];
         // On the stack, because this runs for each of forty million rows.
         let Some(lower) = lower.get_mut(..name.len()) else {

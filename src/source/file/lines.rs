@@ -12,7 +12,7 @@ use crate::domain::SourceKind;
 use crate::source::listing::mended;
 use crate::source::page::Rejected;
 use crate::source::post::{Fields, NO_OBJECT, post_from_fields};
-use crate::tables::json::read_line;
+use crate::tables::json::{read_line, without_nan};
 
 /// After so many bytes without a row that is wanted, whoever reads hears of it.
 const QUIET_BYTES: u64 = 16 << 20;
@@ -26,6 +26,7 @@ pub struct Lines<R> {
     position: Position,
     /// Bytes that an earlier reading has dealt with.
     skip: u64,
+    nulls: u64,
     ended: bool,
     broken: bool,
 }
@@ -39,6 +40,7 @@ impl<R: BufRead> Lines<R> {
             line: Vec::new(),
             position: Position::default(),
             skip: 0,
+            nulls: 0,
             ended: false,
             broken: false,
         }
@@ -123,7 +125,7 @@ impl<R: BufRead> Lines<R> {
             if text.is_empty() {
                 continue;
             }
-            return Ok(Some(match record(text) {
+            return Ok(Some(match record(text, &mut self.nulls) {
                 Ok(record) => FileRow::Record(record),
                 Err(reason) => Self::rejected(row, reason),
             }));
@@ -158,13 +160,24 @@ impl<R: BufRead + Send> Rows for Lines<R> {
         self.skip = position.bytes;
     }
 
+    fn nulls(&self) -> u64 {
+        self.nulls
+    }
+
     fn broken(&self) -> bool {
         self.broken
     }
 }
 
-fn record(line: &str) -> Result<Record, String> {
-    let parsed = mended(line, |line| serde_json::from_str::<Fields>(line));
+fn record(line: &str, nulls: &mut u64) -> Result<Record, String> {
+    let parse = |line: &str| mended(line, |line| serde_json::from_str::<Fields>(line));
+    let parsed = parse(line).or_else(|error| match without_nan(line) {
+        Some((line, count)) => {
+            *nulls += count;
+            parse(&line)
+        }
+        None => Err(error),
+    });
     let fields = parsed.map_err(|error| {
         // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
         if error.is_data() {
@@ -186,7 +199,7 @@ mod tests {
     use crate::domain::Timestamp;
     use std::io::{BufReader, Read};
 
-    const POST: &str = r#"{"id":"abc1","subreddit":"s","title":"A","created_utc":1}"#;
+    const POST: &str = r#"{"id":"abc1","subreddit":"s","title":"A","created_utc":1700000000}"#;
 
     /// Each line's fate: the fullname, or where and why it was rejected.
     fn fates(bytes: &[u8]) -> Vec<String> {
@@ -268,7 +281,7 @@ mod tests {
             .map(|i| {
                 let name = if i % 3 == 0 { "s" } else { "other" };
                 let pad = "x".repeat(if i % 7 == 0 { 300 } else { 3 });
-                format!("{{\"id\":\"a{i}\",\"title\":\"{pad}\",\"subreddit\":\"{name}\",\"created_utc\":{i}}}\n")
+                format!("{{\"id\":\"a{i}\",\"title\":\"{pad}\",\"subreddit\":\"{name}\",\"created_utc\":{}}}\n", 1_700_000_000 + i)
             })
             .collect()
     }
@@ -276,7 +289,7 @@ mod tests {
     #[test]
     fn unwanted_lines_are_counted_whatever_the_buffer_cuts() {
         let file = mixed();
-        let filter = Filter::new(Some(["S"]), None, Timestamp::from_epoch_secs(30));
+        let filter = Filter::new(Some(["S"]), None, Timestamp::from_epoch_secs(1_700_000_030));
         for capacity in [1, 7, 64, 4_096, 1 << 20] {
             let reader = BufReader::with_capacity(capacity, file.as_bytes());
             let mut lines = Lines::new(reader, filter.clone());

@@ -53,6 +53,8 @@ pub trait Rows: Send {
     /// Goes on from a position that a reading of the same file was at; called before the first row. Formats that are
     /// never resumed have nothing to do.
     fn resume(&mut self, _position: Position) {}
+    /// How many values are NULL because the file has `NaN`, `None` or the like in their place.
+    fn nulls(&self) -> u64;
     /// Whether it ended because what follows cannot be read.
     fn broken(&self) -> bool {
         false

@@ -9,13 +9,12 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use serde_json::{Map, Value};
 
 use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
 use crate::domain::SourceKind;
 use crate::source::page::Rejected;
-use crate::source::post::{flag_of, integer_of, number_of, post_from_value};
+use crate::source::post::{flag_of, integer_of, is_null, number_of, post_from_value};
 use crate::tables::{self, Cell, Rows as _};
 
 /// A cell above this is no post's, as a line of NDJSON above it is none.
@@ -73,6 +72,7 @@ pub struct Posts {
     number: u64,
     /// Bytes of the cells that were read.
     bytes: u64,
+    nulls: u64,
     /// What follows cannot be read.
     ended: bool,
     /// Rows and bytes of a Parquet file, and where to tell how far it is read.
@@ -93,6 +93,7 @@ impl Posts {
             fields,
             number: 0,
             bytes: 0,
+            nulls: 0,
             ended: false,
             size: None,
         })
@@ -116,6 +117,7 @@ impl Posts {
             fields,
             number: 0,
             bytes: 0,
+            nulls: 0,
             ended: false,
         })
     }
@@ -142,7 +144,7 @@ impl Rows for Posts {
             self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
             let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
             let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
-            record(values?)
+            record(values?, &mut self.nulls)
         });
         Some(row.map_or_else(
             |reason| {
@@ -159,6 +161,10 @@ impl Rows for Posts {
             rows: self.number,
             ..Position::default()
         }
+    }
+
+    fn nulls(&self) -> u64 {
+        self.nulls
     }
 }
 
@@ -239,15 +245,19 @@ fn find(wanted: &[Column], table: &dyn tables::Rows) -> Result<(Vec<Field>, Vec<
 }
 
 /// A post from the values of a row.
-fn record(values: impl IntoIterator<Item = (&'static str, Value)>) -> Result<Record, String> {
+fn record(
+    values: impl IntoIterator<Item = (&'static str, Value)>,
+    nulls: &mut u64,
+) -> Result<Record, String> {
     let (mut fields, mut topic) = (Map::new(), None);
     for (field, value) in values {
-        let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
-        if value.is_null() || blank {
+        let text = value.as_str();
+        let is_word = !matches!(field, "title" | "subreddit") && text.is_some_and(is_null);
+        *nulls += u64::from(is_word);
+        if value.is_null() || is_word || text.is_some_and(|text| text.trim().is_empty()) {
             continue;
         }
         let value = match field {
-            "created_utc" => epoch_secs(&value).ok_or("`created_utc` is no time")?.into(),
             "score" | "upvote_ratio" | "num_comments" if number_of(&value).is_none() => {
                 return Err(format!("`{field}` is no number"));
             }
@@ -261,8 +271,6 @@ fn record(values: impl IntoIterator<Item = (&'static str, Value)>) -> Result<Rec
                 topic = value.as_str().and_then(topic_named);
                 continue;
             }
-            // Ids that are all digits come as numbers from some writers.
-            "id" => Value::String(value.as_str().map_or(value.to_string(), str::to_owned)),
             _ => value,
         };
         fields.insert(field.to_owned(), value);
@@ -271,34 +279,9 @@ fn record(values: impl IntoIterator<Item = (&'static str, Value)>) -> Result<Rec
     Ok(Record { post, topic })
 }
 
-/// Seconds since 1970 from a number of them, or from a date as people and programs write it; UTC unless said.
-fn epoch_secs(value: &Value) -> Option<i64> {
-    if number_of(value).is_some() {
-        return integer_of(value);
-    }
-    let text = value.as_str()?.trim();
-    let text = text.strip_suffix(" UTC").unwrap_or(text);
-    let with_zone = DateTime::parse_from_rfc3339(text)
-        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    if let Ok(time) = with_zone {
-        return Some(time.timestamp());
-    }
-    let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f")
-        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))
-        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M"))
-        .ok();
-    let midnight = || {
-        NaiveDate::parse_from_str(text, "%Y-%m-%d")
-            .ok()?
-            .and_hms_opt(0, 0, 0)
-    };
-    Some(time.or_else(midnight)?.and_utc().timestamp())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use std::io::Cursor;
 
     fn csv(
@@ -331,8 +314,8 @@ mod tests {
             a3,Three,food,2023-11-14,many,,,\n\
             a4,Four,food,2023-11-14,4,perhaps,,\n\
             a5,Five\n\
-            a6,,food,1,,,,\n\
-            a7,caf\xe9,food,1,,,,\n\
+            a6,,food,1700000000,,,,\n\
+            a7,caf\xe9,food,1700000000,,,,\n\
             a8,\"Eight, and\nmore\",food,2023-11-14 22:13:20,,,,\n";
         let fates = csv(text, &[]).unwrap();
         for (fate, expected) in fates.iter().zip([
@@ -352,11 +335,11 @@ mod tests {
 
     #[test]
     fn columns_are_mapped_and_missing_ones_told_with_those_there_are() {
-        let text = "post_id,headline,x,x,subreddit,created_utc\na1,One,,,food,1\n";
+        let text = "post_id,headline,x,x,subreddit,created_utc\na1,One,,,food,1700000000\n";
         let id = ("id", "post_id");
         assert_eq!(
             csv(text, &[id, ("title", "headline")]).unwrap(),
-            ["t3_a1 1 None"]
+            ["t3_a1 1700000000 None"]
         );
         for (wanted, told) in [
             (
@@ -368,32 +351,6 @@ mod tests {
         ] {
             let error = csv(text, wanted).unwrap_err();
             assert!(error.contains(told), "{error}");
-        }
-    }
-
-    #[test]
-    fn times_are_read_as_people_and_programs_write_them() {
-        for time in [
-            json!(1_700_000_000),
-            json!(1_700_000_000.7),
-            json!("1700000000.0"),
-            json!("2023-11-14T22:13:20.123+00:00"),
-            json!("2023-11-14 23:13:20+01:00"),
-            json!("2023-11-14 22:13:20+00"),
-            json!("2023-11-14 22:13:20.5"),
-            json!("2023-11-14T22:13:20"),
-            json!("2023-11-14 22:13:20 UTC"),
-        ] {
-            assert_eq!(epoch_secs(&time), Some(1_700_000_000), "{time}");
-        }
-        for none in [
-            json!("soon"),
-            json!(true),
-            json!("nan"),
-            json!(1e30),
-            json!(u64::MAX),
-        ] {
-            assert_eq!(epoch_secs(&none), None, "{none}");
         }
     }
 }

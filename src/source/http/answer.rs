@@ -5,9 +5,16 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
+use serde_json::Value;
 
 /// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
 pub(crate) const LARGEST_ANSWER: usize = 32 << 20;
+
+/// The body of an error is shorter.
+const LONGEST_ERROR: usize = 4 << 10;
+
+/// As many characters of an error's message are shown.
+const LONGEST_MESSAGE: usize = 100;
 
 /// The shortest wait that an answer can ask for. Reddit sends `retry-after: 0`, and a reset of 0 with
 /// nothing remaining; to ask again at once would draw the next 429.
@@ -68,9 +75,36 @@ impl Answer {
         }))
     }
 
+    /// Its status; of an error that came with status 200, as `{"message": "Too Many Requests", "error": 429}`, the error's.
+    pub(crate) fn status(&self) -> u16 {
+        let status = self.status.as_u16();
+        let told = || self.told()?.get("error")?.as_u64()?.try_into().ok();
+        match told() {
+            Some(error @ 400..=599) if (200..300).contains(&status) => error,
+            _ => status,
+        }
+    }
+
+    /// The `message` of an error, short and on one line.
+    pub(crate) fn message(&self) -> Option<String> {
+        let told = self.told()?;
+        let message = told.get("message")?.as_str()?.trim();
+        let shown = message
+            .chars()
+            .flat_map(char::escape_debug)
+            .take(LONGEST_MESSAGE);
+        Some(shown.collect()).filter(|shown: &String| !shown.is_empty())
+    }
+
+    /// Its body, where that is as short as an error's.
+    fn told(&self) -> Option<Value> {
+        let is_short = self.body.len() <= LONGEST_ERROR;
+        is_short.then(|| serde_json::from_slice(&self.body).ok())?
+    }
+
     /// What its status means, at this time of day.
     pub(crate) fn meaning(&self, now: DateTime<Utc>) -> Meaning {
-        match self.status.as_u16() {
+        match self.status() {
             200..=299 if self.is_web_page() => Meaning::WebPage,
             200..=299 => Meaning::Good,
             300..=399 => {

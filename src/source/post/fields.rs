@@ -12,7 +12,7 @@ use serde::de::{
 use serde_json::Value;
 
 use super::{A_COMMENT, SETTLED_SECS, time_of_post};
-use crate::domain::{Fullname, SourceKind, Timestamp, is_placeholder, unescaped};
+use crate::domain::{Fullname, FullnameError, SourceKind, Timestamp, is_placeholder, unescaped};
 
 /// A field as it comes: a number may be a string, anything may be null or absent.
 #[derive(Debug, Default)]
@@ -35,6 +35,19 @@ impl Field {
     /// A string that is not blank, without NUL, which PostgreSQL refuses.
     pub(super) fn text(&self) -> Option<String> {
         self.clean().map(Cow::into_owned)
+    }
+
+    /// The same; none of the words that stand for nothing.
+    pub(super) fn word(&self) -> Option<String> {
+        self.text().filter(|text| !is_null(text))
+    }
+
+    /// An id, which some programs write as a number where it is all digits.
+    fn id(&self) -> Option<String> {
+        match self.0.as_ref()? {
+            Value::Number(number) => number.as_u64().map(|number| number.to_string()),
+            _ => self.word(),
+        }
     }
 
     /// The same, copied only where it has a NUL.
@@ -74,6 +87,14 @@ impl Field {
     pub(super) fn fields(&self) -> Option<Fields> {
         Fields::deserialize(self.0.as_ref()?).ok()
     }
+}
+
+/// Whether a text is what programs that know no NULL write in its place: pandas and R `NaN` and `NA`, Python `None`.
+pub(in crate::source) fn is_null(text: &str) -> bool {
+    const WORDS: [&str; 11] = [
+        "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
+    ];
+    WORDS.contains(&text.trim())
 }
 
 pub(in crate::source) fn flag_of(value: &Value) -> Option<bool> {
@@ -231,19 +252,17 @@ impl Fields {
 
     /// Dumps of some years come without `name`.
     pub(super) fn fullname(&self) -> Result<Fullname, String> {
-        let name = self.name.text().or_else(|| self.id.text());
-        let name = name.ok_or("neither `name` nor `id` as text")?;
-        name.parse()
-            .map_err(|error: crate::domain::FullnameError| error.to_string())
+        let name = self.name.word().or_else(|| self.id.id());
+        let name = name.ok_or("neither `name` nor `id`")?;
+        // Without the value: after a wrong `--map` it may be anything.
+        name.parse().map_err(|_: FullnameError| {
+            "`id` is not that of a post, `t3_` and a base-36 id".to_owned()
+        })
     }
 
     pub(super) fn created_at(&self) -> Result<Timestamp, String> {
-        let secs = self
-            .created_utc
-            .number()
-            .ok_or("no `created_utc`, or no number in it")?;
-        time_of_post(secs)
-            .ok_or_else(|| format!("`created_utc` {secs} is not a time in seconds since 1970"))
+        let value = self.created_utc.0.as_ref();
+        time_of_post(value.ok_or("no `created_utc`")?)
     }
 
     /// What dumps from November 2023 on have in place of `removed_by_category`.
@@ -286,9 +305,9 @@ impl Fields {
         let shown = self.shown();
         let shown = shown.as_ref();
         [
-            shown.and_then(|shown| shown.crosspost_parent.text()),
-            self.crosspost_parent.text(),
-            shown.and_then(|shown| shown.name.text().or_else(|| shown.id.text())),
+            shown.and_then(|shown| shown.crosspost_parent.word()),
+            self.crosspost_parent.word(),
+            shown.and_then(|shown| shown.name.word().or_else(|| shown.id.id())),
         ]
         .into_iter()
         .flatten()

@@ -40,7 +40,7 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
     for (name, value) in [
         ("id", json!("a")),
         ("subreddit", json!("s")),
-        ("created_utc", json!(1)),
+        ("created_utc", json!(1_700_000_000)),
     ] {
         live[name] = value;
     }
@@ -54,15 +54,41 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
 
 #[test]
 fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
-    for bad in [
-        json!(null),
-        json!("soon"),
-        json!(-1),
-        json!(1.4e12),
-        json!(true),
+    for time in [
+        json!(1_700_000_000),
+        json!(1_700_000_000.7),
+        json!("1700000000.0"),
+        json!("2023-11-14T22:13:20.123+00:00"),
+        json!("2023-11-14 23:13:20+01:00"),
+        json!("2023-11-14 22:13:20+00"),
+        json!("2023-11-14 22:13:20.5"),
+        json!("2023-11-14T22:13:20"),
+        json!("2023-11-14 22:13:20 UTC"),
+    ] {
+        let at = post(json!({"created_utc": time})).unwrap().created_at;
+        assert_eq!(at.as_datetime().timestamp(), 1_700_000_000, "{time}");
+    }
+    let excel = "`created_utc` is before Reddit's first post, of June 2005; it is 45244.92, which looks like an Excel date";
+    for (bad, told) in [
+        (json!(null), "no time"),
+        (json!("soon"), "no time"),
+        (json!("nan"), "no time"),
+        (json!(true), "no time"),
+        (json!(1e30), "is too large for seconds since 1970; it is 1"),
+        (
+            json!(1.4e12),
+            "it is 1400000000000, which looks like milliseconds or a smaller unit",
+        ),
+        (json!(-1), "of June 2005; it is -1"),
+        (json!("2005-05-31"), "of June 2005; it is 1117497600"),
+        (json!("45244.92"), excel),
+        (
+            json!(20_231_114),
+            "it is 20231114, which looks like a date without its hyphens",
+        ),
     ] {
         let reason = post(json!({"created_utc": bad})).unwrap_err();
-        assert!(reason.contains("created_utc"), "{reason}");
+        assert!(reason.contains(told), "{reason}");
     }
     for (score, stored) in [
         (json!("9223372036854775807"), Some(i64::MAX)),
@@ -79,17 +105,88 @@ fn a_time_is_in_seconds_and_a_number_that_cannot_be_stored_is_none() {
 }
 
 #[test]
+fn names_are_stored_without_what_is_written_around_them() {
+    let subreddit = |name: &str| post(json!({ "subreddit": name })).map(|post| post.subreddit);
+    for name in [
+        "food",
+        " food ",
+        "r/food",
+        "/r/food/",
+        "R/food",
+        "https://www.reddit.com/r/food/",
+    ] {
+        assert_eq!(subreddit(name).as_deref(), Ok("food"), "{name}");
+    }
+    for odd in ["reddit.com", "t:1337", "u_baker", "None"] {
+        assert_eq!(subreddit(odd).as_deref(), Ok(odd));
+    }
+    for bad in ["/r/", "u/baker", "food, bread", "r/food+bread", "food/hot"] {
+        assert!(subreddit(bad).is_err(), "{bad}");
+    }
+    let author = |name: &str, source| {
+        let post = json!({"id": "a", "subreddit": "s", "title": "T", "created_utc": 1.7e9, "author": name});
+        post_from_value(&post, source).unwrap().author
+    };
+    for gone in [
+        "[deleted]",
+        "[Deleted]",
+        "[removed]",
+        "DELETED",
+        "None",
+        "nan",
+        "u/deleted",
+    ] {
+        assert_eq!(author(gone, SourceKind::Import), None, "{gone}");
+    }
+    for (name, stored) in [
+        ("baker", "baker"),
+        ("u/baker", "baker"),
+        ("/u/baker", "baker"),
+        ("none_such", "none_such"),
+    ] {
+        assert_eq!(author(name, SourceKind::Import).as_deref(), Some(stored));
+    }
+    assert_eq!(author("[deleted]", SourceKind::Reddit), None);
+    assert_eq!(
+        author("deleted", SourceKind::Reddit).as_deref(),
+        Some("deleted")
+    );
+}
+
+#[test]
+fn words_for_nothing_are_nothing() {
+    let post = post(json!({
+        "selftext": "nan", "url": "NaN", "link_flair_text": "None", "removed_by_category": "NaN",
+        "crosspost_parent": "nan", "score": "NaN", "permalink": "<NA>", "title": "None",
+    }))
+    .unwrap();
+    assert_eq!((post.title.as_str(), post.selftext.as_str()), ("None", ""));
+    assert_eq!((post.url, post.flair, post.permalink), (None, None, None));
+    assert_eq!(
+        (post.score, post.crosspost_parent, post.removed),
+        (None, None, false)
+    );
+}
+
+#[test]
 fn names_ids_and_subreddits_are_found_where_they_are() {
     assert_eq!(post(json!({})).unwrap().fullname.as_str(), "t3_abc1");
     assert_eq!(
         post(json!({"id": "t3_abc1"})).unwrap().fullname.as_str(),
         "t3_abc1"
     );
-    assert!(
-        post(json!({"name": "t1_abc"}))
-            .unwrap_err()
-            .contains("t1_abc")
+    assert_eq!(
+        post(json!({"id": 123_456})).unwrap().fullname.as_str(),
+        "t3_123456"
     );
+    for text in ["t1_abc", "what somebody wrote"] {
+        let reason = post(json!({ "name": text })).unwrap_err();
+        assert!(
+            reason.contains("`id`") && !reason.contains(text),
+            "{reason}"
+        );
+    }
+    assert!(post(json!({"id": "nan"})).is_err());
     let link = "http://www.reddit.com/r/Music/comments/abc1/x/";
     let found = post(json!({"subreddit": null, "permalink": link})).unwrap();
     assert_eq!(found.subreddit, "Music");

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use reqwest::{Client, RequestBuilder, StatusCode, Url};
+use reqwest::{Client, RequestBuilder, Url};
 use sha2::{Digest, Sha256};
 
 use super::info::{self, Fates};
@@ -278,7 +278,7 @@ impl Reddit {
         decode: impl Fn(&[u8]) -> Result<T, ListingError>,
     ) -> Result<T, SourceError> {
         let judge = |answer: &Answer| {
-            if answer.status == StatusCode::UNAUTHORIZED {
+            if answer.status() == 401 {
                 return Judgement::Never(SourceError::Unauthorized(what.to_owned()));
             }
             let judge = Judge {

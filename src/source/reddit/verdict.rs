@@ -114,13 +114,19 @@ mod tests {
             (503, &[(after, "7"), (reset, "37")], Some(7)),
             (503, &[(reset, "37")], None),
             (429, &[(after, "1e18")], Some(3_600)),
+            // An error that comes with status 200.
+            (200, &[(after, "4")], Some(4)),
             (
                 503,
                 &[(after, "Fri, 02 Jan 1970 00:00:00 GMT")],
                 Some(3_600),
             ),
         ] {
-            match judged(status, headers, "") {
+            match judged(
+                status,
+                headers,
+                r#"{"message": "Too Many\n Requests", "error": 429}"#,
+            ) {
                 Judgement::Again(trouble) => {
                     assert_eq!(trouble.wait, wait.map(Duration::from_secs), "{headers:?}");
                 }

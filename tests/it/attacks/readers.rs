@@ -86,14 +86,14 @@ async fn a_watermark_that_lies_in_the_future_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_post_of_1970_does_not_look_like_the_end_of_a_listing() {
+async fn a_post_of_2005_does_not_look_like_the_end_of_a_listing() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.new_page(None, &posted(0..3), None).await;
         scene.collect_one(new_climate(3)).await;
 
         let mut page = posted(40..44);
-        page.push(child("old", &json!({"created_utc": 0})));
+        page.push(child("old", &json!({"created_utc": 1_117_584_000})));
         scene.new_page(None, &page, Some("t3_m40")).await;
         scene.new_page(Some("t3_m40"), &posted(1..40), None).await;
         let report = scene.collect_one(new_climate(3)).await;
