@@ -83,10 +83,31 @@ pub struct Fullname(String);
 
 /// Why a string is not the fullname of a post.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the fullname of a post (`t3_` and a base-36 id)")]
+#[error("`{0}` is neither the fullname of a post, `t3_` and a base-36 id, nor the address of one")]
 pub struct FullnameError(String);
 
 impl Fullname {
+    /// The post of an id or of an address: that of its page, or a short link as `https://redd.it/1a2b3c`.
+    ///
+    /// # Errors
+    /// The text is neither. The address of a comment is none of a post; what `/s/` leads to only Reddit knows.
+    pub fn of_address(text: &str) -> Result<Self, FullnameError> {
+        if !text.contains('/') {
+            return text.parse();
+        }
+        let path = text.split_once("://").map_or(text, |(_, path)| path);
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let id = match parts[..] {
+            ["redd.it" | "www.redd.it", id] | [.., "comments", id] | [.., "comments", id, _] => {
+                Some(id)
+            }
+            _ => None,
+        };
+        let id = id.and_then(|id| id.parse().ok());
+        id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
+    }
+
     /// The text form, `t3_…`.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::domain::{Fullname, FullnameError, PurgeReason, RunStatus, SourceKind, UnknownWord};
+use crate::domain::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownWord};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::store::Access;
 use crate::telemetry::Progress;
@@ -60,8 +60,8 @@ pub struct Purge {
         default_value_t = 0
     )]
     older_than_hours: u32,
-    /// Purge the posts that this file names, with one id or fullname (`t3_…`) on each line, and a comma and a reason
-    /// behind it if you like; a first line `fullname` or `id` is a heading
+    /// Purge the posts that this file names, with one id, fullname (`t3_…`) or address of a post on each line, and a comma
+    /// and a reason behind it if you like; a first line such as `fullname`, `id` or `url` is a heading
     #[arg(long, value_name = "FILE")]
     ids: Option<PathBuf>,
     /// Delete texts stored longer than HOURS, or than `collect.retention_hours`; labels and scores stay
@@ -159,6 +159,20 @@ pub fn rewriting(done: u64, total: u64) -> String {
     )
 }
 
+/// What the column of ids is called in files that have a heading; most of these words could be ids.
+const HEADINGS: [&str; 10] = [
+    "fullname",
+    "id",
+    "ids",
+    "post",
+    "posts",
+    "post_id",
+    "name",
+    "url",
+    "link",
+    "permalink",
+];
+
 /// The posts that a file names, and why each goes. One bad line refuses the file: a typing mistake must not leave a post in the
 /// database that somebody wants out.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
@@ -169,15 +183,16 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let mut posts = Vec::new();
     for (number, line) in lines {
-        let (id, reason) = line.split_once(',').unwrap_or((line, ""));
-        let (id, reason) = (id.trim(), reason.trim());
-        if id.is_empty() || number == 1 && ["fullname", "id"].contains(&id) {
+        let (id, reason) = line.split_once([',', ';', '\t']).unwrap_or((line, ""));
+        let [id, reason] = [id, reason].map(|word| word.trim().trim_matches('"'));
+        let is_heading = || reason == "reason" || HEADINGS.contains(&&*id.to_ascii_lowercase());
+        if id.is_empty() || number == 1 && is_heading() {
             continue;
         }
         let failed = |error: &dyn std::fmt::Display| {
             CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
         };
-        let id = id.parse().map_err(|error: FullnameError| failed(&error))?;
+        let id = Fullname::of_address(id).map_err(|error| failed(&error))?;
         let reason = match reason {
             "" => PurgeReason::Requested,
             word => word.parse().map_err(|error: UnknownWord| failed(&error))?,

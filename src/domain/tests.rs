@@ -48,3 +48,30 @@ fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
         serde_json::json!({"a comment, not a post": 2})
     );
 }
+
+#[test]
+fn a_post_has_an_address_and_nothing_else_has_one() {
+    for address in [
+        "https://www.reddit.com/r/food/comments/abc123/x/",
+        "https://old.reddit.com/r/food/comments/abc123/?utm_source=share",
+        "https://www.reddit.com/comments/ABC123",
+        "reddit.com/r/food/comments/abc123/rye_bread#top",
+        "/r/food/comments/abc123/x/",
+        "https://redd.it/abc123",
+        "t3_abc123",
+        "abc123",
+    ] {
+        let post = Fullname::of_address(address);
+        assert_eq!(post.unwrap().as_str(), "t3_abc123", "{address}");
+    }
+    for none in [
+        "https://www.reddit.com/r/food/comments/abc123/x/def456/",
+        "https://www.reddit.com/r/food/s/aBcDeF",
+        "https://www.reddit.com/r/food/",
+        "https://i.redd.it/abc123.jpg",
+        "https://a.example/abc123",
+        "//",
+    ] {
+        assert!(Fullname::of_address(none).is_err(), "{none}");
+    }
+}

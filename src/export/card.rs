@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::columns::Column;
 use super::counts::Counts;
@@ -60,6 +61,31 @@ impl Facts {
 /// Whether a folder is a data set that `export` made.
 pub(super) fn is_ours(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
+}
+
+/// What lies in the folder of a data set and is no part of it, if anything does.
+pub(super) fn stranger(folder: &Path) -> io::Result<Option<PathBuf>> {
+    for (folder, is_part) in [
+        (
+            folder.to_owned(),
+            (|name| name == "README.md" || name == "data") as fn(&str) -> bool,
+        ),
+        (folder.join("data"), |name| {
+            name.contains("-of-") && name.ends_with(".parquet")
+        }),
+    ] {
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let name = entry?.file_name();
+            if !name.to_str().is_some_and(is_part) {
+                return Ok(Some(folder.join(name)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// A cell of a Markdown table.

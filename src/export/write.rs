@@ -319,6 +319,12 @@ fn place_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> 
                 "it is no data set that `export` made, and is left as it is; remove it, or give another name",
             ));
         }
+        if let Some(stranger) = card::stranger(path)? {
+            let stranger = stranger.display();
+            return Err(io::Error::other(format!(
+                "`{stranger}` is no part of the data set, so the folder is left as it is; move it away, or give another name"
+            )));
+        }
     }
     folder::place(made, path, Standing::by(overwrite))
 }

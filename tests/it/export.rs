@@ -301,6 +301,13 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
     );
     scene.ok(&["export", "set"]);
     scene.refused(&["export", "set"], &["exists already"]);
+    for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
+        fs::write(scene.path(stranger), "mine").unwrap();
+        let kept = scene.run(&["export", "set", "--overwrite"]);
+        kept.ended(1, "is no part of the data set");
+        assert_eq!(fs::read_to_string(scene.path(stranger)).unwrap(), "mine");
+        fs::remove_file(scene.path(stranger)).unwrap();
+    }
     scene.ok(&["export", "set", "--overwrite", "--label", "gaming"]);
     let card = fs::read_to_string(scene.path("set/README.md")).unwrap();
     assert!(

@@ -132,8 +132,11 @@ async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
         "id,label\na-1,food\nk00001,food\nb 2,food\n",
         &[],
     );
-    odd.ended(2, "line 2: `a-1` is not");
+    odd.ended(2, "line 2: `a-1` is neither");
     odd.says("line 4: `b 2`");
+    let hashed = "id,label,text_hash\nk00001,food,zzzz-not-a-hash\n";
+    let hashed = scene.import("hashed.csv", hashed, &[]);
+    hashed.ended(2, "line 2: the hash of a text has 32 hexadecimal digits");
     let twice = "id,label\nk00004,food\nk00004,music\n";
     scene
         .import("twice.csv", twice, &["--skip-unknown"])

@@ -729,7 +729,7 @@ fn the_command_purges_and_records_it() {
         .to_owned();
     let ids = program.write(
         "ids.txt",
-        format!("fullname,reason\n\n{first}\nt3_unknown1,removed\n"),
+        format!("Post_ID,reason\n\nhttps://www.reddit.com/r/gaming/comments/{first}/x/\nt3_unknown1,removed\n"),
     );
     program.ok(&["purge", "--ids", &ids, "--run-json", "run.json"]);
     assert_eq!(count(&program), before - 1);

@@ -93,7 +93,7 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
         line: row.line,
-        id: id.parse().map_err(told)?,
+        id: Fullname::of_address(&id).map_err(told)?,
         label: text(row, "label")?.unwrap_or_default(),
         reviewer: word("reviewer")?.or(word("who")?),
         answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
@@ -105,17 +105,17 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
         source: word("source")?
             .and_then(|source| source.parse().ok())
             .unwrap_or(GoldSource::Import),
-        text_hash: word("text_hash")?.and_then(|hash| hash.parse().ok()),
+        text_hash: word("text_hash")?
+            .map(|hash| hash.parse().map_err(told))
+            .transpose()?,
     }])
 }
 
 fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     let data = json(row, "data")?;
     let id = data["fullname"].as_str().or(data["id"].as_str());
-    let id: Fullname = id
-        .ok_or("its `data` has no `fullname`")?
-        .parse()
-        .map_err(told)?;
+    let id = id.ok_or("its `data` has no `fullname`")?;
+    let id = Fullname::of_address(id).map_err(told)?;
     let annotations = json(row, "annotations")?;
     let annotations = annotations
         .as_array()
@@ -145,7 +145,10 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(Chosen::Import),
             source: GoldSource::LabelStudio,
-            text_hash: parsed(&data["text_hash"]),
+            text_hash: data["text_hash"]
+                .as_str()
+                .map(|hash| hash.parse().map_err(told))
+                .transpose()?,
             ..GoldRow::new(row.line, id.clone(), label)
         });
     }
