@@ -261,6 +261,3 @@ fn scored(
     }
     Ok(report)
 }
-
-#[cfg(test)]
-mod tests;

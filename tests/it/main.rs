@@ -11,6 +11,7 @@ mod counted;
 mod engines;
 mod evaluate;
 mod export;
+mod files;
 mod gold;
 mod help;
 mod histories;

@@ -6,9 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::*;
+use topicmill::files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
 use topicmill_score::scripted::{Scripted, nli_folder, set};
-use topicmill_score::{Labeler, Shortlist};
+use topicmill_score::{Labeler, Models, Shortlist};
 
 struct Bench {
     dir: TempDir,
@@ -187,6 +187,7 @@ fn an_error_before_the_first_row_leaves_nothing() {
 #[test]
 fn two_runs_do_not_write_one_file() {
     let bench = Bench::new(&[&lines(3)]);
-    let _first = Partial::open(&bench.job.output, None).unwrap();
+    let first = fs::File::create(bench.dir.path().join("out.ndjson.partial")).unwrap();
+    first.lock().unwrap();
     assert!(matches!(bench.run(), Err(FilesError::Busy(_))));
 }
