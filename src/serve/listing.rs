@@ -117,6 +117,9 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
         }
     }
     serving.index.ready().await?;
+    if let Some(outcome) = &filter.outcome {
+        check_outcome(serving, outcome).await?;
+    }
     let wrong = "no place of a list: take it from `next` of the page before";
     let after = parsed(asked, "after", wrong, place).map_err(Failed::wrong)?;
     let found = serving.index.find(filter, search, after, limit).await?;
@@ -129,6 +132,34 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
         posts,
         next: next.map(|((rank, _), name)| format!("{rank}.{name}")),
     })
+}
+
+/// Refuses an outcome that no post can have: an empty list would look like an answer.
+async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
+    let is_stored = || {
+        let columns = serving.index.columns();
+        columns
+            .outcomes
+            .texts()
+            .iter()
+            .any(|known| *known == *outcome)
+    };
+    if ["", "labelled", "unlabelled", "other", "unsure"].contains(&outcome) || is_stored() {
+        return Ok(());
+    }
+    let labels = match serving.store.current_target().await? {
+        Some(target) => serving.store.label_set(target.label_set).await?.labels,
+        None => Vec::new(),
+    };
+    if labels.iter().any(|label| label.slug == outcome) {
+        return Ok(());
+    }
+    let known: Vec<&str> = labels.iter().map(|label| label.slug.as_str()).collect();
+    Err(Failed::wrong(format!(
+        "`{}` is no outcome: there are {}, other, unsure, labelled and unlabelled",
+        head(outcome),
+        known.join(", ")
+    )))
 }
 
 /// The posts of these names in their order; those that were purged in between are left out.

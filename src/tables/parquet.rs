@@ -185,11 +185,18 @@ impl Parquet {
         self.count
     }
 
-    /// The first column among those that are read that holds lists or structures.
-    pub fn nested(&self) -> Option<&str> {
-        let mut read = self.read.iter();
-        let (name, _) = read.find(|(_, kind)| *kind == Kind::Nested)?;
-        Some(name)
+    /// The columns that hold lists or structures; empty once columns are selected.
+    pub fn nested(&self) -> Vec<usize> {
+        let about = self
+            .reader
+            .as_ref()
+            .map(|reader| reader.metadata().file_metadata());
+        let fields = about.map_or(&[][..], |about| about.schema().get_fields());
+        let nested = fields
+            .iter()
+            .enumerate()
+            .filter(|(_, field)| kind_of(field) == Kind::Nested);
+        nested.map(|(at, _)| at).collect()
     }
 }
 

@@ -395,9 +395,16 @@ async fn answers_from_files_are_about_the_text_that_people_saw() {
             let result = task["predictions"][0]["result"].clone();
             task["annotations"] = json!([{"completed_by": 1, "result": result}]);
         }
+        // Two choices answer nothing, and cost no other task.
+        let two = json!([{"type": "choices", "value": {"choices": ["food", "music"]}}]);
+        let first = &mut tasks[0]["annotations"];
+        first
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"completed_by": 2, "result": two}));
         edit(&scene, 0, "a new text");
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.ended(0, "left out an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
         // Exported here, edited, brought back; and a file that does not say which text it is about revives nothing.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;

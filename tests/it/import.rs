@@ -473,7 +473,8 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
     ]
     .concat();
     let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
-                  required binary created_utc (UTF8); required binary title; }";
+                  required binary created_utc (UTF8); required binary title; \
+                  required group author { required binary name (UTF8); } }";
     let table = parquet(
         schema,
         &[
@@ -481,6 +482,8 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
             &[b"food".as_slice(); 3],
             &[b"1700000000".as_slice(); 3],
             &[latin1, b"Rye", written],
+            // A structure where a name is read costs no row, and is told.
+            &[b"baker".as_slice(); 3],
         ],
     );
     let packed = packed(&lines);
@@ -494,6 +497,10 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
         let file = program.write("posts", bytes);
         let ran = program.run(&["import", "--format", format, &file]);
         assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
+        let told = ran
+            .stderr
+            .contains("`author` does not hold plain values, and is not read");
+        assert_eq!(told, format == "parquet", "{}", ran.stderr);
         for word in ["is not UTF-8", "posts=2", "rejected=1"] {
             assert!(ran.stderr.contains(word), "{format}: {}", ran.stderr);
         }

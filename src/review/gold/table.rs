@@ -133,7 +133,10 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let label = match choices[..] {
             [] => continue,
             [one] => one.as_str().ok_or("a choice is no text")?.to_owned(),
-            _ => return Err("an annotation has several choices: one is asked for".into()),
+            _ => {
+                tracing::warn!(%id, line = row.line, "left out an annotation with several choices: one is asked for");
+                continue;
+            }
         };
         let by = &one["completed_by"];
         let email = by.as_str().or(by["email"].as_str()).map(str::to_owned);

@@ -86,7 +86,7 @@ impl Posts {
     /// When a column is missing, and when there is no line of names.
     pub fn csv(text: Box<dyn BufRead + Send>, wanted: &[Column]) -> Result<Self, String> {
         let mut rows = tables::csv::Csv::new(text, None).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, &rows)?;
+        let (fields, columns) = find(wanted, &rows, &[])?;
         rows.select(&columns).map_err(|error| error.to_string())?;
         Ok(Self {
             rows: Box::new(rows),
@@ -106,11 +106,8 @@ impl Posts {
     pub fn parquet(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
         let mut rows = tables::parquet::Parquet::new(file).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, &rows)?;
+        let (fields, columns) = find(wanted, &rows, &rows.nested())?;
         rows.select(&columns).map_err(|error| error.to_string())?;
-        if let Some(column) = rows.nested() {
-            return Err(format!("the column `{column}` does not hold plain values"));
-        }
         Ok(Self {
             size: Some((rows.count(), bytes, read.clone())),
             rows: Box::new(rows),
@@ -195,9 +192,13 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the fields among the columns. Returns each field with the place of its column among those to read, and these
-/// columns.
-fn find(wanted: &[Column], table: &dyn tables::Rows) -> Result<(Vec<Field>, Vec<usize>), String> {
+/// Finds the fields among the columns; in those that are `nested` there is none. Returns each field with the place of its
+/// column among those to read, and these columns.
+fn find(
+    wanted: &[Column],
+    table: &dyn tables::Rows,
+    nested: &[usize],
+) -> Result<(Vec<Field>, Vec<usize>), String> {
     let columns = table.names().unwrap_or_default();
     let listed = || {
         let shown = &columns[..columns.len().min(MOST_SHOWN)];
@@ -215,12 +216,19 @@ fn find(wanted: &[Column], table: &dyn tables::Rows) -> Result<(Vec<Field>, Vec<
             let columns = listed();
             format!("there is no column `{name}` to take `{field}` from; the file has {columns}")
         })?;
+        if nested.contains(&at) {
+            return Err(format!("the column `{name}` does not hold plain values"));
+        }
         found.push((at, *field));
     }
     for field in FIELDS {
         let mapped = wanted.iter().any(|column| column.field == field);
-        if let Some(at) = index(field).filter(|_| !mapped) {
-            found.push((at, field));
+        match index(field).filter(|_| !mapped) {
+            Some(at) if nested.contains(&at) => {
+                tracing::warn!("the column `{field}` does not hold plain values, and is not read");
+            }
+            Some(at) => found.push((at, field)),
+            None => {}
         }
     }
     let mut names = found.iter().map(|(at, _)| &*columns[*at]);

@@ -339,6 +339,8 @@ fn the_description_of_the_api_has_its_paths_and_its_answers() {
         ("/api/posts", "/api/posts?since=yesterday", 400),
         ("/api/posts", "/api/posts?after=there", 400),
         ("/api/posts", "/api/posts?outcome=food&label=gaming", 200),
+        ("/api/posts", "/api/posts?outcome=unsure", 200),
+        ("/api/posts", "/api/posts?outcome=nope", 400),
         ("/api/posts/{fullname}", "/api/posts/t3_k00001", 200),
         ("/api/posts/{fullname}", "/api/posts/t3_zz", 404),
         ("/api/sql", "/api/sql?query=SELECT%201%20AS%20n,NULL", 200),
