@@ -159,7 +159,7 @@ pub fn rewriting(done: u64, total: u64) -> String {
     )
 }
 
-/// What the column of ids is called in files that have a heading; most of these words could be ids.
+/// Names of the column of ids in a heading. Most of them could be ids themselves.
 const HEADINGS: [&str; 10] = [
     "fullname",
     "id",

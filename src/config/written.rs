@@ -67,7 +67,7 @@ fn decoded(file: Box<dyn Read + Send>) -> Result<String, NoText> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
-    // What is no character of UTF-16 comes as this one.
+    // The decoder replaces each broken character of UTF-16 with this one.
     match text.find(char::REPLACEMENT_CHARACTER) {
         Some(at) => Err(no_text(&text.as_bytes()[..at])),
         None => Ok(text),

@@ -63,7 +63,7 @@ pub(super) fn is_ours(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }
 
-/// What lies in the folder of a data set and is no part of it, if anything does.
+/// Returns the first file in the folder of a data set that is not part of it.
 pub(super) fn stranger(folder: &Path) -> io::Result<Option<PathBuf>> {
     for (folder, is_part) in [
         (

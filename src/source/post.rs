@@ -50,7 +50,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     let text = |field: &Field| field.text_from(source);
     let permalink = text(&fields.permalink)
         .map(path_on_reddit)
-        .filter(|path| !path.trim().is_empty() && !is_null(path));
+        .filter(|path| !path.trim().is_empty());
     let subreddit = fields
         .subreddit
         .text()
@@ -66,9 +66,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     }
     let created_at = fields.created_at()?;
 
-    let own_text = text(&fields.selftext)
-        .filter(|text| !is_null(text))
-        .unwrap_or_default();
+    let own_text = text(&fields.selftext).unwrap_or_default();
     let removed = fields.removed_by_category.word().is_some()
         || fields.removed_in_dump()
         || is_placeholder(&own_text);
@@ -83,7 +81,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     if title.trim().is_empty() && selftext.trim().is_empty() {
         return Err("neither `title` nor `selftext`".to_owned());
     }
-    let url = text(&fields.url).filter(|url| !is_null(url));
+    let url = text(&fields.url);
     let is_self = fields
         .is_self
         .flag()
@@ -101,7 +99,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         permalink,
         author: fields
             .author
-            .word()
+            .text()
             .and_then(|author| author_of(&author, source)),
         score,
         // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
@@ -113,7 +111,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
             .number()
             .filter(|ratio| (0.0..=1.0).contains(ratio)),
         num_comments: fields.num_comments.integer(),
-        flair: text(&fields.flair).filter(|flair| !is_null(flair)),
+        flair: text(&fields.flair),
         over_18: fields.over_18.flag().unwrap_or(false),
         is_self,
         stickied: fields.stickied.flag().unwrap_or(false),
@@ -211,7 +209,7 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
         "[deleted]" | "[removed]" | "[unavailable]" => true,
         // There may be people of such a name; in a file it is far more often none.
         "deleted" | "removed" | "none" | "null" | "nan" => !source.is_live(),
-        _ => false,
+        _ => is_null(name) && !source.is_live(),
     };
     (!gone && !name.is_empty()).then(|| name.to_owned())
 }

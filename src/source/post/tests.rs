@@ -114,21 +114,24 @@ fn names_are_stored_without_what_is_written_around_them() {
         author("deleted", SourceKind::Reddit).as_deref(),
         Some("deleted")
     );
+    assert_eq!(author("null", SourceKind::Reddit).as_deref(), Some("null"));
 }
 
 #[test]
-fn words_for_nothing_are_nothing() {
-    let post = post(json!({
-        "selftext": "nan", "url": "NaN", "link_flair_text": "None", "removed_by_category": "NaN",
-        "crosspost_parent": "nan", "score": "NaN", "permalink": "<NA>", "title": "None",
-    }))
-    .unwrap();
-    assert_eq!((post.title.as_str(), post.selftext.as_str()), ("None", ""));
-    assert_eq!((post.url, post.flair, post.permalink), (None, None, None));
+fn words_for_nothing_are_nothing_where_a_word_has_a_meaning() {
+    let odd = json!({"removed_by_category": "NaN", "crosspost_parent": "nan", "score": "NaN"});
+    let odd = post(odd).unwrap();
     assert_eq!(
-        (post.score, post.crosspost_parent, post.removed),
+        (odd.score, odd.crosspost_parent, odd.removed),
         (None, None, false)
     );
+    // In JSON a text is what somebody wrote: `NA` is a flair, and `n/a` a body.
+    let texts = post(json!({"selftext": "n/a", "link_flair_text": "NA", "title": "None"})).unwrap();
+    assert_eq!(
+        (texts.title.as_str(), texts.selftext.as_str()),
+        ("None", "n/a")
+    );
+    assert_eq!(texts.flair.as_deref(), Some("NA"));
 }
 
 #[test]

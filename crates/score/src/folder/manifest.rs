@@ -303,7 +303,7 @@ fn said(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }
 
-/// Whether a name is one of a file beside the manifest, and leads nowhere else.
+/// Whether a name is that of a file in the folder of the manifest.
 fn is_plain(name: &str) -> bool {
     // `Path` takes `a/`, `a/.` and `a` for the same.
     let mut parts = Path::new(name).components();
