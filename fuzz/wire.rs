@@ -6,12 +6,13 @@ use std::time::Duration;
 use chrono::DateTime;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use topicmill::domain::{Fullname, Post, SourceKind, Timestamp, unescaped};
+use topicmill::domain::{Fullname, Post, SourceKind, Timestamp};
 use topicmill::source::file::filter::Filter;
 use topicmill::source::file::lines::Lines;
 use topicmill::source::file::row::{FileRow, Record, Rows};
 use topicmill::source::http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_after};
 use topicmill::source::listing::parse_listing;
+use topicmill_score::reddit::unescaped;
 
 /// What the store takes for granted of every post, wherever it comes from.
 pub fn is_sound(post: &Post) {

@@ -25,7 +25,7 @@ pub use self::redact::redact_url;
 pub use self::slots::{CatchUp, Overlap, SlotStatus};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
-pub use self::text::{NoTextHash, TextHash, is_placeholder, post_text, unescaped};
+pub use self::text::{NoTextHash, TextHash};
 pub use self::words::UnknownWord;
 
 /// A point in time in whole seconds UTC.
@@ -315,9 +315,9 @@ pub struct Post {
 }
 
 impl Post {
-    /// The text that is scored, see [`post_text`].
+    /// Returns the text that models read, see [`post_text`](topicmill_score::reddit::post_text).
     pub fn text(&self) -> String {
-        post_text(&self.title, &self.selftext)
+        topicmill_score::reddit::post_text(&self.title, &self.selftext)
     }
 }
 

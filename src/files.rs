@@ -63,6 +63,8 @@ pub struct Reading {
     /// Names of the text's columns, joined by a blank line. None: `text`, `title` with a body, or another that is
     /// obviously the text.
     pub text: Vec<String>,
+    /// Read texts as readers of Reddit see them, see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    pub reddit_text: bool,
 }
 
 /// How the output is written.

@@ -121,6 +121,8 @@ pub struct RunSettings {
     pub threads: usize,
     /// Cores that the process might use.
     pub cores: usize,
+    /// Version of the rule by which texts were read of posts, see [`TEXT_RULE`](topicmill_score::reddit::TEXT_RULE).
+    pub text_rule: u32,
     /// `sqlite` or `postgres`.
     pub database: String,
 }

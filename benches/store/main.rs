@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnect
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Stage, TextHash, post_text};
+use topicmill::domain::{Stage, TextHash};
 use topicmill::gpu::GpuWatch;
 use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
@@ -25,6 +25,7 @@ use topicmill_score::Labeler;
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

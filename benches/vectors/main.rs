@@ -10,9 +10,10 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
-use topicmill::domain::{Listing, post_text};
+use topicmill::domain::Listing;
 use topicmill::pipeline_file::Pipeline;
 use topicmill_score::batch::Batch;
+use topicmill_score::reddit::post_text;
 use topicmill_score::score::{PairLogits, evidence};
 use topicmill_score::{
     Device, Engine, EngineOptions, LabelVector, Labeler, Mode, ModelKind, OnnxEngine, Scores,

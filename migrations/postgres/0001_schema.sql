@@ -11,6 +11,8 @@ CREATE TABLE meta (
     key   TEXT PRIMARY KEY, -- such as `author_key`, the key that author names are hashed with
     value TEXT NOT NULL -- its value
 );
+-- The version of the rule by which texts are read of posts.
+INSERT INTO meta VALUES ('text_rule', '1');
 INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', ''));
 
 -- Runs and schedules
@@ -95,14 +97,15 @@ CREATE TABLE posts (
     is_self          BOOLEAN NOT NULL, -- has a body and no link
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
     source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
-    text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text; equal texts are scored once
+    text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/labels.md); equal texts are scored once
     created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
     collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
     updated_at       TIMESTAMPTZ NOT NULL, -- when it was last seen
     checked_at       TIMESTAMPTZ, -- when Reddit last showed it; NULL if Reddit was not asked, or showed it as removed
     removed_at       TIMESTAMPTZ, -- when Reddit first showed it as removed or deleted
     text_purged_at   TIMESTAMPTZ, -- when retention deleted title, body, links, author and flair; NULL if they are there
-    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, text_purged_at)
+    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it by a placeholder such as `[removed]`
+    PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text)
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);

@@ -11,6 +11,8 @@ CREATE TABLE meta (
     key   TEXT PRIMARY KEY NOT NULL,
     value TEXT NOT NULL
 );
+-- The version of the rule by which texts are read of posts.
+INSERT INTO meta VALUES ('text_rule', '1');
 INSERT INTO meta VALUES ('author_key', lower(hex(randomblob(16))));
 
 -- Runs and schedules
@@ -98,14 +100,17 @@ CREATE TABLE posts (
     updated_at       TEXT NOT NULL,
     checked_at       TEXT,
     removed_at       TEXT,
-    text_purged_at   TEXT
+    text_purged_at   TEXT,
+    -- The hash is that of an empty text.
+    has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS
+        (text_purged_at IS NULL AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
 );
 CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 -- What the views and the search for unlabelled posts read of every post but its text.
-CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, text_purged_at);
+CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text);
 -- For `topic_agreement`. The condition holds for every topic: a list of the newest posts of a topic does not use this
 -- index, which is not in the order of time.
 CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';

@@ -13,6 +13,8 @@ mod settings;
 mod texts;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use topicmill_score::reddit;
 
 pyo3::create_exception!(
     topicmill,
@@ -21,10 +23,21 @@ pyo3::create_exception!(
     "The model, ONNX Runtime or a text's scores cannot be had; the message says what to do."
 );
 
+/// Joins the parts of a text with blank lines, without placeholders of removed ones.
+#[pyfunction]
+fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
+    if is_reddit {
+        reddit::joined(parts.iter().map(|part| reddit::reddit_text(part)))
+    } else {
+        reddit::joined(parts.iter())
+    }
+}
+
 /// What `import topicmill._native` gives.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", module.py().get_type::<Error>())?;
+    module.add_function(wrap_pyfunction!(joined, module)?)?;
     module.add_class::<scorer::Scorer>()
 }

@@ -1,5 +1,6 @@
 //! What a model computes of texts, a row a text, in the order in which they came.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use rayon::ThreadPool;
 use topicmill_score::labeler::{Ended, Prepared};
+use topicmill_score::reddit::{is_placeholder, reddit_text};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
 
@@ -83,6 +85,8 @@ pub struct Model {
     pub labeler: Labeler,
     pub prepared: Prepared,
     pub pool: ThreadPool,
+    /// Whether texts are read as readers of Reddit see them.
+    pub reddit_text: bool,
 }
 
 /// Texts that are put into batches together.
@@ -104,15 +108,16 @@ impl Model {
             labeler,
             prepared,
             pool,
+            reddit_text,
         } = self;
-        let encoder = labeler.encoder();
+        let (encoder, is_reddit) = (labeler.encoder(), *reddit_text);
         let stopped = AtomicBool::new(false);
         thread::scope(|scope| {
             // One window waits while one is computed.
             let (send, windows) = mpsc::sync_channel(1);
             let (encoder, pool, stopped) = (&encoder, &*pool, &stopped);
             // It takes `send` with it, so that the receiver hears of its end.
-            scope.spawn(move || tokenise(texts, encoder, pool, stopped, &send));
+            scope.spawn(move || tokenise(texts, is_reddit, encoder, pool, stopped, &send));
             let mut ended = Ok(Ended::Done);
             while matches!(ended, Ok(Ended::Done)) {
                 let window: Result<Window, TokenizeError> = match windows.recv_timeout(PATIENCE) {
@@ -139,6 +144,7 @@ impl Model {
 /// Sends windows of tokenised texts until the end, an error, or until nobody wants them.
 fn tokenise(
     texts: &[Option<&str>],
+    is_reddit: bool,
     encoder: &Encoder,
     pool: &ThreadPool,
     stopped: &AtomicBool,
@@ -146,10 +152,16 @@ fn tokenise(
 ) {
     for (at, window) in texts.chunks(WINDOW_ROWS).enumerate() {
         let filled = window.iter().enumerate().filter_map(|(row, text)| {
-            let text = text.filter(|text| !text.trim().is_empty())?;
-            Some((at * WINDOW_ROWS + row, text))
+            let text = (*text)?;
+            let text = if is_reddit {
+                reddit_text(text)
+            } else {
+                Cow::Borrowed(text)
+            };
+            let has_words = !text.trim().is_empty() && !is_placeholder(&text);
+            has_words.then_some((at * WINDOW_ROWS + row, text))
         });
-        let (rows, plain): (Vec<usize>, Vec<&str>) = filled.unzip();
+        let (rows, plain): (Vec<usize>, Vec<Cow<'_, str>>) = filled.unzip();
         let mut texts = Vec::with_capacity(plain.len());
         for some in plain.chunks(TOKENISED_TOGETHER) {
             if stopped.load(Ordering::Relaxed) {

@@ -216,6 +216,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
             labeler,
             prepared,
             pool,
+            reddit_text: settings.reddit_text,
         })),
         about,
         process: std::process::id(),

@@ -35,6 +35,7 @@ pub struct Settings {
     pub library: Option<PathBuf>,
     pub engine: String,
     pub openvino: Option<PathBuf>,
+    pub reddit_text: bool,
 }
 
 /// The part of a pipeline's file that says what texts are labelled with.

@@ -54,6 +54,7 @@ class _Settings:
     threads: int | None
     batch_tokens: int | None
     engine: str
+    reddit_text: bool
 
     def load(self) -> Scorer:
         # The library reads this when it starts.
@@ -73,6 +74,7 @@ class _Settings:
                 "library": _find.library(),
                 "engine": self.engine,
                 "openvino": _find.openvino(),
+                "reddit_text": self.reddit_text,
             }
         )
 
@@ -151,6 +153,8 @@ class Labeler:
         "auto" for ONNX Runtime, and for OpenVINO where ONNX Runtime is nowhere or cannot compute in the precision. Both give
         the same scores in float32.
     :param text: The column of texts that `label_batch` reads; several are joined with a blank line.
+    :param reddit_text: Whether texts are read as readers of Reddit see them: without Markdown, addresses of pictures and
+        zero-width characters.
     :param label_scores: Whether `label_batch` adds a column with the score of each label.
     :param logits: Whether `label_batch` adds a column with the logit of each label.
     :param prefix: What the names of the columns that `label_batch` adds begin with.
@@ -171,6 +175,7 @@ class Labeler:
         batch_tokens: int | None = None,
         engine: Literal["auto", "onnxruntime", "openvino"] = "auto",
         text: str | Sequence[str] = "text",
+        reddit_text: bool = False,
         label_scores: bool = False,
         logits: bool = False,
         prefix: str = "",
@@ -194,9 +199,11 @@ class Labeler:
             threads=threads,
             batch_tokens=batch_tokens,
             engine=engine,
+            reddit_text=reddit_text,
         )
         columns = _tables.Columns(
             text=(text,) if isinstance(text, str) else tuple(text),
+            reddit_text=reddit_text,
             label_scores=label_scores,
             logits=logits,
             prefix=prefix,

@@ -6,6 +6,9 @@ from numpy.typing import NDArray
 
 __version__: str
 
+def joined(parts: list[str], is_reddit: bool) -> str:
+    """Joins the parts of a text with blank lines, without placeholders of removed ones."""
+
 class Error(RuntimeError):
     """The model, ONNX Runtime or a text's scores cannot be had; the message says what to do."""
 

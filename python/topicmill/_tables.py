@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from topicmill._native import joined
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,15 +28,13 @@ Computed: TypeAlias = tuple[
     list[tuple[int, str]],
 ]
 
-#: What a removed post has for a body.
-_PLACEHOLDERS = ("[removed]", "[deleted]")
-
 
 @dataclass(frozen=True)
 class Columns:
     """Which columns are read and added."""
 
     text: tuple[str, ...]
+    reddit_text: bool
     label_scores: bool
     logits: bool
     prefix: str
@@ -66,7 +66,7 @@ def labelled(
     if len(columns.text) == 1:
         texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
     else:
-        texts = _joined([_column(batch, kind, name) for name in columns.text])
+        texts = _joined([_column(batch, kind, name) for name in columns.text], columns.reddit_text)
     codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits)
     warn(failed)
     numbers = [score, margin]
@@ -122,7 +122,7 @@ def texts_of(values: Any, place: str = "the array") -> Any:
     return values
 
 
-def _joined(columns: list[Any]) -> list[str | None]:
+def _joined(columns: list[Any], reddit_text: bool) -> list[str | None]:
     """The texts of several columns, row by row, with a blank line between them."""
 
     def listed(values: Any) -> list[Any]:
@@ -132,12 +132,11 @@ def _joined(columns: list[Any]) -> list[str | None]:
                 return list(getattr(values, method)())
         return list(values)
 
-    def joined(parts: tuple[Any, ...]) -> str | None:
+    def whole(parts: tuple[Any, ...]) -> str | None:
         texts = [part.decode() if isinstance(part, bytes) else part for part in parts]
-        texts = [text.strip() for text in texts if isinstance(text, str)]
-        return "\n\n".join(text for text in texts if text and text not in _PLACEHOLDERS) or None
+        return joined([text for text in texts if isinstance(text, str)], reddit_text) or None
 
-    return [joined(parts) for parts in zip(*map(listed, columns), strict=True)]
+    return [whole(parts) for parts in zip(*map(listed, columns), strict=True)]
 
 
 def _column(batch: Any, kind: str, name: str) -> Any:

@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::BacklogError;
 use super::targets::{prepare, row_of};
 use crate::clock::SharedClock;
-use crate::domain::{TextHash, post_text};
+use crate::domain::TextHash;
 use crate::engines::autotune::{self, Allowance, Found};
 use crate::engines::estimate::{self, EstimatedCost};
 use crate::store::{Missing, Sought, Store, StoreError};
 use topicmill_score::labeler::{Pair, Prepared};
+use topicmill_score::reddit::post_text;
 use topicmill_score::{LabelSet, LabelerError, Models};
 
 /// Texts of the sample on which the cost is measured.

@@ -20,12 +20,13 @@ use super::patience::Patience;
 use super::tally::Tally;
 use super::watched::Watched;
 use super::{BacklogError, LabelStep, OnLabelStep, Options};
-use crate::domain::{TextHash, post_text};
+use crate::domain::TextHash;
 use crate::record::Stages;
 use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
 use crate::worker::Worker;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
+use topicmill_score::reddit::post_text;
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Models, PairLogits, Shortlist, TextError};
 

@@ -47,6 +47,9 @@ pub struct Score {
     /// its body, or another that is obvious]
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
+    /// Read texts as readers of Reddit see them: without Markdown, addresses of pictures and zero-width characters
+    #[arg(hide_short_help = true, long)]
+    reddit_text: bool,
     /// Read the id from this column [default: id, or the number of the row]
     #[arg(hide_short_help = true, long, value_name = "COLUMN")]
     id: Option<String>,
@@ -114,6 +117,7 @@ impl Score {
                 delimiter: self.delimiter,
                 id: self.id.take(),
                 text: std::mem::take(&mut self.text),
+                reddit_text: self.reddit_text,
             },
             writing: Writing {
                 format: self.output_format,

@@ -165,6 +165,6 @@ mod tests {
         assert_eq!(bar(0.5, 10), "█████");
         assert_eq!(bar(0.55, 10), "█████▌");
         assert_eq!(bar(2.0, 4), "████");
-        assert_eq!(bar(0.0, 10) + &bar(f64::NAN, 4), "");
+        assert_eq!(bar(0.0, 10) + bar(f64::NAN, 4).as_str(), "");
     }
 }

@@ -1,6 +1,5 @@
-//! The text of a post: which parts of it count, how it is hashed, and the references of HTML in it.
+//! The hash of a text.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +11,7 @@ use sha2::{Digest, Sha256};
 pub struct TextHash([u8; 16]);
 
 impl TextHash {
-    /// The hash of a text as the model reads it (see [`post_text`]).
+    /// Hashes a text as models read it (see [`post_text`](topicmill_score::reddit::post_text)).
     pub fn of(text: &str) -> Self {
         let digest = Sha256::digest(text.as_bytes());
         Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
@@ -60,44 +59,4 @@ impl FromStr for TextHash {
         let bits = u128::from_str_radix(text, 16).map_err(|_| NoTextHash)?;
         Ok(Self(bits.to_be_bytes()))
     }
-}
-
-/// The text of a post: its title and, where there is a body that counts, a blank line and the body.
-///
-/// `[removed]` and `[deleted]` are what Reddit puts in place of a body, so they do not count.
-///
-/// ```
-/// use topicmill::domain::post_text;
-///
-/// assert_eq!(post_text("Rye bread", "My starter died."), "Rye bread\n\nMy starter died.");
-/// assert_eq!(post_text("Rye bread", "[removed]"), "Rye bread");
-/// ```
-pub fn post_text(title: &str, selftext: &str) -> String {
-    let (title, body) = (title.trim(), selftext.trim());
-    if body.is_empty() || is_placeholder(body) {
-        title.to_owned()
-    } else {
-        format!("{title}\n\n{body}")
-    }
-}
-
-/// Whether a body is one of Reddit's placeholders for a removed one.
-pub fn is_placeholder(body: &str) -> bool {
-    matches!(body.trim(), "[removed]" | "[deleted]")
-}
-
-/// A text without the references of HTML, each decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. What only
-/// looks like one stays.
-///
-/// ```
-/// use topicmill::domain::unescaped;
-///
-/// assert_eq!(unescaped("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
-/// ```
-pub fn unescaped(text: &str) -> Cow<'_, str> {
-    // Most texts have none, which a search for one byte says sooner than a walk along all of them.
-    if memchr::memchr(b'&', text.as_bytes()).is_none() {
-        return Cow::Borrowed(text);
-    }
-    html_escape::decode_html_entities(text)
 }

@@ -219,7 +219,7 @@ fn rows(subject: &Subject, filters: &Filters) -> String {
                 AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
            LEFT JOIN packed_scores k ON k.model_id = c.model_id AND k.label_set_id = c.label_set_id \
                 AND k.fullname = c.fullname \
-          WHERE p.text_purged_at IS NULL",
+          WHERE p.has_text",
         columns = columns.join(", "),
     );
     let mut and = |condition: &str| {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{FilesError, Reading};
-use crate::domain::{is_placeholder, post_text};
 use crate::tables::{Cell, Row, json};
+use topicmill_score::reddit;
 
 /// Put before the name of a column where one of ours has that name.
 const RENAMED: &str = "input_";
@@ -60,6 +60,8 @@ pub(super) struct Columns {
     id: Option<String>,
     /// Whether the next row may have its text elsewhere.
     loose: bool,
+    /// Whether texts are read as readers of Reddit see them.
+    reddit_text: bool,
 }
 
 impl Columns {
@@ -94,6 +96,7 @@ impl Columns {
             texts,
             id,
             loose: false,
+            reddit_text: reading.reddit_text,
         })
     }
 
@@ -109,6 +112,7 @@ impl Columns {
             // A broken row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
             loose: reading.text.is_empty(),
+            reddit_text: reading.reddit_text,
         }
     }
 
@@ -157,17 +161,53 @@ impl Columns {
         });
         let texts = elsewhere.transpose()?;
         match texts.as_ref().unwrap_or(&self.texts) {
-            Texts::Joined(names) => joined(row, names),
+            Texts::Joined(names) => self.joined(row, names),
             Texts::Post { title, body } => {
                 let body = body.as_ref().map(|body| cell_text(row, body)).transpose()?;
-                let body = body.flatten().unwrap_or_default();
-                let title = cell_text(row, title)?.unwrap_or_default();
-                if title.trim().is_empty() {
-                    filled(body, "title")
-                } else {
-                    Ok(post_text(&title, &body))
-                }
+                let parts = [cell_text(row, title)?, body.flatten()];
+                self.whole(&parts.map(Option::unwrap_or_default), "title")
             }
+        }
+    }
+
+    fn joined(&self, row: &Row, names: &[String]) -> Result<String, String> {
+        let mut parts = Vec::new();
+        for name in names {
+            if row.cell(name).is_none() {
+                return Err(format!("has no `{name}`"));
+            }
+            parts.push(cell_text(row, name)?);
+        }
+        if let ([name], [part]) = (names, parts.as_mut_slice()) {
+            let text = part.take().ok_or_else(|| format!("has no `{name}`"))?;
+            // A table cannot tell an empty text from none; JSON can, and means it.
+            let is_meant = text.is_empty() && !matches!(row.cell(name), Some(Cell::Text(_)));
+            if is_meant
+                || !(self.reddit_text || text.trim().is_empty() || reddit::is_placeholder(&text))
+            {
+                return Ok(text);
+            }
+            parts = vec![Some(text)];
+        }
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        self.whole(&parts, &names.join("`, `"))
+    }
+
+    /// Joins the texts of a row; or says what is wrong where they have nothing to score.
+    fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
+        let whole = if self.reddit_text {
+            reddit::joined(parts.iter().map(|part| reddit::reddit_text(part)))
+        } else {
+            reddit::joined(parts.iter())
+        };
+        if !whole.is_empty() {
+            Ok(whole)
+        } else if parts.iter().any(|part| reddit::is_placeholder(part)) {
+            Err(format!(
+                "has only the placeholder of a removed text in `{names}`"
+            ))
+        } else {
+            Err(format!("has an empty `{names}`"))
         }
     }
 }
@@ -237,37 +277,6 @@ fn not_utf8(name: &str, bytes: &[u8]) -> String {
     let valid = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let at = valid + 1;
     format!("is not UTF-8 (`{name}` at byte {at}): write the column as text")
-}
-
-fn filled(text: String, name: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        Err(format!("has an empty `{name}`"))
-    } else {
-        Ok(text)
-    }
-}
-
-fn joined(row: &Row, names: &[String]) -> Result<String, String> {
-    if let [name] = names {
-        let text = cell_text(row, name)?.ok_or_else(|| format!("has no `{name}`"))?;
-        // A table cannot tell an empty text from none; JSON can, and means it.
-        return match row.cell(name) {
-            Some(Cell::Text(_)) => filled(text, name),
-            _ => Ok(text),
-        };
-    }
-    let mut parts = Vec::new();
-    for name in names {
-        if row.cell(name).is_none() {
-            return Err(format!("has no `{name}`"));
-        }
-        let text = cell_text(row, name)?.unwrap_or_default();
-        let text = text.trim();
-        if !text.is_empty() && !is_placeholder(text) {
-            parts.push(text.to_owned());
-        }
-    }
-    filled(parts.join("\n\n"), &names.join("`, `"))
 }
 
 /// Names of columns for people, the first of them.

@@ -104,7 +104,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
         totals: totals(shown(), &axis),
         posts: shown().map(|cell| cell.posts).sum(),
         waiting: posts_of(Fate::Waiting),
-        text_purged: posts_of(Fate::TextPurged),
+        without_text: posts_of(Fate::WithoutText),
         axis,
         lines,
         topics,
@@ -224,7 +224,7 @@ fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u6
         let place = match cell.fate {
             Fate::Labelled => 0,
             Fate::Other | Fate::Unsure => 1,
-            Fate::Waiting | Fate::TextPurged => 2,
+            Fate::Waiting | Fate::WithoutText => 2,
         };
         if let Some(column) = axis.column(&cell.time) {
             totals[column][place] += cell.posts;

@@ -128,7 +128,7 @@ pub struct Report {
     pub posts: u64,
     pub waiting: u64,
     /// Those whose text retention took before they had one.
-    pub text_purged: u64,
+    pub without_text: u64,
     /// Posts a column of the axis: with a label, with none of them, waiting.
     pub totals: Vec<[u64; 3]>,
     /// Labels, the largest first, then `other` and `unsure` where there are any.

@@ -42,7 +42,7 @@ pub struct LeftOut {
     pub purged: u64,
     pub examples: Vec<String>,
     /// In the database, and their text was purged.
-    pub text_purged: usize,
+    pub without_text: usize,
     pub edited: usize,
     pub unlabelled: usize,
 }
@@ -108,7 +108,7 @@ pub async fn hold(
             })
             .collect();
         match predictions {
-            Err(LabelState::TextPurged) => held.left_out.text_purged += 1,
+            Err(LabelState::WithoutText) => held.left_out.without_text += 1,
             Err(LabelState::BeforeAnEdit) => held.left_out.edited += 1,
             Err(_) => held.left_out.unlabelled += 1,
             Ok(predictions) => {

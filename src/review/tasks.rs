@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 
 use super::gold::NONE_OF_THESE;
-use crate::domain::{Chosen, post_text};
+use crate::domain::Chosen;
 use crate::store::ReviewPost;
+use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 
 /// Keys that Label Studio gives to choices, in order; none of these has the first.

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
-use crate::domain::{FOUND, Post, SourceKind, Timestamp, is_placeholder};
+use crate::domain::{FOUND, Post, SourceKind, Timestamp};
+use topicmill_score::reddit::is_placeholder;
 
 /// The first second of June 2005, the month of Reddit's first post.
 const FIRST_POST: f64 = 1_117_584_000.0;
@@ -66,10 +67,12 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     }
     let created_at = fields.created_at()?;
 
+    let title = text(&fields.title).unwrap_or_default();
     let own_text = text(&fields.selftext).unwrap_or_default();
     let removed = fields.removed_by_category.word().is_some()
         || fields.removed_in_dump()
-        || is_placeholder(&own_text);
+        || is_placeholder(&own_text)
+        || is_placeholder(&title);
     let crosspost_parent = fields.crosspost_parent(&fullname);
     // A text whose post nobody could name would stay here when that post is purged.
     let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
@@ -77,7 +80,6 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     } else {
         own_text
     };
-    let title = text(&fields.title).unwrap_or_default();
     if title.trim().is_empty() && selftext.trim().is_empty() {
         return Err("neither `title` nor `selftext`".to_owned());
     }

@@ -262,6 +262,8 @@ face! {
     /// What labelling under them would take, with a random sample of up to `sample` of its texts.
     fn missing(&self, sought: &Sought, sample: u32) -> Missing;
 
+    /// Gives posts the hash of their text by this version's rule, and returns how many have another one now.
+    fn apply_text_rule(&self) -> u64;
     /// Puts every post without a valid classification under the target into its backlog; how many were added.
     fn enqueue_missing(&self, target: Target) -> u64;
     /// What waits in the backlog of a target.

@@ -86,8 +86,8 @@ pub enum Fate {
     Unsure,
     /// It waits for a label.
     Waiting,
-    /// Retention took its text before it had a label.
-    TextPurged,
+    /// It has no label and no text to give it one: retention purged it, or it is only a placeholder.
+    WithoutText,
 }
 
 impl Fate {
@@ -98,7 +98,7 @@ impl Fate {
             1 => Self::Other,
             2 => Self::Unsure,
             3 => Self::Waiting,
-            _ => Self::TextPurged,
+            _ => Self::WithoutText,
         }
     }
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::{
-    Fullname, Listing, PurgeReason, ReadyPosts, SourceKind, TextHash, Timestamp, post_text,
-};
+use crate::domain::{Fullname, Listing, PurgeReason, ReadyPosts, SourceKind, TextHash, Timestamp};
+use topicmill_score::reddit::post_text;
 use topicmill_score::{Outcome, PairLogits, Scores, TextVector};
 
 /// Key of a row of `runs`.
@@ -324,8 +323,8 @@ pub struct Standing {
     pub set_aside: i64,
     /// Claimed by a live worker now.
     pub claimed: i64,
-    /// Without a label, and without a text to give one for: retention took it.
-    pub text_purged: i64,
+    /// Posts without a label and without a text: retention purged it, or it is only a placeholder.
+    pub without_text: i64,
     /// Not asked Reddit about yet, or removed there.
     pub unchecked: i64,
     /// Reddit was asked at this time or later about every post that was stored when the latest

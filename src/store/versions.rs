@@ -67,8 +67,8 @@ pub enum LabelState {
     BeforeAnEdit,
     /// It is not labelled.
     Not,
-    /// Its text was purged.
-    TextPurged,
+    /// Its text was purged, or is only a placeholder.
+    WithoutText,
 }
 
 /// A post that somebody named.

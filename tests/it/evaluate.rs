@@ -266,7 +266,7 @@ async fn posts_that_were_purged_edited_or_never_labelled_are_left_out() {
         assert_eq!(
             found["left_out"],
             json!({
-                "unknown": 2, "purged": 2, "examples": ["t3_k00000", "t3_k00001"], "text_purged": 1, "edited": 1,
+                "unknown": 2, "purged": 2, "examples": ["t3_k00000", "t3_k00001"], "without_text": 1, "edited": 1,
                 "unlabelled": 1,
             })
         );

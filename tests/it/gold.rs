@@ -281,7 +281,7 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
         assert_eq!(scene.count(), 3, "retention takes the text alone");
         let ran = scene.ok(&["labels", "evaluate", "--gold", "db", "--format", "json"]);
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(found["left_out"]["text_purged"], 1);
+        assert_eq!(found["left_out"]["without_text"], 1);
         assert_eq!(found["posts"], 1);
         ran.says("edited since");
         // Import of the purged post's answer finds no post.

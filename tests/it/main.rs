@@ -55,5 +55,6 @@ mod support;
 mod tables;
 mod tasks;
 mod telling;
+mod text;
 mod vectors;
 mod wire;

@@ -645,7 +645,11 @@ async fn retention_takes_the_text_and_leaves_the_label() {
             .await
             .unwrap();
         assert_eq!(
-            (standing.labelled, standing.unlabelled, standing.text_purged),
+            (
+                standing.labelled,
+                standing.unlabelled,
+                standing.without_text
+            ),
             (2, 1, 1)
         );
         assert_eq!(scene.label().await, 1);

@@ -43,6 +43,7 @@
 //!   [`background`]: topics beside it, so that a text may belong to none of the labels.
 //! - [`folder`]: what a model folder is, its manifest and its hashes.
 //! - [`text`]: texts to token ids; [`hypothesis`]: what a label is compared as.
+//! - [`reddit`]: the text of a Reddit post without what its readers do not see.
 //! - [`batch`]: rows into batches within a token budget; `contract`: the tensors that a graph is fed.
 //! - [`engine`]: the trait of what computes a batch; [`onnx`]: ONNX Runtime behind it, the only room that names the
 //!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. `ports`: what a
@@ -71,6 +72,7 @@ pub mod onnx;
 pub mod opened;
 pub mod openvino;
 mod ports;
+pub mod reddit;
 pub mod score;
 pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]

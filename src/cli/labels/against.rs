@@ -164,13 +164,13 @@ pub(super) async fn hold(
     let out = &held.left_out;
     if held.posts.is_empty() {
         return Err(CliError::Usage(format!(
-            "none of the {} gold posts can be judged: {} are not in the database ({} of them were purged), the text of {} \
-             was purged, {} were edited since they were labelled, {} have no label of this model and label set; check the \
+            "none of the {} gold posts can be judged: {} are not in the database ({} of them were purged), {} have no \
+             text, {} were edited since they were labelled, {} have no label of this model and label set; check the \
              ids; `topicmill classify`, or `labels evaluate --compute`, labels what has no label",
             gold.posts.len(),
             out.unknown,
             out.purged,
-            out.text_purged,
+            out.without_text,
             out.edited,
             out.unlabelled
         )));
@@ -183,12 +183,12 @@ pub(super) async fn hold(
             first_of(&out.examples, out.unknown)
         );
     }
-    if out.text_purged + out.edited + out.unlabelled > 0 {
+    if out.without_text + out.edited + out.unlabelled > 0 {
         let some = |n: usize| Some(n).filter(|n| *n > 0);
         tracing::warn!(
             unlabelled = out.unlabelled,
             edited = some(out.edited),
-            text_purged = some(out.text_purged),
+            without_text = some(out.without_text),
             "gold posts without a label of their present text are left out: `topicmill classify` labels what is there"
         );
     }

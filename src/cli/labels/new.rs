@@ -204,7 +204,7 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
     let without = left_out.filter(|topics| !topics.is_empty());
     let without = without.map(|topics| format!("\nbackground_without = {}", listed(&topics)));
     let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
-    let background = quoted(named) + &without.unwrap_or_default();
+    let background = quoted(named) + without.as_deref().unwrap_or_default();
     let (name, template, mode) = (quoted(&set.name), quoted(&set.template), set.mode);
     let (threshold, temperature) = (number(set.threshold), number(set.temperature));
     let mut text = format!(

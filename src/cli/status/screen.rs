@@ -181,9 +181,9 @@ fn labelled(outlook: &Outlook) -> Option<String> {
             [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
         text.extend([format!("; {other} are other, {unsure} unsure")]);
     }
-    if standing.text_purged > 0 {
-        let lost = number(standing.text_purged);
-        text.extend([format!("; {lost} lost their texts before")]);
+    if standing.without_text > 0 {
+        let lost = number(standing.without_text);
+        text.extend([format!("; {lost} have no text")]);
     }
     Some(text)
 }

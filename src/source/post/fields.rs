@@ -12,7 +12,8 @@ use serde::de::{
 use serde_json::Value;
 
 use super::{A_COMMENT, SETTLED_SECS, time_of_post};
-use crate::domain::{Fullname, FullnameError, SourceKind, Timestamp, is_placeholder, unescaped};
+use crate::domain::{Fullname, FullnameError, SourceKind, Timestamp};
+use topicmill_score::reddit::{is_placeholder, unescaped};
 
 /// A field as it comes: a number may be a string, anything may be null or absent.
 #[derive(Debug, Default)]

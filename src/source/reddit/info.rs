@@ -10,9 +10,7 @@ use serde_json::Value;
 
 use crate::domain::{Fullname, PurgeReason};
 use crate::source::listing::ListingError;
-
-/// Where Reddit puts these words, the author has deleted the post.
-const DELETED_TITLE: &str = "[deleted by user]";
+use topicmill_score::reddit::is_placeholder;
 
 /// What became of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,15 +88,15 @@ fn gone_parent(data: &Value) -> Option<(Fullname, Fate)> {
 fn fate(data: &Value) -> Option<(Fullname, Fate)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
     let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
-    let fate = match (text("removed_by_category"), text("selftext")) {
-        (Some("deleted" | "author"), _) | (None, Some("[deleted]")) => {
-            Fate::Gone(PurgeReason::Deleted)
-        }
-        (None, _) if text("title") == Some(DELETED_TITLE) => Fate::Gone(PurgeReason::Deleted),
+    let mut texts = [text("selftext"), text("title")].into_iter().flatten();
+    let placeholder = texts.find(|text| is_placeholder(text));
+    let fate = match (text("removed_by_category"), placeholder) {
+        (Some("deleted" | "author"), _) => Fate::Gone(PurgeReason::Deleted),
+        (None, Some(text)) if text.contains("deleted") => Fate::Gone(PurgeReason::Deleted),
         // Moderators, their filters, and Reddit itself. The list grows; all of it means that it is not shown.
-        (Some(_), _) | (None, Some("[removed]")) => Fate::Gone(PurgeReason::Removed),
-        (None, _) if text("author") == Some("[deleted]") => Fate::Authorless,
-        (None, _) => Fate::Alive,
+        (Some(_), _) | (None, Some(_)) => Fate::Gone(PurgeReason::Removed),
+        (None, None) if text("author") == Some("[deleted]") => Fate::Authorless,
+        (None, None) => Fate::Alive,
     };
     Some((fullname, fate))
 }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::domain::{Timestamp, post_text};
+use crate::domain::Timestamp;
+use topicmill_score::reddit::post_text;
 
 /// Subreddits and their posts. The order decides the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [

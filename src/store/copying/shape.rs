@@ -103,7 +103,7 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     let columns: Vec<(String, String, String)> = sqlx::query_as(
         "SELECT c.table_name::text, c.column_name::text, c.data_type::text \
            FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name) \
-          WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.table_name <> '_sqlx_migrations' \
+          WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.table_name <> '_sqlx_migrations' AND c.is_generated = 'NEVER' \
           ORDER BY c.table_name, c.ordinal_position",
     )
     .fetch_all(&mut *connection)

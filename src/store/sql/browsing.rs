@@ -177,7 +177,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .push_bind(hash)
             .push(") AND p.text_hash = ")
             .push_bind(hash);
-        select.push(" AND p.text_purged_at IS NULL AND p.fullname <> ");
+        select.push(" AND p.has_text AND p.fullname <> ");
         select.push_bind(fullname);
         select
             .push(" ORDER BY p.created_at DESC, p.fullname LIMIT ")

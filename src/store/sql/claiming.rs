@@ -153,7 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
                SELECT 1 FROM posts p LEFT JOIN classifications c \
                    ON c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = p.fullname \
                 WHERE p.fullname = backlog.fullname \
-                  AND (c.text_hash = p.text_hash OR p.text_purged_at IS NOT NULL))",
+                  AND (c.text_hash = p.text_hash OR NOT p.has_text))",
         )
         .bind(id)
         .bind(target.model)
@@ -170,7 +170,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-               JOIN posts p ON p.fullname = b.fullname AND p.text_purged_at IS NULL \
+               JOIN posts p ON p.fullname = b.fullname AND p.has_text \
               WHERE b.lease_id = $1 ORDER BY p.fullname",
         )
         .bind(id)

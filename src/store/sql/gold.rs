@@ -14,7 +14,7 @@ use crate::domain::{Chosen, Fullname, TextHash, Timestamp};
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
      AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
 /// Without the posts about which `$3`, or anybody where that is empty, said something.
-const UNANSWERED: &str = "p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM gold g \
+const UNANSWERED: &str = "p.has_text AND NOT EXISTS (SELECT 1 FROM gold g \
      WHERE g.fullname = p.fullname AND ($3 = '' OR g.reviewer = $3))";
 
 /// A row of `gold`, with whether its text is the post's present one.
@@ -297,7 +297,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .push_bind(target.model)
                 .push(" AND c.label_set_id = ");
             select.push_bind(target.label_set);
-            select.push(" WHERE p.text_purged_at IS NULL AND p.fullname IN (");
+            select.push(" WHERE p.has_text AND p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             for row in select.build().fetch_all(&self.pool).await.doing(WHAT)? {
                 let post = Self::review_post(row)?;

@@ -47,6 +47,7 @@ mod quotas;
 mod read_so_far;
 mod reconciling;
 mod refusing;
+mod rehashing;
 mod report;
 mod retention;
 mod runs;

@@ -57,7 +57,7 @@ impl<DB: Dialect> SqlStore<DB> {
             unlabelled: all.unlabelled,
             set_aside: count(waiting.set_aside),
             claimed: count(waiting.held),
-            text_purged: all.text_purged,
+            without_text: all.without_text,
             unchecked: all.unchecked,
             reconciled_at: self.reconciled_at().await?,
             oldest_unlabelled: all.oldest_unlabelled,
@@ -92,8 +92,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let unlabelled = of_all(sample.unlabelled)
             .max(newest.unlabelled)
             .max(backlog);
-        let text_purged = of_all(sample.text_purged);
-        let labelled = (posts - unlabelled - text_purged).max(0);
+        let without_text = of_all(sample.without_text);
+        let labelled = (posts - unlabelled - without_text).max(0);
         let (other, unsure) = (
             scaled(sample.other, sample.labelled, labelled),
             scaled(sample.unsure, sample.labelled, labelled),
@@ -108,7 +108,7 @@ impl<DB: Dialect> SqlStore<DB> {
             unlabelled,
             set_aside,
             claimed,
-            text_purged,
+            without_text,
             unchecked: of_all(sample.unchecked),
             reconciled_at: self.reconciled_at().await?,
             oldest_unlabelled: oldest.into_iter().flatten().min(),
@@ -140,11 +140,11 @@ impl<DB: Dialect> SqlStore<DB> {
         let select = format!(
             "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
                     COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
-                    COUNT(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NULL THEN 1 END), \
-                    COUNT(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NOT NULL THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND p.has_text THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND NOT p.has_text THEN 1 END), \
                     COUNT(CASE WHEN p.checked_at IS NULL THEN 1 END), \
-                    MIN(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NULL THEN p.collected_at END) \
-               FROM (SELECT fullname, text_hash, text_purged_at, checked_at, collected_at {from}) p \
+                    MIN(CASE WHEN c.fullname IS NULL AND p.has_text THEN p.collected_at END) \
+               FROM (SELECT fullname, text_hash, has_text, checked_at, collected_at {from}) p \
                LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
                     AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
@@ -153,7 +153,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .bind(target.label_set)
             .bind(number)
             .try_map(
-                row_as!(Looked: posts, labelled, other, unsure, unlabelled, text_purged, unchecked,
+                row_as!(Looked: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
                 oldest_unlabelled),
             )
             .fetch_one(&self.pool)
@@ -250,7 +250,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
         sqlx::query::<DB>(
             "WITH stored_last AS ( \
-               SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL \
+               SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL AND has_text \
                 ORDER BY collected_at DESC LIMIT $1), \
              waiting AS ( \
                SELECT p.fullname, p.text_hash FROM stored_last p JOIN current_target t ON TRUE \
@@ -392,7 +392,7 @@ struct Looked {
     other: i64,
     unsure: i64,
     unlabelled: i64,
-    text_purged: i64,
+    without_text: i64,
     unchecked: i64,
     oldest_unlabelled: Option<Timestamp>,
 }

@@ -28,7 +28,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let label: Option<String> = row.try_get(3)?;
             let labelled = match label {
                 // First: retention leaves the label, but without its text nobody can say whether it is right.
-                _ if row.try_get(2)? => LabelState::TextPurged,
+                _ if row.try_get(2)? => LabelState::WithoutText,
                 None => LabelState::Not,
                 Some(_) if !row.try_get::<bool, _>(6)? => LabelState::BeforeAnEdit,
                 Some(label) => LabelState::As(Prediction {
@@ -46,7 +46,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.title, p.text_purged_at IS NOT NULL, c.label, c.score, c.abstained, \
+                "SELECT p.fullname, p.title, NOT p.has_text, c.label, c.score, c.abstained, \
                         c.text_hash = p.text_hash \
                    FROM posts p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
             );

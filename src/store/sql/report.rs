@@ -24,7 +24,7 @@ const DRAWN: i64 = 400;
 const COLLECTIONS: i64 = 50;
 
 /// Posts that a report may quote: what is marked as not safe for work is not for a page that is passed around.
-const QUOTABLE: &str = "p.text_purged_at IS NULL AND NOT p.over_18";
+const QUOTABLE: &str = "p.has_text AND NOT p.over_18";
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn report_sums(&self, question: &ReportQuestion) -> Result<Sums> {
@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
             "SELECT later, {text} AS time, topic, label, fate, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
                SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, {key} AS bucket, p.topic AS topic, \
                       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score AS score, \
-                      CAST(CASE WHEN c.fullname IS NULL THEN CASE WHEN p.text_purged_at IS NULL THEN 3 ELSE 4 END \
+                      CAST(CASE WHEN c.fullname IS NULL THEN CASE WHEN p.has_text THEN 3 ELSE 4 END \
                                 WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS fate \
                  FROM posts p {by} \
                  LEFT JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \

@@ -5,7 +5,7 @@ use sqlx::{QueryBuilder, Row};
 use super::super::dialect::Dialect;
 use super::super::{NoLabel, Result, StoredText, Target, UnlabelledText};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
-use crate::domain::is_placeholder;
+use topicmill_score::reddit::is_placeholder;
 
 /// The values of `classifications.other` of posts with an outcome.
 /// Two values for one column, so that the statement has the same text for each outcome.

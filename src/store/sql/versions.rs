@@ -178,7 +178,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
                SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
-                WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
+                WHERE p.has_text AND NOT EXISTS ( \
                   SELECT 1 FROM classifications c WHERE c.model_id = ",
         );
         select.push_bind(model).push(" AND c.label_set_id = ");
@@ -276,7 +276,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // Hashes are random, so the lowest of them are a sample that comes out the same every time.
         let mut some = QueryBuilder::<DB>::new(
             "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
-              WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
+              WHERE p.has_text AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
         );
         some.push_bind(sought.model.unwrap_or(NO_ROW))
             .push(" AND c.label_set_id = ")
@@ -362,7 +362,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 AND a.fullname = p.fullname AND a.text_hash = p.text_hash \
                LEFT JOIN classifications b ON b.model_id = $3 AND b.label_set_id = $4 \
                 AND b.fullname = p.fullname AND b.text_hash = p.text_hash \
-              WHERE p.fullname > $5 AND (p.text_purged_at IS NULL OR a.label IS NOT NULL OR b.label IS NOT NULL) \
+              WHERE p.fullname > $5 AND (p.has_text OR a.label IS NOT NULL OR b.label IS NOT NULL) \
               ORDER BY p.fullname LIMIT $6",
         )
         .bind(a.model)

@@ -23,7 +23,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // workers may look at once: the second one finds the row and does nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
-             SELECT $1, $2, p.fullname FROM posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
+             SELECT $1, $2, p.fullname FROM posts p WHERE p.has_text AND NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
               ORDER BY p.fullname {} ON CONFLICT DO NOTHING",

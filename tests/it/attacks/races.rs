@@ -12,13 +12,14 @@ use serde_json::Value;
 use sqlx::{Connection, Executor};
 use topicmill::clock::SystemClock;
 use topicmill::domain::{
-    Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
+    Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
 use topicmill::store::{
     Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Target,
     Written,
 };
 use topicmill_score::Mode;
+use topicmill_score::reddit::post_text;
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
 use crate::support::engine::repository;
