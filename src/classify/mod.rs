@@ -122,7 +122,7 @@ pub async fn label(
     let store = worker.store;
     let changed = store.apply_text_rule().await?;
     if changed > 0 {
-        let rule = topicmill_score::reddit::TEXT_RULE;
+        let rule = *topicmill_score::reddit::TEXT_RULE;
         tracing::info!(
             posts = changed,
             rule,
@@ -130,7 +130,7 @@ pub async fn label(
         );
     }
     done.settings = options.settings.clone();
-    done.settings.text_rule = topicmill_score::reddit::TEXT_RULE;
+    done.settings.text_rule = *topicmill_score::reddit::TEXT_RULE;
     let first = &mut models[0];
     done.settings.model = first.identity().0;
     done.settings.batch_tokens = first.large.batch_tokens();

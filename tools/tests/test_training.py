@@ -25,6 +25,7 @@ from training.fit import Fit, Plan, precision_of
 from training.posts import Wishes, read_corpus
 from training.report import Meter
 from training.shipped import read_shipped
+from training.text import post_text
 
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "minilm-reddit-topics"
 WORDS = {
@@ -83,6 +84,15 @@ def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
     with contextlib.redirect_stderr(said):
         code = train.main([posts_path, str(out), "--max-tokens", "32", *rest])
     return code, said.getvalue(), out
+
+
+class Texts(unittest.TestCase):
+    def test_a_post_reads_as_in_the_program(self):
+        """The same as the doc tests of crates/score/src/reddit.rs."""
+        body = "&#x200B;\n\nhttps://preview.redd.it/a1.png?width=640\n\n# Day 3\n\nIt \\*still\\* **smells**."
+        self.assertEqual(post_text("Rye bread", body), "Rye bread\n\nDay 3\n\nIt *still* smells.")
+        self.assertEqual(post_text("Rye bread", "[removed]"), "Rye bread")
+        self.assertEqual(post_text("[deleted by user]", "[ Removed by Reddit ]"), "")
 
 
 class TheWholeWay(unittest.TestCase):

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from models import InputError
+from training.text import post_text
 from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
@@ -239,8 +240,8 @@ def texts_of(record: dict) -> tuple[str, str]:
     """The text of a post, as the program makes it, and its bare title."""
     if record.get("text") and not record.get("title"):
         return record["text"], record["text"]
-    title, body = record.get("title") or "", (record.get("selftext") or "").strip()
-    return (f"{title}\n\n{body}" if body and body not in ("[removed]", "[deleted]") else title), title
+    title = record.get("title") or ""
+    return post_text(title, record.get("selftext") or ""), post_text(title, "")
 
 
 def rows_of(

@@ -7,88 +7,46 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
+use serde::Deserialize;
 
 /// Version of the rule that [`reddit_text`] and [`post_text`] follow: another one wherever the result for any text changes.
-pub const TEXT_RULE: u32 = 1;
+pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 
-/// Addresses that Reddit shows as a picture or a video.
-const MEDIA: &str = r"https?://(?:(?:preview|external-preview|i|v)\.redd\.it|(?:www\.)?reddit\.com/link/\w+/video)/";
-
-/// Patterns in the order in which they are replaced: a character that each match contains, the pattern, and what is left.
-///
-/// The address of a link stays, although readers do not see it: without it, three of 960 posts lose the right label, and
-/// none gains it (benches/results/text.md).
-static MARKUP: LazyLock<Vec<(char, Regex, &str)>> = LazyLock::new(|| {
-    let rows: [(char, &str, &str); 15] = [
-        // A picture, a GIF or an emote within the text. Readers see its title.
-        ('!', r#"!\[[^\]\n]*\]\([^)\s]*(?:\s+"([^"\n]*)")?\)"#, "$1"),
-        (
-            '[',
-            &format!(r"\[(?:{MEDIA}[^\]\s]*|([^\]\n]*))\]\({MEDIA}[^)\s]*\)"),
-            "$1",
-        ),
-        (':', &format!(r"{MEDIA}[^\s)\]]*"), ""),
-        (
-            '[',
-            r#"(^|[^\\])\[([^\[\]\n]*)\]\(((?:[^()\s]|\([^()\s]*\))+)(?:\s+"[^"\n]*")?\)"#,
-            "$1$2 $3",
-        ),
-        ('>', r">!([^\n]+?)!<", "$1"),
-        ('>', r"(?m)^[ \t]*(?:>[ \t]?)+", ""),
-        ('#', r"(?m)^[ \t]*#{1,6}[ \t]+", ""),
-        // Rulers, and the line below the head of a table.
-        (
-            '-',
-            r"(?m)^[ \t]*(?:(?:-[ \t]*){3,}|(?:\|?[ \t]*:?-+:?[ \t]*\|[ \t:-]*)+)$",
-            "",
-        ),
-        ('`', r"(?m)^[ \t]*```\w*[ \t]*$", ""),
-        ('`', r"`([^`\n]+)`", "$1"),
-        (
-            '*',
-            r"(^|[^\w*\\])\*{1,3}([^*\s\\]|[^*\s][^*\n]*[^*\s\\])\*{1,3}",
-            "$1$2",
-        ),
-        (
-            '_',
-            r"(^|[^\w\\])_{1,3}([^_\s\\]|[^_\s][^_\n]*[^_\s\\])_{1,3}\b{end}",
-            "$1$2",
-        ),
-        ('~', r"~~([^~\n]+)~~", "$1"),
-        // What the editor writes for a blank paragraph, escaped once more by the API.
-        ('&', r"(?i)&amp;#(?:x200b|8203);", ""),
-        ('\\', r"\\([!-/:-@\[-`{-~])", "$1"),
-    ];
-    let compiled = |(sign, pattern, left): (_, &str, _)| (sign, regex(pattern), left);
-    rows.map(compiled).into()
-});
-
-/// Characters without a width, and those that only turn the direction of a text. A joiner within a word or an emoji is
-/// part of it.
-static INVISIBLE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
-        r"[\u{AD}\u{180E}\u{200B}\u{200E}\u{200F}\u{202A}-\u{202E}\u{2060}-\u{2069}\u{FEFF}]|(^|\s)[\u{200C}\u{200D}]+",
-    )
-});
-
-static BLANK_LINES: LazyLock<Regex> = LazyLock::new(|| regex(r"\s*\n\s*\n\s*"));
-
-/// What Reddit, its moderators and its archives put in the place of a removed text.
-static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
-    regex(
-        r"(?xi) ^ \W* \[ \s* (?:(?:post|comment|content|title|text|submission)\s+)? (?:removed|deleted|unavailable)
-        (?: \s+ (?: by \s+ (?:(?:an?|the|its|original|subreddit|r/\w+)\s+)*
-                (?:users?|authors?|op|poster|owner|reddit|mods?|moderators?|moderation|admins?|administrators?
-                  |auto-?\s?mod(?:erator)?|anti-evil\s+operations)\b
-              | too\s+quickly | too\s+long | on\s+account | in\s+response | for\s+violating | due\s+to )
-            (?:[^\[\]] | \[[^\[\]]*\])* )?
-        \W* \] \W* $",
-    )
-});
-
-fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("the patterns of this file are valid")
+/// The rule, from `reddit_text.toml`.
+struct Rule {
+    version: u32,
+    placeholder: Regex,
+    invisible: Regex,
+    blank_lines: Regex,
+    /// A character that each match contains, the pattern, and what is left.
+    markup: Vec<(char, Regex, String)>,
 }
+
+#[derive(Deserialize)]
+struct RuleFile {
+    version: u32,
+    placeholder: String,
+    invisible: String,
+    markup: Vec<(char, String, String)>,
+    media: String,
+}
+
+static RULE: LazyLock<Rule> = LazyLock::new(|| {
+    let file: RuleFile =
+        toml::from_str(include_str!("reddit_text.toml")).expect("reddit_text.toml is valid");
+    let regex = |pattern: &str| Regex::new(pattern).expect("reddit_text.toml has valid patterns");
+    let markup = file
+        .markup
+        .into_iter()
+        .map(|(sign, pattern, left)| (sign, regex(&pattern.replace("MEDIA", &file.media)), left));
+    Rule {
+        version: file.version,
+        placeholder: regex(&file.placeholder),
+        invisible: regex(&file.invisible),
+        blank_lines: regex(r"\s*\n\s*\n\s*"),
+        markup: markup.collect(),
+    }
+});
 
 /// Returns the text of a post that models read: its title, and where it has a body, a blank line and the body, both as
 /// [`reddit_text`] returns them. It is empty where both are placeholders.
@@ -131,7 +89,7 @@ pub fn joined(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
 /// ```
 pub fn reddit_text(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    for (sign, pattern, left) in &*MARKUP {
+    for (sign, pattern, left) in &RULE.markup {
         if text.contains(*sign) {
             replace(&mut text, pattern, left);
         }
@@ -140,10 +98,10 @@ pub fn reddit_text(text: &str) -> Cow<'_, str> {
         text = Cow::Owned(decoded);
     }
     if !text.is_ascii() {
-        replace(&mut text, &INVISIBLE, "$1");
+        replace(&mut text, &RULE.invisible, "$1");
     }
     if text.contains('\n') {
-        replace(&mut text, &BLANK_LINES, "\n\n");
+        replace(&mut text, &RULE.blank_lines, "\n\n");
     }
     text
 }
@@ -157,7 +115,7 @@ fn replace(text: &mut Cow<'_, str>, pattern: &Regex, left: &str) {
 /// Returns true for a text that only says that a text was removed, such as `[deleted by user]`.
 pub fn is_placeholder(text: &str) -> bool {
     // The longest known ones have some 100 characters.
-    text.len() < 400 && text.contains('[') && PLACEHOLDER.is_match(text)
+    text.len() < 400 && text.contains('[') && RULE.placeholder.is_match(text)
 }
 
 /// Returns a text with each character reference of HTML decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`.
