@@ -59,7 +59,7 @@
 //! keeping       -> placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> domain, placing, tables
+//! files         -> placing, tables
 //! engines       -> clock, gpu, placing
 //! config        -> tables
 //! hub           -> clock, source

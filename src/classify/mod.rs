@@ -120,15 +120,7 @@ pub async fn label(
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
     let store = worker.store;
-    let changed = store.apply_text_rule().await?;
-    if changed > 0 {
-        let rule = *topicmill_score::reddit::TEXT_RULE;
-        tracing::info!(
-            posts = changed,
-            rule,
-            "texts are read by another rule now; these posts are labelled again"
-        );
-    }
+    store.apply_text_rule().await?;
     done.settings = options.settings.clone();
     done.settings.text_rule = *topicmill_score::reddit::TEXT_RULE;
     let first = &mut models[0];

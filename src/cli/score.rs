@@ -18,6 +18,7 @@ use topicmill_score::Models;
 use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(
     after_help = "Examples:
   topicmill score texts.csv scores.csv

@@ -25,7 +25,7 @@ async fn stored(store: &Store) -> Vec<Vec<String>> {
         Store::Sqlite(_) => {
             "SELECT m.name, c.name, upper(c.type), \
                     CASE WHEN m.type = 'view' THEN '' WHEN c.\"notnull\" OR c.pk > 0 THEN 'NO' ELSE 'YES' END \
-               FROM sqlite_master m, pragma_table_info(m.name) c \
+               FROM sqlite_master m, pragma_table_xinfo(m.name) c \
               WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%'"
         }
         Store::Postgres(_) => {

@@ -112,7 +112,7 @@ fn marks_of_the_editor_are_no_edit_and_change_no_score() {
         ));
         program
             .ok(&["classify"])
-            .says_each(&["read by another rule", "posts=1"]);
+            .says_each(&["by another rule now", "posts=1"]);
         let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
         program.ok(&["classify"]).says("posts=0");

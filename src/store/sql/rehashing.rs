@@ -5,8 +5,11 @@ use topicmill_score::reddit::{TEXT_RULE, post_text};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
-use super::{Doing, ROWS_A_STATEMENT, SqlStore};
+use super::{Doing, SqlStore};
 use crate::domain::TextHash;
+
+/// Posts of a transaction: they are locked until it ends.
+const POSTS: i64 = 2_000;
 
 impl<DB: Dialect> SqlStore<DB> {
     /// Gives posts the hash of their text by this program's rule, and returns how many have another one now. As after an
@@ -30,7 +33,7 @@ impl<DB: Dialect> SqlStore<DB> {
                   WHERE text_purged_at IS NULL AND fullname > $1 ORDER BY fullname LIMIT $2",
             )
             .bind(after.as_str())
-            .bind(ROWS_A_STATEMENT as i64)
+            .bind(POSTS)
             .fetch_all(&mut *tx)
             .await
             .doing(WHAT)?;
@@ -72,6 +75,13 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             tx.commit().await.doing(WHAT)?;
             if rows.is_empty() {
+                if changed > 0 {
+                    tracing::info!(
+                        posts = changed,
+                        rule,
+                        "posts are labelled again, because their texts are read by another rule now"
+                    );
+                }
                 return Ok(changed);
             }
         }
