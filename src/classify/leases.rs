@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::patience::Patience;
-use crate::store::{Lease, Store, StoreError};
+use crate::store::{Lease, Store, StoreError, died};
 use crate::worker::Worker;
 
 /// How long a renewal may take, where a third of the lease is longer.
@@ -74,39 +74,6 @@ impl LiveLeases {
     pub(super) fn all(&self) -> Vec<Lease> {
         self.lock().clone()
     }
-}
-
-/// The name of this process among workers: host, boot, process namespace and process, so that a process of
-/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
-pub fn worker_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    // The first 32 of its 128 random bits are enough to tell boots of one host apart.
-    let boot = boot.split('-').next().unwrap_or_default();
-    let host = Some(host.trim())
-        .filter(|host| !host.is_empty())
-        .unwrap_or("host")
-        .to_owned();
-    format!("{host}:{boot}:{}:{}", pid_namespace(), std::process::id())
-}
-
-fn pid_namespace() -> String {
-    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy()
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect()
-}
-
-/// Whether a worker of this machine died. Of another machine, or where there is no `/proc`, nobody knows.
-pub fn died(worker: &str, me: &str) -> bool {
-    let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':'))
-    else {
-        return false;
-    };
-    let proc = std::path::Path::new("/proc");
-    // A new process may have the number of the dead one, which then seems to live. Its claims expire in their time.
-    place == here && proc.join("self").exists() && !proc.join(pid).exists()
 }
 
 /// Takes back the claims of processes of this machine that were killed, so that the next run need not wait

@@ -28,7 +28,6 @@ pub use self::ahead::{dry_run, tune};
 pub use self::current::MakeCurrent;
 use self::lane::Shared;
 use self::leases::LiveLeases;
-pub use self::leases::{died, worker_name};
 use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;

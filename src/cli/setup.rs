@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags};
 use super::{CliError, Global};
-use crate::classify::{self, MakeCurrent, Options, worker_name};
+use crate::classify::{self, MakeCurrent, Options};
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Origin, Settings};
@@ -32,6 +32,7 @@ use crate::source::arctic_shift::ArcticShiftSettings;
 use crate::source::http::Timeouts;
 use crate::source::open::sample;
 use crate::source::reddit::{Reddit, RedditSettings};
+use crate::store::worker_name;
 use crate::store::{Access, Address, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;

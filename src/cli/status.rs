@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::classify;
 use crate::domain::length;
 use crate::engines::find_model;
 use crate::outlook::{Limits, Outlook, Problem, Usual};
+use crate::store;
 use crate::store::{Access, Standing, Table};
 use topicmill_score::folder;
 
@@ -50,7 +50,7 @@ impl Status {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
         let attempts = setup.settings().classify.max_attempts;
-        let me = classify::worker_name();
+        let me = store::worker_name();
         let now = setup.clock.now();
         let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
         // Only then somebody is told how to label.

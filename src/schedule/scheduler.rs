@@ -17,9 +17,9 @@ use super::entry::Entry;
 use super::plan::{self, Decided};
 use super::slot::{self, Order, StageEnd, Surroundings};
 use super::{Event, What};
-use crate::classify::died;
 use crate::clock::SharedClock;
 use crate::domain::{SlotStatus, Timestamp};
+use crate::store::died;
 use crate::store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
 /// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
@@ -80,7 +80,7 @@ impl Drop for Held {
 type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<SlotStatus>)>>;
 
 impl Scheduler {
-    /// Follows no schedule yet. `worker`: see [`crate::classify::worker_name`].
+    /// Follows no schedule yet. `worker`: see [`crate::store::worker_name`].
     pub fn new(store: Store, clock: SharedClock, worker: String, lease: Duration) -> Self {
         Self {
             around: Surroundings {

@@ -16,6 +16,7 @@ mod error;
 mod failure;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod gold;
+mod holders;
 #[expect(missing_docs, reason = "docs/schema.md describes the columns")]
 mod outlook;
 mod query;
@@ -49,6 +50,7 @@ pub use self::changed::{Dropped, Hanging, Thinned};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
+pub use self::holders::{died, worker_name};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,

@@ -85,7 +85,7 @@ pub fn options(lease: Duration) -> Options {
 
 /// Labels what can be claimed now, in this process.
 async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
-    let run = begin(store, &classify::worker_name()).await;
+    let run = begin(store, &topicmill::store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
 }
 
@@ -95,7 +95,7 @@ async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration
         store,
         clock: &clock,
         stop: &CancellationToken::new(),
-        name: &classify::worker_name(),
+        name: &topicmill::store::worker_name(),
         run,
     };
     let (mut done, labelers) = (Labelled::default(), vec![labeler.into()]);
@@ -123,7 +123,7 @@ async fn worker() {
         return;
     };
     let clock: SharedClock = SystemClock::shared();
-    let name = classify::worker_name();
+    let name = topicmill::store::worker_name();
     let run = begin(&store, &name).await;
     let engine = |ids: &dyn Fn(&str) -> Vec<i64>| Scripted {
         batch: Duration::from_millis(task["batch_ms"].as_u64().unwrap()),

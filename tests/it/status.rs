@@ -3,9 +3,9 @@
 mod unusual;
 
 use serde_json::{Value, json};
-use topicmill::classify::worker_name;
 use topicmill::clock::SystemClock;
 use topicmill::domain::{RunStatus, Stage, Timestamp};
+use topicmill::store::worker_name;
 use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 

@@ -11,7 +11,7 @@ use topicmill::store::{
 use topicmill_score::{LabelSet, Mode};
 
 use crate::support::made::{self, at};
-use crate::support::postgres::databases;
+use crate::support::postgres::{databases, sqlite};
 use crate::support::rows::execute;
 
 const LEASE: Duration = Duration::from_mins(1);
@@ -726,4 +726,42 @@ fn processes_that_start_together_migrate_once() {
             open.join().unwrap().unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn on_sqlite_a_live_process_keeps_its_lease_from_one_whose_clock_is_fast() {
+    let database = sqlite();
+    let fixture = fixture(database.open().await, 2).await;
+    let mut other = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let me = topicmill::store::worker_name();
+    let (place, _) = me.rsplit_once(':').unwrap();
+    let claimant = Claimant {
+        worker: &format!("{place}:{}", other.id()),
+        run: fixture.run,
+        max_attempts: 3,
+        lease: LEASE,
+    };
+    let held = fixture
+        .store
+        .claim(fixture.target, &claimant, 2, at(0))
+        .await
+        .unwrap();
+    assert_eq!(held.posts.len(), 2);
+    let late = LEASE.as_secs().cast_signed() + 600;
+    assert!(fixture.claim(2, late).await.posts.is_empty());
+    // A process that hangs does not keep them for ever.
+    let expired = fixture.claim(2, late + 3_600).await;
+    assert_eq!(expired.posts.len(), 2);
+    fixture.store.release(expired.lease).await.unwrap();
+    fixture
+        .store
+        .claim(fixture.target, &claimant, 2, at(late))
+        .await
+        .unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(fixture.claim(2, 2 * late).await.posts.len(), 2);
 }

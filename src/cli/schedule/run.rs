@@ -7,7 +7,6 @@ use clap::Args;
 
 use super::telling::Telling;
 use super::{entries, stage};
-use crate::classify::worker_name;
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
@@ -15,6 +14,7 @@ use crate::config::Origin;
 use crate::domain::SlotStatus;
 use crate::schedule::{Entry, Event, Order, Scheduler};
 use crate::store::Access;
+use crate::store::worker_name;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::classify::worker_name;
 use crate::cli::setup::Setup;
 use crate::domain::{RunStatus, SlotStatus, Timestamp, ago};
 use crate::metrics::Metrics;
 use crate::notify::Ended;
 use crate::schedule::{Event, What};
 use crate::store::Store;
+use crate::store::worker_name;
 
 /// A scheduled run that starts later than this is logged as late.
 const LATE: Duration = Duration::from_mins(1);

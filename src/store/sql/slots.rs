@@ -103,7 +103,11 @@ impl<DB: Dialect> SqlStore<DB> {
                     due_at: row.try_get(2)?,
                     started_at: row.try_get(3)?,
                     worker: row.try_get(4)?,
-                    is_expired: row.try_get::<DateTime<Utc>, _>(5)? <= now,
+                    is_expired: Self::is_expired(
+                        &row.try_get::<String, _>(4)?,
+                        row.try_get(5)?,
+                        now,
+                    ),
                 })
             })
             .transpose()

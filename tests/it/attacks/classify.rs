@@ -42,7 +42,7 @@ async fn label(
     stop: &CancellationToken,
     options: &Options,
 ) -> (Result<(), BacklogError>, Labelled) {
-    let name = classify::worker_name();
+    let name = topicmill::store::worker_name();
     let worker = Worker {
         store,
         clock,
@@ -190,7 +190,7 @@ async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
     let url = proxy.url(&database.url);
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
-    let name = classify::worker_name();
+    let name = topicmill::store::worker_name();
     let worker = Worker {
         store: &store,
         clock: &clock,
