@@ -21,6 +21,8 @@ use crate::worker::Worker;
 const BATCH: u32 = 1_000;
 /// Posts that Reddit showed lately, asked about again to see whether an empty answer can be believed.
 const CONTROLS: u32 = 10;
+/// A longer time without a run is more likely a wrong clock.
+const MOST_AHEAD: TimeDelta = TimeDelta::days(30);
 /// A little more than a century: no post is older.
 const MOST_HOURS: u32 = 1_000_000;
 
@@ -33,6 +35,19 @@ pub enum PurgeError {
     /// Reddit, or the way to it.
     #[error(transparent)]
     Reddit(SourceError),
+    /// The machine's clock is far from the last run, so it may be wrong, and with it the age of everything.
+    #[error(
+        "it is {} by the clock of this machine, and the last run on another day began on {}: set the clock, or add \
+         `--yes` if it is right",
+        now.as_datetime().date_naive(),
+        last.as_datetime().date_naive()
+    )]
+    Clock {
+        /// By the machine's clock.
+        now: Timestamp,
+        /// When the last run began that did not begin within a day of it.
+        last: Timestamp,
+    },
 }
 
 impl From<SourceError> for PurgeError {
@@ -57,6 +72,8 @@ pub struct PurgePlan {
     pub check: Option<Check>,
     /// The file of a SQLite database is not rewritten at the end: a later purge does it.
     pub leave_file: bool,
+    /// The machine's clock is right, however long ago the last run was.
+    pub trusts_clock: bool,
 }
 
 /// How Reddit is asked.
@@ -199,6 +216,9 @@ async fn steps(
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
     requested(worker, &plan.ids, report).await?;
+    if plan.retention_hours.or(plan.thin_days).is_some() && !plan.trusts_clock {
+        check_clock(worker).await?;
+    }
     if let Some(hours) = plan.retention_hours {
         old_texts(worker, hours, report).await?;
     }
@@ -216,9 +236,25 @@ impl Worker<'_> {
         self.clock.now().into()
     }
 
-    fn hours_ago(&self, hours: u32) -> Timestamp {
+    /// The time so many hours ago, by the clock of the database where it has one.
+    async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
         let age = TimeDelta::hours(i64::from(hours.min(MOST_HOURS)));
-        (self.clock.now() - age).into()
+        let now = self.store.shared_now(self.now()).await?;
+        Ok((now.as_datetime() - age).into())
+    }
+}
+
+/// Rejects a clock that no other confirms, and that is more than a month ahead of the last run, or behind it.
+async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
+    let now = worker.now();
+    let day = TimeDelta::days(1);
+    let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
+    match worker.store.last_run(before.into(), after.into()).await? {
+        _ if matches!(worker.store, Store::Postgres(_)) => Ok(()),
+        Some(last) if !(-day..MOST_AHEAD).contains(&(now.as_datetime() - last.as_datetime())) => {
+            Err(PurgeError::Clock { now, last })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -243,11 +279,20 @@ async fn requested(
 }
 
 async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Result<(), PurgeError> {
-    let before = worker.hours_ago(hours);
+    let before = worker.hours_ago(hours).await?;
+    // Clocks of machines differ a little; what is a day ahead was stored under a wrong one, and would never be due.
+    let future = worker.store.shared_now(worker.now()).await?.as_datetime() + TimeDelta::days(1);
+    let odd = worker.store.count_texts_after(future.into()).await?;
+    if odd > 0 {
+        tracing::warn!(
+            posts = odd,
+            "posts that were stored under a clock of the future count as due"
+        );
+    }
     while !worker.stop.is_cancelled() {
-        let taken = worker
-            .store
-            .purge_texts(before, BATCH, worker.now())
+        let store = worker.store;
+        let taken = store
+            .purge_texts(before, future.into(), BATCH, worker.now())
             .await?;
         report.texts += taken;
         if taken == 0 {
@@ -259,7 +304,7 @@ async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Resu
 
 /// A day at a time, so that others can write between them.
 async fn thin(worker: &Worker<'_>, days: u32, report: &mut Report) -> Result<(), PurgeError> {
-    let before = worker.hours_ago(days.saturating_mul(24));
+    let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
         let Some(thinned) = worker.store.thin_a_day(before).await? else {
             break;
@@ -280,7 +325,7 @@ async fn check_deleted(
     let started = worker.now();
     let due = Due {
         sample: reddit.kind() == SourceKind::Sample,
-        before: worker.hours_ago(check.older_than_hours),
+        before: worker.hours_ago(check.older_than_hours).await?,
     };
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);

@@ -210,6 +210,7 @@ impl CliError {
                 | StoreError::NotSqliteToPostgres
                 | StoreError::NotEmpty(_),
             )
+            | Self::Purge(PurgeError::Clock { .. })
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)

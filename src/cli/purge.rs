@@ -34,7 +34,8 @@ bytes of deleted rows until `topicmill db vacuum`, which locks each table while 
 server's write-ahead log, backups and replicas yourself.
 
 --retention deletes title, body, url, permalink, author and flair of posts, and leaves labels and scores. A post's age \
-counts from when it was first stored. The text does not come back when the post is collected again, and a post without \
+counts from when it was first stored, by the server's clock with PostgreSQL; with SQLite, this machine's clock must not be \
+far from the last run. A time in the future counts as old. The text does not come back when the post is collected again, and a post without \
 a label does not get one any more.
 
 --thin shortens what topicmill records about its own runs. Of what is older than DAYS days, it leaves the last sighting of \
@@ -76,6 +77,9 @@ pub struct Purge {
     /// Ask this source: reddit, or sample (about posts that came from the sample Reddit)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
+    /// Believe this machine's clock, though the last run was more than 30 days ago
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     record: RunFlags,
 }
@@ -111,6 +115,7 @@ impl Purge {
                 older_than_hours: self.older_than_hours,
             }),
             leave_file: self.no_rewrite,
+            trusts_clock: self.yes,
         };
         let source = word::<SourceKind>("--source", &self.source)?;
         let reddit = match plan.check {

@@ -214,7 +214,13 @@ face! {
     fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
     /// Takes text, url, author and flair of up to `limit` posts first stored before a time, and of the posts that
     /// show them; how many.
-    fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> u64;
+    fn purge_texts(&self, before: Timestamp, after: Timestamp, limit: u32, now: Timestamp) -> u64;
+    /// Counts the texts that were stored after a time.
+    fn count_texts_after(&self, time: Timestamp) -> u64;
+    /// Returns when the last run began, of those that began before `before` or after `after`.
+    fn last_run(&self, before: Timestamp, after: Timestamp) -> Option<Timestamp>;
+    /// Returns the time by the database's clock, or `now` where it has none.
+    fn shared_now(&self, now: Timestamp) -> Timestamp;
     /// Notes that the database is reconciled with Reddit as of `due.before`, if no post is due any more.
     fn note_reconciled(&self, due: Due) -> bool;
     /// Thins the earliest day before a time that is not thinned yet, in one transaction; `None` where there is none.

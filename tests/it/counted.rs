@@ -109,7 +109,10 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
         .await;
         assert_eq!(labelled(&f, "of no topic").await, 6);
 
-        f.store.purge_texts(at(1), 3, at(7)).await.unwrap();
+        f.store
+            .purge_texts(at(1), at(90_000), 3, at(7))
+            .await
+            .unwrap();
         assert_eq!(labelled(&f, "after retention").await, 6);
         let gone = Checked {
             gone: vec![("t3_p001".parse().unwrap(), PurgeReason::Deleted)],

@@ -861,3 +861,41 @@ async fn an_interrupted_purge_ends_at_once_and_says_so() {
     assert_eq!(running.wait().unwrap().code(), Some(130));
     assert!(program.ok(STATUS).stdout.contains("purge,stopped"));
 }
+
+#[test]
+fn a_wrong_clock_takes_no_texts() {
+    for database in databases() {
+        let program = Program::on(&database.url);
+        let is_sqlite = database.url.starts_with("sqlite");
+        program.ok(&words("collect --source sample --topic gaming --limit 20"));
+        let run = |sql: &str| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(crate::support::rows::execute(&database.url, sql));
+        };
+        // As if this machine's clock were three years ahead, or behind, of when the database was used last.
+        for day in ["2023-01-01", "2029-01-01"] {
+            run(&format!(
+                "UPDATE runs SET started_at = '{day}T00:00:00+00:00'"
+            ));
+            for purge in ["purge --retention 1", "purge --thin 1"] {
+                if is_sqlite {
+                    program.run(&words(purge)).ended(2, day);
+                }
+            }
+            run(&format!(
+                "DELETE FROM runs WHERE started_at <> '{day}T00:00:00+00:00'"
+            ));
+        }
+        let kept = "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL";
+        let count = || program.json(&["sql", kept]);
+        let all = count();
+        // What was stored under a clock of the future is due, and said.
+        run(
+            "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM posts)",
+        );
+        program
+            .ok(&words("purge --retention 48 --yes"))
+            .says_each(&["stored under a clock of the future", "texts=1"]);
+        assert_ne!(count(), all);
+    }
+}

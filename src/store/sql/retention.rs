@@ -10,20 +10,44 @@ use super::{Doing, POSTS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::Timestamp;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {
-        again!(self.try_purge_texts(before, limit, now))
+    pub async fn purge_texts(
+        &self,
+        before: Timestamp,
+        after: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
+        again!(self.try_purge_texts(before, after, limit, now))
     }
 
-    async fn try_purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {
+    pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL AND collected_at > $1",
+        )
+        .bind(time)
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .doing("count the texts that were stored later")
+    }
+
+    async fn try_purge_texts(
+        &self,
+        before: Timestamp,
+        after: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
         const WHAT: &str = "purge old texts";
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
         let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
-            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
+            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND (collected_at < $1 OR collected_at > $3) \
               ORDER BY collected_at LIMIT $2",
         )
         .bind(before)
         .bind(i64::from(limit))
+        .bind(after)
         .fetch_all(&mut *tx)
         .await
         .map(BTreeSet::from_iter)

@@ -7,10 +7,26 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{Result, RunId, RunRow, Running};
-use super::{Doing, SqlStore};
+use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
 
 impl<DB: Dialect> SqlStore<DB> {
+    pub async fn last_run(&self, before: Timestamp, after: Timestamp) -> Result<Option<Timestamp>> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT started_at FROM runs WHERE started_at < $1 OR started_at > $2 ORDER BY id DESC LIMIT 1",
+        )
+        .bind(before)
+        .bind(after)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read when the last run began")
+    }
+
+    pub async fn shared_now(&self, now: Timestamp) -> Result<Timestamp> {
+        let mut connection = self.pool.acquire().await.doing("read the clock")?;
+        Ok(self.shared_time(&mut connection, at(now)).await?.into())
+    }
+
     pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
         // The heartbeat is the database's time, because others judge by it whether this worker lives, and clocks
         // differ.

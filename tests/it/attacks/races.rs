@@ -232,7 +232,10 @@ impl Scene {
             }
             Stage::Retention => {
                 self.step(store, "purge_texts").await;
-                store.purge_texts(at(2021), 1_000, at(2026)).await.map(drop)
+                store
+                    .purge_texts(at(2021), at(90_000), 1_000, at(2026))
+                    .await
+                    .map(drop)
             }
         }
     }
