@@ -45,7 +45,7 @@
 //! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry, worker
 //! pipeline_file -> config, domain, schedule, source
-//! schedule      -> classify, clock, domain, store
+//! schedule      -> clock, domain, store
 //! collect       -> domain, source, store, worker
 //! purge         -> domain, source, store, worker
 //! classify      -> clock, domain, engines, gpu, record, review, store, worker
