@@ -33,7 +33,7 @@ impl Fixed {
         pad_id: u32,
         compute: &mut dyn FnMut(&Batch) -> Result<Logits, EngineError>,
     ) -> Result<Logits, EngineError> {
-        if !self.is_any() {
+        if !self.is_fixed() {
             return compute(batch);
         }
         let width = self.width.unwrap_or(batch.width);

@@ -174,7 +174,7 @@ impl Engine for OnnxEngine {
 
     fn wants_few_shapes(&self) -> bool {
         // A graph of one shape fills batches up itself.
-        matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_any()
+        matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_fixed()
     }
 }
 

@@ -293,7 +293,7 @@ impl<DB: Dialect> SqlStore<DB> {
             now,
         } = labels;
         let n = done.len();
-        let post = |one: &&Classified| held.get(&one.fullname);
+        let post = |one: &&Classified| &held[&one.fullname];
         let real = |of: fn(&Scores) -> f64| {
             Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
@@ -334,11 +334,11 @@ impl<DB: Dialect> SqlStore<DB> {
                 ("classified_at", Values::Time(vec![Some(at(now)); n])),
                 (
                     "day",
-                    Values::Integer(done.iter().map(|one| Some(post(one)?.1)).collect()),
+                    Values::Integer(done.iter().map(|one| Some(post(one).1)).collect()),
                 ),
                 (
                     "topic",
-                    Values::Text(done.iter().map(|one| post(one)?.2.as_deref()).collect()),
+                    Values::Text(done.iter().map(|one| post(one).2.as_deref()).collect()),
                 ),
             ],
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \

@@ -71,8 +71,8 @@ impl Fixed {
         rows.saturating_mul(width) > MAX_FIXED
     }
 
-    /// Whether any size is fixed.
-    pub fn is_any(self) -> bool {
+    /// Returns true if the graph fixes a size of its batches.
+    pub fn is_fixed(self) -> bool {
         self != Self::default()
     }
 }
