@@ -31,7 +31,7 @@ pub use self::span::Span;
 
 /// Posts that Reddit lists at most, whoever asks.
 const MOST_LISTED: u32 = 1_000;
-/// A listing that ends after fewer posts has shown all there are.
+/// A first listing that ends after fewer posts has shown all there are; a later one, if it also met a stored post.
 const FULL_LISTING: usize = 900;
 /// Rejected records that are told one by one; the others are counted.
 const REJECTED_SHOWN: u64 = 5;
@@ -341,10 +341,14 @@ impl Reader<'_, '_> {
                 .zip(posts)
                 .filter(|(_, post)| wants(post))
                 .collect();
-            // Only the last page says where the listing ended.
-            end.last_two = [None; 2];
-            for (_, post) in listed.iter().filter(|(_, post)| !post.stickied) {
-                end.pass(post.created_at, from);
+            // Only the last page with posts says where the listing ended.
+            let lasting = listed.iter().filter(|(_, post)| !post.stickied);
+            let times: Vec<Timestamp> = lasting.map(|(_, post)| post.created_at).collect();
+            if !times.is_empty() {
+                end.last_two = [None; 2];
+            }
+            for time in times {
+                end.pass(time, from, known);
             }
             // Before the posts are chosen by time: a page without any post of that time may be followed by one that
             // has some.
@@ -380,17 +384,25 @@ impl Reader<'_, '_> {
             after = next;
             if after.is_none() {
                 self.is_quiet = !seen.is_empty() && pace.span.is_some();
-                // A short listing that ends before the known posts is a quiet subreddit and no hole.
                 let full = capped || seen.len() >= FULL_LISTING;
-                match (from, end.time(), end.oldest_new) {
-                    (Some(from), Some(time), Some(oldest)) if !reached && full && time > from => {
-                        self.fell_short(from, oldest).await?;
+                let short = match known {
+                    // Whatever ended the listing, posts between its end and the newest stored one may be missing.
+                    Some(known) if !end.reaches(known) => true,
+                    _ => full && end.time() > from,
+                };
+                let now = self.read.sink.worker.clock.now().into();
+                match (from, back_to) {
+                    (Some(from), _) if short && !reached => {
+                        self.fell_short(from, end.oldest_new.unwrap_or(now)).await?;
                     }
-                    _ => {
-                        if let Some(back_to) = back_to {
-                            self.fill_gaps(back_to).await?;
-                        }
+                    (_, Some(back_to)) => {
+                        // A page reaches further back than it must, and less than one page is all there is.
+                        let whole = !reached && !capped && seen.len() < PAGE_LIMIT as usize;
+                        let all = whole.then_some(Timestamp::EPOCH);
+                        let read_to = all.or(end.time()).map_or(back_to, |time| time.min(back_to));
+                        self.fill_gaps(read_to).await?;
                     }
+                    _ => {}
                 }
                 break;
             }
@@ -453,18 +465,26 @@ struct ListingEnd {
     last_two: [Option<Timestamp>; 2],
     /// The oldest post that was not known before.
     oldest_new: Option<Timestamp>,
+    /// Whether the newest post that is stored was listed.
+    has_known: bool,
 }
 
 impl ListingEnd {
-    fn pass(&mut self, time: Timestamp, known: Option<Timestamp>) {
+    fn pass(&mut self, time: Timestamp, from: Option<Timestamp>, known: Option<Timestamp>) {
         self.last_two = [self.last_two[1], Some(time)];
-        if known.is_none_or(|known| time > known) {
+        self.has_known |= known == Some(time);
+        if from.is_none_or(|from| time > from) {
             self.oldest_new = Some(self.oldest_new.map_or(time, |oldest| oldest.min(time)));
         }
     }
 
     fn time(&self) -> Option<Timestamp> {
         self.last_two[0].max(self.last_two[1])
+    }
+
+    /// Whether the listing went back to the newest stored post, which is of time `known`, or past it.
+    fn reaches(&self, known: Timestamp) -> bool {
+        self.has_known || self.time().is_some_and(|time| time <= known)
     }
 }
 

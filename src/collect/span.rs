@@ -129,7 +129,8 @@ impl Reader<'_, '_> {
         let Some(span) = self.read.pace.span else {
             tracing::warn!(
                 topic = %self.read.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
-                "r/{} has more new posts than Reddit lists: those between are missing; collect more often", self.subreddit
+                "Reddit's listing of r/{} ends before the newest stored post: those between are missing; `--source \
+                 arctic-shift` may have them, or collect more often", self.subreddit
             );
             return self.store_gap(from, oldest).await;
         };
@@ -145,6 +146,9 @@ impl Reader<'_, '_> {
 
     async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
         let sink = self.read.sink;
+        if from_at >= until_at {
+            return Ok(());
+        }
         sink.worker
             .store
             .record_gap(&self.gap(from_at, until_at), sink.worker.run)

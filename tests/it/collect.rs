@@ -813,6 +813,41 @@ async fn more_new_posts_than_reddit_lists_are_a_gap_that_is_recorded() {
     assert_eq!((gaps[0].from_at, gaps[0].until_at), (at(0), at(5_000)));
 }
 
+/// A short listing is no quiet subreddit where it does not go back to what is stored, however it ends.
+#[tokio::test]
+async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_one_meets_it() {
+    let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
+    for empty_page in [false, true] {
+        let database = crate::support::postgres::sqlite();
+        let scene = Scene::of(&database).await;
+        let gaps = async || {
+            let gaps = scene.store().gaps().await.unwrap();
+            let times = gaps.iter().map(|gap| (gap.from_at, gap.until_at));
+            times.collect::<Vec<_>>()
+        };
+        scene.new_page(None, &posted(0..100), None).await;
+        scene.collect_one(new_climate(100)).await;
+        assert_eq!(gaps().await, []);
+        let next = empty_page.then_some("t3_m2000");
+        scene.new_page(None, &posted(2_000..2_100), next).await;
+        if empty_page {
+            scene.new_page(next, &[], None).await;
+        }
+        let report = scene.collect_one(new_climate(100)).await;
+        assert_eq!((report.outcome, report.new), (Outcome::Ok, 100));
+        assert_eq!(gaps().await, [(at(99), at(2_000))]);
+        // What is missing still is, though the newest stored post is met.
+        scene.new_page(None, &posted(2_001..2_101), None).await;
+        scene.collect_one(new_climate(100)).await;
+        assert_eq!(gaps().await, [(at(99), at(2_000))]);
+        let mut all = posted(2_090..2_102);
+        all.extend(posted(90..100));
+        scene.new_page(None, &all, None).await;
+        scene.collect_one(new_climate(100)).await;
+        assert_eq!(gaps().await, []);
+    }
+}
+
 #[tokio::test]
 async fn topics_are_read_side_by_side_and_reported_in_order() {
     for database in databases() {
