@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::placing::{is_at, is_full};
+use crate::placing::{is_at, is_full, with_suffix};
 use crate::store::{Address, Store, StoreError};
 
 const WHAT: &str = "copy the database to";
@@ -159,14 +159,7 @@ fn put_in_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
 }
 
 fn remove_journal(part: &Path) {
-    let _ = fs::remove_file(with_suffix(part, "-journal"));
-}
-
-/// The name of a file with something behind it.
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
+    let _ = fs::remove_file(part.with_extension("part-journal"));
 }
 
 /// A name under which this process alone makes a file, until this is dropped or the process dies: the lock is on an empty

@@ -3,9 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
+
+/// Bytes of the name of a temporary file: file systems take 255, and others add up to 20 to them.
+const LONGEST_NAME: usize = 235;
 
 /// What happens to a file that has the name already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +39,44 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// The name of a file with something behind it. Where file systems do not take so long a name, a hash stands for its end.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    if name.len() + suffix.len() <= LONGEST_NAME {
+        let mut whole = path.as_os_str().to_owned();
+        whole.push(suffix);
+        return whole.into();
+    }
+    let name = fitting(&name.to_string_lossy(), suffix.len());
+    path.with_file_name(name + suffix)
+}
+
+/// What the name of a temporary file or folder for `path` begins with.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidFilename`] for a path that names no file.
+pub fn hidden(path: &Path) -> io::Result<String> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    Ok(format!(".{}.", fitting(&name.to_string_lossy(), 0)))
+}
+
+/// A name that leaves room for so many bytes.
+fn fitting(name: &str, room: usize) -> String {
+    if name.len() + room <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    let hash = topicmill_score::hex(&Sha256::digest(name)[..8]);
+    let kept = name.floor_char_boundary(LONGEST_NAME - room - hash.len() - 1);
+    format!("{}-{hash}", &name[..kept])
+}
+
 /// A file beside `path`, to be written and then [placed](place). It is deleted if that never happens.
 ///
 /// # Errors
 /// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no file.
 pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     tempfile::Builder::new()
-        .prefix(&format!(".{}.", name.to_string_lossy()))
+        .prefix(&hidden(path)?)
         .suffix(".partial")
         .tempfile_in(folder_of(path))
 }
@@ -126,6 +160,21 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn the_longest_name_is_written_too() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a".repeat(255), "é".repeat(127)] {
+            let path = folder.path().join(&name);
+            put(&path, "one", Standing::Kept).unwrap();
+            put(&path, "two", Standing::Replaced).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+            let other = path.with_file_name(name[2..].to_owned() + "x");
+            let [one, two] = [&path, &other].map(|path| with_suffix(path, ".partial.json"));
+            assert_ne!(one, two);
+            fs::write(&one, "").unwrap();
+        }
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::placing::{Standing, folder_of};
+use crate::placing::{self, Standing, folder_of};
 
 /// A folder beside `path`, to be filled and then [placed](place): on the same disk, so that a rename puts it there. It is
 /// deleted with all that is in it when this is dropped.
@@ -48,9 +48,8 @@ pub(super) fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Re
 
 /// A new folder whose name begins with a dot and the name of `path`.
 fn hidden(path: &Path, suffix: &str) -> io::Result<TempDir> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     tempfile::Builder::new()
-        .prefix(&format!(".{}.", name.to_string_lossy()))
+        .prefix(&placing::hidden(path)?)
         .suffix(suffix)
         .tempdir_in(folder_of(path))
 }

@@ -1,6 +1,5 @@
 //! The output while it grows: `OUTPUT.partial`, lines of JSON, and `OUTPUT.partial.json` that says of what.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::output::Shape;
 use super::{FileJob, FilesError, write_error};
+use crate::placing::with_suffix;
 use topicmill_score::{LabelSet, hex};
 
 /// Lines that a later run continues. The file is locked while it is open, so that two runs do not write one output.
@@ -61,7 +61,10 @@ impl Partial {
     /// Opens `OUTPUT.partial`: what an earlier run of the same fingerprint left is kept up to its last whole
     /// line, anything else is overwritten.
     pub(super) fn open(output: &Path, fingerprint: Option<&str>) -> Result<Self, FilesError> {
-        let (path, sidecar) = (beside(output, ".partial"), beside(output, ".partial.json"));
+        let (path, sidecar) = (
+            with_suffix(output, ".partial"),
+            with_suffix(output, ".partial.json"),
+        );
         let error = write_error(&path);
         let file = OpenOptions::new()
             .read(true)
@@ -136,7 +139,7 @@ impl Partial {
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
     ) -> Result<(), FilesError> {
         self.flush()?;
-        let made = beside(&self.output, ".partial.new");
+        let made = with_suffix(&self.output, ".partial.new");
         let file = File::create(&made).map_err(write_error(&made))?;
         let file = convert(&self.path, file).inspect_err(|_| {
             // The lines stay: given the room that was missing, they are enough.
@@ -152,12 +155,6 @@ impl Partial {
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))?;
         fs::remove_file(&self.path).map_err(write_error(&self.path))
     }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }
 
 /// Whole lines that a file begins with.
