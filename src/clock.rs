@@ -48,7 +48,8 @@ impl SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     fn now(&self) -> DateTime<Utc> {
-        Utc::now()
+        // `Utc::now` panics where the clock is set to a time before 1970.
+        std::time::SystemTime::now().into()
     }
 
     fn elapsed(&self) -> Duration {
