@@ -133,6 +133,27 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     Ok(build::build(options, sums, &scores, around))
 }
 
+/// Returns the report without its quotes of posts that were purged or edited since; `None` where there are none of these.
+///
+/// # Errors
+/// See [`StoreError`].
+pub async fn without_gone(store: &Store, report: &Report) -> Result<Option<Report>, StoreError> {
+    let quoted: Vec<&Call> = report.closest.iter().chain(&report.surest).collect();
+    let names: Vec<&str> = quoted.iter().map(|call| &call.fullname[..]).collect();
+    let texts = store.texts_of(&names).await?;
+    let stays = |call: &Call| {
+        let text = texts.iter().find(|text| text.fullname == call.fullname);
+        text.is_some_and(|text| build::title(&text.title) == call.title)
+    };
+    if quoted.into_iter().all(stays) {
+        return Ok(None);
+    }
+    let mut report = report.clone();
+    report.closest.retain(stays);
+    report.surest.retain(stays);
+    Ok(Some(report))
+}
+
 /// Some posts, of as many labels as there are: the first one of each label, then the second.
 fn varied(samples: Vec<Sample>) -> Vec<Sample> {
     let mut taken: Vec<Sample> = Vec::new();

@@ -294,6 +294,14 @@ fn topics<'c>(
     (topics, agreement)
 }
 
+/// A title as it is quoted.
+pub(super) fn title(title: &str) -> String {
+    match look::line(title, TITLE) {
+        title if title.is_empty() => "(no title)".to_owned(),
+        title => title,
+    }
+}
+
 fn calls(
     samples: &[Sample],
     scores: &[Drawn],
@@ -322,10 +330,8 @@ fn calls(
             let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
             let is_sample = sample.source == SourceKind::Sample.as_str();
             Call {
-                title: match look::line(&sample.title, TITLE) {
-                    title if title.is_empty() => "(no title)".to_owned(),
-                    title => title,
-                },
+                fullname: sample.fullname.clone(),
+                title: title(&sample.title),
                 subreddit: look::line(&sample.subreddit, 60),
                 link: path
                     .filter(|_| !is_sample)

@@ -89,6 +89,7 @@ pub struct TopicLine {
 /// A post that is quoted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
+    pub fullname: String,
     pub title: String,
     pub subreddit: String,
     pub link: Option<String>,

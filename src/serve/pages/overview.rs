@@ -1,5 +1,6 @@
 //! The first page: the report of everything, as it is now. Making it takes seconds where there are a million posts, so it is
-//! made anew behind the scenes when something was written, and only the first one is waited for.
+//! made anew behind the scenes when something was written, and only the first one is waited for. Titles of posts that are gone
+//! since are left out at once.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{Failed, html};
 use crate::look;
-use crate::report::{self, ReportOptions};
+use crate::report::{self, Report, ReportOptions};
 use crate::serve::Shared;
 use crate::serve::listing::address;
 use crate::store::StoreError;
@@ -23,8 +24,8 @@ const REST: u32 = 9;
 /// And a report is no older than it has to be: one of a million posts takes some seconds.
 const LONGEST_REST: Duration = Duration::from_mins(2);
 
-/// The latest report, as the inside of a page, or why there is none yet.
-pub type Drawn = watch::Sender<Option<Result<Arc<str>, Failed>>>;
+/// The latest report with the inside of its page, or why there is none yet.
+pub type Drawn = watch::Sender<Option<Result<Arc<(Report, String)>, Failed>>>;
 
 #[derive(Template)]
 #[template(path = "serve/report.html")]
@@ -64,11 +65,12 @@ pub async fn keep(serving: Shared) {
     }
 }
 
-async fn draw(serving: &Shared) -> Result<String, StoreError> {
+async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
     let now = serving.clock.now().into();
     let options = ReportOptions::of_all(&serving.store, &serving.database, now).await?;
     let report = report::gather(&serving.store, &options).await?;
-    Ok(report::render_body(&report))
+    let body = report::render_body(&report);
+    Ok((report, body))
 }
 
 pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
@@ -78,8 +80,11 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
     let drawn = drawn
         .expect("the sender lives as long as the server")
         .clone();
+    let drawn = drawn.expect("it was waited for")?;
+    let fresh = report::without_gone(&serving.store, &drawn.0).await?;
+    let fresh = fresh.as_ref().map(report::render_body);
     let page = ReportPage {
-        body: &drawn.expect("it was waited for")?,
+        body: fresh.as_deref().unwrap_or(&drawn.1),
         outcomes: outcomes(&serving).await?,
     };
     Ok(html(StatusCode::OK, &page))
