@@ -113,6 +113,28 @@ pub fn line(text: &str, most: usize) -> String {
     out
 }
 
+/// A text that somebody wrote, its lines and blanks kept, of at most `most` characters and an ellipsis: as harmless as a
+/// [`line`].
+pub fn lines(text: &str, most: usize) -> String {
+    let mut marks = 0;
+    let mut out = String::new();
+    for c in text.chars().take(most).filter(|c| !is_direction(*c)) {
+        marks = if is_mark(c) && !c.is_control() {
+            marks + 1
+        } else {
+            0
+        };
+        if marks <= MARKS {
+            let stays = !c.is_control() || matches!(c, '\n' | '\t');
+            out.push(if stays { c } else { ' ' });
+        }
+    }
+    if text.chars().nth(most).is_some() {
+        out.push('…');
+    }
+    out
+}
+
 /// Whether a character sets or overrides the direction of text (<https://trojansource.codes>).
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -118,7 +118,10 @@ fn csv(table: &Table, is_cut: bool) -> Response {
         Value::String(text) => spreadsheet_safe(text).into_owned(),
         other => other.to_string(),
     };
-    writer.write_record(&table.columns).expect(FITS);
+    let names = table.columns.iter().map(|name| spreadsheet_safe(name));
+    writer
+        .write_record(names.map(std::borrow::Cow::into_owned))
+        .expect(FITS);
     for row in &table.rows {
         writer.write_record(row.iter().map(cell)).expect(FITS);
     }

@@ -30,7 +30,8 @@ struct PostPage {
     body: String,
     is_cut: bool,
     on_reddit: Option<String>,
-    link: Option<String>,
+    /// Address, and how it is shown.
+    link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
     margin: Option<String>,
@@ -92,7 +93,6 @@ pub async fn find(serving: &Serving, named: Named) -> Result<WholePost, Failed> 
 fn shown(post: &WholePost) -> PostPage {
     let listed = &post.listed;
     let is_long = listed.title.chars().count() > TITLE;
-    let body: String = post.selftext.chars().take(BODY).collect();
     let permalink = post
         .permalink
         .as_deref()
@@ -104,15 +104,14 @@ fn shown(post: &WholePost) -> PostPage {
         // `javascript:` and the like must not become a link.
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let outcome = listed.outcome.as_deref();
-    let is_cut = body.len() < post.selftext.len();
     PostPage {
         line: Line::new(listed),
         fullname: listed.fullname.clone(),
-        whole_title: is_long.then(|| listed.title.chars().take(BODY).collect()),
-        body,
-        is_cut,
+        whole_title: is_long.then(|| look::lines(&listed.title, BODY)),
+        body: look::lines(&post.selftext, BODY),
+        is_cut: post.selftext.chars().nth(BODY).is_some(),
         on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
-        link: link.map(str::to_owned),
+        link: link.map(|url| (url.to_owned(), look::line(url, TITLE))),
         subreddit_href: address(
             "/posts",
             [("subreddit", listed.subreddit.as_str())].into_iter(),

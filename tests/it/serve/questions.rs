@@ -16,7 +16,7 @@ fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
         let program = labelled(&database, &posts(12));
         let served = Served::start(&program);
         let query = escaped(
-            "SELECT fullname, '=1+1' AS \"a,b\", NULL AS nil, 0.5 AS half FROM posts ORDER BY fullname LIMIT 2",
+            "SELECT fullname, '=1+1' AS \"=a,b\", NULL AS nil, 0.5 AS half FROM posts ORDER BY fullname LIMIT 2",
         );
         let page = served.page(&format!("/sql?query={query}"));
         assert!(
@@ -31,7 +31,7 @@ fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
         );
         assert_eq!(
             csv.body,
-            "fullname,\"a,b\",nil,half\nt3_k00000,'=1+1,,0.5\nt3_k00001,'=1+1,,0.5\n"
+            "fullname,\"'=a,b\",nil,half\nt3_k00000,'=1+1,,0.5\nt3_k00001,'=1+1,,0.5\n"
         );
         let json = served.json(&format!("/api/sql?query={query}"));
         assert_eq!(json["rows"][1][0], "t3_k00001");

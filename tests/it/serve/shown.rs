@@ -199,7 +199,7 @@ pub fn evil() -> String {
     ];
     let posts = titles.iter().enumerate().map(|(i, title)| {
         let post = json!({
-            "id": format!("e{i}"), "title": title, "selftext": format!("</textarea><script>alert(3)</script>\n{title}"),
+            "id": format!("e{i}"), "title": title, "selftext": format!("</textarea><script>alert(3)</script>\n  {title}\u{1b}[31m"),
             "subreddit": "x", "created_utc": 1_700_000_000 + i, "score": -3,
             "url": "javascript:alert(4)", "permalink": "//evil.example/x",
         });
@@ -234,6 +234,9 @@ fn texts_of_others_are_text_on_every_page() {
             assert!(is_text || !page.contains(wrong), "{path}: {wrong}");
         }
     }
+    let turned = served.page("/posts/t3_e1");
+    assert!(turned.contains("\n  gnp.exe turned [31m"), "{turned}");
+    assert!(!turned.contains(['\u{1b}', '\u{202e}', '\u{2066}']));
     let list = served.page("/posts");
     assert!(
         list.len() < 40_000,
@@ -251,6 +254,7 @@ fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() 
         let program = labelled(&database, &posts(20));
         let served = Served::start(&program);
         served.searched(20);
+        assert!(served.page("/").contains("roast a chicken 1<"));
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
         let more = program.write("more.ndjson", posts(26));
         program.ok(&["import", &more]);
@@ -262,6 +266,7 @@ fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() 
         program.ok(&["purge", "--ids", &gone]);
         // At once, not only when the lists are read again.
         assert_eq!(served.get("/posts/t3_k00001").status, 404);
+        assert!(!served.page("/").contains("roast a chicken 1<"));
         assert!(
             !served
                 .page("/posts?q=chicken")
