@@ -192,16 +192,27 @@ impl Desk {
         Ok(None)
     }
 
-    /// Stores what a person says about a post that was shown; false where it is gone, or has another text now.
-    pub async fn answer(&self, answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
+    /// Stores what a person says about a post that was shown, with how it was chosen for them; false where it is gone, or
+    /// has another text now.
+    pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
         let shown = self.store.review_posts(target, std::slice::from_ref(post));
         let shown = shown.await?.pop();
         let mut asked = self.asked.lock().await;
         let person = asked.person(&answer.reviewer);
-        if person.in_hand.as_ref().is_some_and(|one| one.post == *post) {
-            person.in_hand = None;
+        if let Some(one) = person.in_hand.take_if(|one| one.post == *post) {
+            answer.chosen = one.chosen;
+        } else if let Some(earlier) = self
+            .store
+            .gold()
+            .await?
+            .into_iter()
+            .find(|one| one.answer.fullname == *post && one.answer.reviewer == answer.reviewer)
+        {
+            // A correction, or a form that was sent twice.
+            answer.chosen = earlier.answer.chosen;
         }
+        let post = &answer.fullname;
         // People judge the text that they saw; another one may deserve another label.
         if shown.is_none_or(|shown| Some(shown.text_hash) != answer.text_hash) {
             return Ok(false);

@@ -126,7 +126,6 @@ struct Sent {
     post: Option<String>,
     text: Option<String>,
     set: Option<String>,
-    chosen: Option<String>,
     label: Option<String>,
     none: Option<String>,
 }
@@ -144,7 +143,6 @@ struct Ask {
     subreddit: String,
     day: String,
     why: &'static str,
-    chosen: Chosen,
     title: String,
     body: String,
     link: Option<String>,
@@ -233,17 +231,13 @@ async fn answer(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<
     let (Some(post), Some(text)) = (post, text) else {
         return Ok(refused());
     };
-    let chosen = match form.chosen.as_deref() {
-        Some("random") => Chosen::Random,
-        // Whatever else a form says: only what was drawn at random may stand for all posts.
-        _ => Chosen::Closest,
-    };
     let answer = GoldAnswer {
         fullname: post.clone(),
         reviewer: who.clone(),
         label,
         label_set: Some(target.label_set),
-        chosen,
+        // Unless the desk drew it: only what was drawn at random may stand for all posts.
+        chosen: Chosen::Closest,
         source: GoldSource::Review,
         answered_at: review.desk.clock.now().into(),
         // It may be edited between the look at it and now.
@@ -404,25 +398,13 @@ impl Ask {
                 Chosen::Random => "drawn at random",
                 _ => "a close call",
             },
-            chosen,
             text: text_hash,
             fullname,
-            subreddit,
+            subreddit: look::line(&subreddit, NAME),
             title: look::line(&title, TITLE),
-            body: paragraphs(&selftext),
+            body: look::lines(&selftext, BODY),
         }
     }
-}
-
-/// A body as it was written, its lines kept.
-fn paragraphs(text: &str) -> String {
-    let cut: String = text.chars().take(BODY).collect();
-    let lines: Vec<String> = cut.lines().map(|line| look::line(line, BODY)).collect();
-    let mut out = lines.join("\n");
-    if cut.len() < text.len() {
-        out.push('…');
-    }
-    out
 }
 
 fn choices(set: &LabelSet) -> Vec<Choice> {
