@@ -10,7 +10,7 @@ mod topics;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
-use crate::domain::{CLOCKS_DIFFER, RunStatus, Timestamp, WAITS_FOR_CLOCK};
+use crate::domain::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, WAITS_FOR_CLOCK};
 use crate::pipeline;
 use crate::store::{
     Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, SlotRow, StageRuns, Standing,
@@ -104,7 +104,7 @@ pub struct Underway {
     /// Its key.
     pub id: i64,
     /// The stage.
-    pub stage: String,
+    pub stage: Stage,
     /// Host and process.
     pub worker: String,
     /// When it began.
@@ -194,14 +194,14 @@ impl Outlook {
     }
 
     /// Whether a run of a stage is under way.
-    pub fn runs_now(&self, stage: &str) -> bool {
+    pub fn runs_now(&self, stage: Stage) -> bool {
         self.running.iter().any(|run| run.stage == stage)
     }
 
     /// Stages whose last run failed or crashed, unless one of the stage is under way.
     pub fn broken(&self) -> impl Iterator<Item = &LastRun> {
         let bad = self.stages.iter().filter(|last| last.is_bad());
-        bad.filter(|last| !self.runs_now(&last.stage))
+        bad.filter(|last| !self.runs_now(last.stage))
     }
 
     /// How long ago something was.
@@ -212,7 +212,7 @@ impl Outlook {
 
 fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     if let Some(run) = runs.iter_mut().find(|run| run.id == id) {
-        RunStatus::Died.as_str().clone_into(&mut run.status);
+        run.status = RunStatus::Died;
         run.finished_at = Some(seen_at);
         run.error = Some(why.to_owned());
     }
@@ -221,9 +221,9 @@ fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
 /// A run that died is the last of its stage, unless a later one ended.
 fn note_death(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
     let died = LastRun {
-        stage: row.stage.clone(),
+        stage: row.stage,
         id: row.id,
-        status: RunStatus::Died.as_str().to_owned(),
+        status: RunStatus::Died,
         finished_at: seen_at,
         error: Some(why.to_owned()),
         good_at: None,

@@ -38,7 +38,7 @@ async fn named(store: &Store, id: i64) -> Result<(RunRow, Labelled), CliError> {
             "the database has no run {id}: `topicmill status` shows the latest"
         )));
     };
-    if run.stage != Stage::Classify.as_str() {
+    if run.stage != Stage::Classify {
         return Err(CliError::Usage(format!(
             "run {id} is one of `{}`: name one of `classify`, or leave out --run for the latest",
             run.stage

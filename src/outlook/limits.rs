@@ -70,9 +70,9 @@ impl Limits {
     fn too_old(&self, outlook: &Outlook) -> impl Iterator<Item = Problem> {
         let future =
             |what| format!("{what} at a time that lies in the future, by a clock that was wrong");
-        let stages = [Stage::Collect, Stage::Import].map(Stage::as_str);
         let collected = outlook.stages.iter();
-        let collected = collected.filter(|last| stages.contains(&last.stage.as_str()));
+        let collected =
+            collected.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));
         let good: Vec<Timestamp> = collected.filter_map(|last| last.good_at).collect();
         let past = good
             .iter()

@@ -42,21 +42,20 @@ impl Outlook {
             );
         }
         if let Some(last) = self.broken().max_by_key(|last| last.id) {
-            let stage = &last.stage;
-            if last.status != RunStatus::Died.as_str() {
+            let stage = last.stage;
+            if last.status != RunStatus::Died {
                 let why = format!("the last {stage} failed; see what is missing");
                 return run("topicmill doctor", &why);
             }
-            let command = match last.stage.parse() {
-                Ok(Stage::Collect) => "topicmill collect",
-                Ok(Stage::Import) => "topicmill import FILE",
-                Ok(Stage::Classify) => &self.classify(),
-                Ok(Stage::Purge) => "topicmill purge --check-deleted",
-                Err(_) => "topicmill doctor",
+            let command = match stage {
+                Stage::Collect => "topicmill collect",
+                Stage::Import => "topicmill import FILE",
+                Stage::Classify => &self.classify(),
+                Stage::Purge => "topicmill purge --check-deleted",
             };
             return run(command, &format!("the last {stage} was killed"));
         }
-        if waiting > 0 && !self.runs_now(Stage::Classify.as_str()) {
+        if waiting > 0 && !self.runs_now(Stage::Classify) {
             return self.label(waiting);
         }
         if standing.set_aside > 0 {

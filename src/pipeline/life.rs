@@ -80,7 +80,7 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
         if let Some(row) = store.run(run.id).await? {
             context
                 .tell(&Ended {
-                    what: &row.stage,
+                    what: row.stage.as_str(),
                     run: row.id,
                     status: RunStatus::Died,
                     counts: &row.counts,

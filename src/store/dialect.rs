@@ -23,7 +23,7 @@ pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, is_settled};
 use super::bulk::Insert;
 use super::failure::plain;
 use super::{Access, Result, Step, StoreError};
-use crate::domain::{Timestamp, redact_url};
+use crate::domain::{RunStatus, Stage, Timestamp, redact_url};
 
 /// Of one process, at most.
 const CONNECTIONS: u32 = 8;
@@ -84,6 +84,35 @@ where
         DateTime::<Utc>::decode(value).map(Self::from)
     }
 }
+
+/// A word of ours in a column of text.
+macro_rules! word_column {
+    ($($word:ty),+) => {$(
+        impl<DB: Database> Type<DB> for $word
+        where
+            String: Type<DB>,
+        {
+            fn type_info() -> DB::TypeInfo {
+                String::type_info()
+            }
+
+            fn compatible(kind: &DB::TypeInfo) -> bool {
+                String::compatible(kind)
+            }
+        }
+
+        impl<'r, DB: Database> Decode<'r, DB> for $word
+        where
+            String: Decode<'r, DB>,
+        {
+            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                Ok(String::decode(value)?.parse()?)
+            }
+        }
+    )+};
+}
+
+word_column!(Stage, RunStatus);
 
 /// A database that the statements of `sql/` run on.
 pub trait Dialect:

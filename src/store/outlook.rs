@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Standing;
-use crate::domain::{RunStatus, Timestamp};
+use crate::domain::{RunStatus, Stage, Timestamp};
 
 /// How far the labelling is, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +56,7 @@ pub struct LabelledBeside {
 /// The runs of a stage since some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {
-    pub stage: String,
+    pub stage: Stage,
     pub runs: i64,
     /// Those that ended with an error, or died.
     pub failed: i64,
@@ -70,9 +70,9 @@ pub struct StageRuns {
 /// How a stage ended last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastRun {
-    pub stage: String,
+    pub stage: Stage,
     pub id: i64,
-    pub status: String,
+    pub status: RunStatus,
     pub finished_at: Timestamp,
     pub error: Option<String>,
     /// When the latest good run ended: one that did everything, or some of it.
@@ -82,6 +82,6 @@ pub struct LastRun {
 impl LastRun {
     /// True if it failed or crashed.
     pub fn is_bad(&self) -> bool {
-        [RunStatus::Failed.as_str(), RunStatus::Died.as_str()].contains(&self.status.as_str())
+        matches!(self.status, RunStatus::Failed | RunStatus::Died)
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::{Fullname, Listing, PurgeReason, ReadyPosts, SourceKind, TextHash, Timestamp};
+use crate::domain::{
+    Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Outcome, PairLogits, Scores, TextVector};
 
@@ -297,9 +299,8 @@ impl Running {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
     pub id: i64,
-    pub stage: String,
-    /// `running`, `done`, `partial`, `failed`, `stopped` or `died`.
-    pub status: String,
+    pub stage: Stage,
+    pub status: RunStatus,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
     pub counts: Value,

@@ -208,7 +208,7 @@ async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
         );
         // Only looking records nothing.
         let found = store.run(killed).await.unwrap().unwrap();
-        assert_eq!(found.status, "running");
+        assert_eq!(found.status, RunStatus::Running);
         store.close().await.unwrap();
     }
 }

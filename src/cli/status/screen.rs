@@ -105,7 +105,7 @@ impl Lines {
         let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
         let mut text = self.row("Stage", &columns.map(str::to_owned));
         let mut stages: Vec<&LastRun> = outlook.stages.iter().collect();
-        stages.sort_by(|a, b| a.stage.cmp(&b.stage));
+        stages.sort_by(|a, b| a.stage.as_str().cmp(b.stage.as_str()));
         for last in stages {
             let good = last
                 .good_at
@@ -120,13 +120,13 @@ impl Lines {
                 number(of(|day| day.posts)),
                 new.map_or(String::new(), number),
             ];
-            text.push_str(&self.row(&last.stage, &cells));
+            text.push_str(&self.row(last.stage.as_str(), &cells));
         }
         for last in outlook.stages.iter().filter(|last| last.is_bad()) {
             let error = last.error.as_deref().unwrap_or("no reason is recorded");
             let ended = ago(outlook.since(last.finished_at));
             let told = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
-            let name = if last.status == RunStatus::Died.as_str() {
+            let name = if last.status == RunStatus::Died {
                 "Died"
             } else {
                 "Failed"

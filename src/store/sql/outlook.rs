@@ -371,8 +371,8 @@ impl<DB: Dialect> SqlStore<DB> {
 /// How runs of a stage ended: key, stage, status, begin, end, error, and 1 where that was good.
 type Ended = (
     i64,
-    String,
-    String,
+    Stage,
+    RunStatus,
     Timestamp,
     Option<Timestamp>,
     Option<String>,

@@ -366,19 +366,19 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
             })
             .await;
             // The one of long ago was buried; the one that just began, on another machine, was not.
-            assert_eq!(status(2).await.0, "died");
+            assert_eq!(status(2).await.0, RunStatus::Died);
             assert!(status(2).await.1.is_some());
-            assert_eq!(status(elsewhere.0).await, ("running".into(), None));
+            assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
             // Taken for dead, though it is not.
             store.note_death(RunId(4), "why").await.unwrap();
             until("it beats", async || {
-                status(4).await == ("running".into(), None)
+                status(4).await == (RunStatus::Running, None)
             })
             .await;
         };
         let (ended, ()) = tokio::join!(labelling, watching);
         assert_eq!(ended.unwrap().1, RunStatus::Done);
-        assert_eq!(status(4).await.0, "done");
+        assert_eq!(status(4).await.0, RunStatus::Done);
     }
 }
 

@@ -184,7 +184,7 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
         });
         assert!(ended.await.unwrap_err().is_panic());
         let run = context.store.recent_runs(None, 1).await.unwrap().remove(0);
-        assert_eq!(run.status, RunStatus::Failed.as_str());
+        assert_eq!(run.status, RunStatus::Failed);
         assert!(run.error.unwrap().contains("a bug"), "and its error");
         assert_eq!(run.counts["posts"], 1, "with what it did");
         assert_eq!(Exit::Bug.code(), 70);

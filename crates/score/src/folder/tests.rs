@@ -254,7 +254,12 @@ fn a_graph_of_one_shape_reads_no_more_than_fits() {
     assert_eq!((folder.fixed.rows, folder.fixed.width), (Some(1), Some(16)));
     assert_eq!(folder.max_tokens, 16);
     let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
-    assert!(!ModelFolder::open(dir.path(), None).unwrap().fixed.is_fixed());
+    assert!(
+        !ModelFolder::open(dir.path(), None)
+            .unwrap()
+            .fixed
+            .is_fixed()
+    );
 }
 
 #[test]
