@@ -240,9 +240,12 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     let runtime = runtime
         .map_err(|error| CliError::Told(Exit::Partial, format!("start the runtime: {error}")))?;
     let exit = runtime.block_on(async {
-        let signals = signals::watch(&setup.stop);
+        let signals = signals::watch(&setup.stop, &setup.clock);
         let ended = if cli.command.drains() {
-            dispatch(cli.command, &setup).await
+            tokio::select! {
+                ended = dispatch(cli.command, &setup) => ended,
+                never = signals.notice(&setup.stop) => match never {},
+            }
         } else {
             // Nothing to finish: the command is dropped where it waits.
             tokio::select! {

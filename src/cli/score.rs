@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::labelling::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, aside};
+use super::signals::BLOCKED;
 use super::{CliError, Exit};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
@@ -136,7 +137,18 @@ impl Score {
         let one = std::slice::from_mut(&mut models);
         setup.put_small_before(one, &self.small, &self.model, &set)?;
         let stop = setup.stop.clone();
-        aside(move || run(&job, models, &set, &|| stop.is_cancelled())).await
+        let scoring = aside(move || run(&job, models, &set, &|| stop.is_cancelled()));
+        let blocked = async {
+            setup.stop.cancelled().await;
+            setup.clock.sleep(2 * BLOCKED).await;
+        };
+        tokio::select! {
+            ended = scoring => ended,
+            () = blocked => {
+                tracing::warn!("stopped while it waited for input or computed; the same command goes on where it was");
+                Ok(Exit::Done)
+            }
+        }
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {

@@ -100,8 +100,13 @@ pub async fn import(
     });
     let mut stored = Ok(());
     let (mut read, mut nulls, mut end) = (0, 0, None);
-    while stored.is_ok() && !sink.worker.stop.is_cancelled() {
-        let Some(block) = receiver.recv().await else {
+    while stored.is_ok() {
+        let block = tokio::select! {
+            biased;
+            () = sink.worker.stop.cancelled() => break,
+            block = receiver.recv() => block,
+        };
+        let Some(block) = block else {
             break;
         };
         (plan.progress)(block.block.read - read);
@@ -110,7 +115,12 @@ pub async fn import(
     }
     // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
     drop(receiver);
-    if let Err(error) = reader.await {
+    // A reader that waits for input is not waited for.
+    let read_all = tokio::select! {
+        ended = reader => ended,
+        () = sink.worker.stop.cancelled() => Ok(()),
+    };
+    if let Err(error) = read_all {
         // A bug in reading is no less one for having happened on another thread.
         std::panic::resume_unwind(error.into_panic());
     }

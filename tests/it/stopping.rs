@@ -212,3 +212,36 @@ async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() 
     assert_eq!(store.count_purged().await.unwrap(), 0);
     store.close().await.unwrap();
 }
+
+#[test]
+fn a_signal_ends_a_command_that_waits_for_input() {
+    let program = Program::new();
+    program.ok(&["db", "create"]);
+    let fifo = &program
+        .write("unused", "")
+        .replace("unused", "input.ndjson");
+    let made = Command::new("mkfifo").arg(fifo).status().unwrap();
+    assert!(made.success());
+    let zero = "/dev/zero";
+    for arguments in [
+        &["import", fifo][..],
+        &["import", zero],
+        &["import", "--format", "ids", fifo],
+        &["labels", "gold", "import", fifo],
+        &["purge", "--ids", fifo],
+    ] {
+        let mut child = program.command(arguments).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        crate::support::program::signal(&child, "-TERM");
+        let ended = (0..150).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            child.try_wait().unwrap()
+        });
+        drop(child.kill());
+        assert_eq!(
+            ended.and_then(|ended| ended.code()),
+            Some(143),
+            "{arguments:?}"
+        );
+    }
+}
