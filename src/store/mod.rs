@@ -443,9 +443,7 @@ impl Store {
     /// See [`StoreError`].
     pub async fn watch(&self) -> Result<Watch> {
         match self {
-            Self::Sqlite(store) => dialect::FileWatch::new(&store.pool)
-                .await
-                .map(Watch::Sqlite),
+            Self::Sqlite(store) => dialect::FileWatch::new(store).await.map(Watch::Sqlite),
             Self::Postgres(store) => dialect::Listener::new(&store.pool)
                 .await
                 .map(Watch::Postgres),
@@ -459,16 +457,7 @@ impl Store {
     pub async fn usable(&self) -> Result<()> {
         match self {
             Self::Sqlite(store) => {
-                // Who has a file open reads on in it after it was deleted, and would not see that.
-                let path = store.pool.connect_options().get_filename().to_owned();
-                if !path.exists() {
-                    return Err(StoreError::Open {
-                        url: store.shown_url().to_owned(),
-                        hint: "its file is gone; put it back, and start this command again"
-                            .to_owned(),
-                        source: sqlx::Error::Io(std::io::ErrorKind::NotFound.into()),
-                    });
-                }
+                store.same_file()?;
                 store.usable().await
             }
             Self::Postgres(store) => store.usable().await,
@@ -527,7 +516,11 @@ impl Store {
     /// As of [`open`](Self::open).
     pub async fn open_with(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         Ok(match dialect::backend(url)? {
-            dialect::Backend::Sqlite => Self::Sqlite(SqlStore::open(url, access, more).await?),
+            dialect::Backend::Sqlite => {
+                let mut store = SqlStore::<Sqlite>::open(url, access, more).await?;
+                store.file = store.file_there();
+                Self::Sqlite(store)
+            }
             dialect::Backend::Postgres => Self::Postgres(SqlStore::open(url, access, more).await?),
         })
     }

@@ -473,6 +473,33 @@ fn a_watcher_labels_what_is_imported_and_ends_at_a_signal_on_both_databases() {
 }
 
 #[test]
+fn a_watcher_ends_where_its_file_is_replaced() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", posts(5));
+    let path = file.replace("posts.ndjson", "watched.db");
+    let url = &format!("sqlite:{path}");
+    program.ok(&["--database", url, "import", &file]);
+    let watcher = program
+        .command(&["--database", url, "classify", "--watch"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let count = "SELECT COUNT(*) AS n FROM classifications";
+    while program.json(&["--database", url, "sql", count])[0]["n"] != 5 {}
+    for end in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(format!("{path}{end}")));
+    }
+    program.ok(&["--database", url, "db", "create"]);
+    let ended = watcher.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        said.contains("was replaced since this command began"),
+        "{said}"
+    );
+}
+
+#[test]
 fn an_interrupted_run_finishes_its_batch_and_the_next_one_the_rest() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let program = Program::new();

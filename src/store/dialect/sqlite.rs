@@ -11,8 +11,9 @@ use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::super::bulk::{Insert, Keys};
 use super::super::failure::{is_busy, known_failure};
+use super::super::sql::SqlStore;
 use super::super::waiting::STEP;
-use super::super::{Access, Result, Step};
+use super::super::{Access, Result, Step, StoreError};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
 /// How long others are waited for before that is an error: as long as it may take to rewrite a large file.
@@ -254,15 +255,42 @@ pub struct FileWatch {
     // SQLite compares the counter with what this connection saw last, so the watcher holds on to one connection.
     connection: PoolConnection<Sqlite>,
     version: i64,
+    store: SqlStore<Sqlite>,
+}
+
+impl SqlStore<Sqlite> {
+    /// Device and number of the file that has the database's name now.
+    pub(in crate::store) fn file_there(&self) -> Option<(u64, u64)> {
+        use std::os::unix::fs::MetadataExt;
+        let options = self.pool.connect_options();
+        let found = std::fs::metadata(options.get_filename()).ok()?;
+        Some((found.dev(), found.ino()))
+    }
+
+    /// Checks that the database's name still means the file that was opened: SQLite would go on in a deleted one.
+    pub(in crate::store) fn same_file(&self) -> Result<()> {
+        // A database in memory has no file.
+        if self.file.is_none() || self.file_there() == self.file {
+            return Ok(());
+        }
+        Err(StoreError::Open {
+            url: self.shown_url().to_owned(),
+            hint:
+                "its file is gone or was replaced since this command began; start the command again"
+                    .to_owned(),
+            source: sqlx::Error::Io(std::io::ErrorKind::NotFound.into()),
+        })
+    }
 }
 
 impl FileWatch {
-    pub(in crate::store) async fn new(pool: &Pool<Sqlite>) -> Result<Self> {
-        let mut connection = pool.acquire().await.map_err(watching)?;
+    pub(in crate::store) async fn new(store: &SqlStore<Sqlite>) -> Result<Self> {
+        let mut connection = store.pool.acquire().await.map_err(watching)?;
         let version = data_version(&mut connection).await?;
         Ok(Self {
             connection,
             version,
+            store: store.clone(),
         })
     }
 
@@ -272,6 +300,7 @@ impl FileWatch {
     )]
     pub(in crate::store) async fn changed(&mut self) -> Result<()> {
         loop {
+            self.store.same_file()?;
             let version = data_version(&mut self.connection).await?;
             if version != self.version {
                 self.version = version;

@@ -124,6 +124,8 @@ const OTHER_NAMES: [&str; 10] = [
 pub struct SqlStore<DB: Dialect> {
     pub(super) pool: Pool<DB>,
     url: String,
+    /// Device and number of the file that was opened, for SQLite.
+    pub(super) file: Option<(u64, u64)>,
     /// Whether times that calls give count, rather than the database's clock.
     pub(super) on_given_time: bool,
     /// What ends its waits for locks.
@@ -136,6 +138,7 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
         Self {
             pool: self.pool.clone(),
             url: self.url.clone(),
+            file: self.file,
             on_given_time: self.on_given_time,
             stop: Arc::clone(&self.stop),
         }
@@ -188,6 +191,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let migrator = migrator_of(DB::MIGRATIONS.iter().chain(more).copied());
         let store = Self {
             pool: DB::open(url, access).await?,
+            file: None,
             url: redact_url(url),
             on_given_time: false,
             stop: Arc::default(),
