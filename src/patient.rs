@@ -1,11 +1,12 @@
-//! Connections that are patient, but not for ever: one on which nothing moves for a while is closed, and only so many are
-//! open at once.
+//! Connections that are patient, but not for ever: a request must come and be answered in a minute, an answer must be read
+//! without such a rest, and only so many connections are open at once, of one address half of them.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,11 +19,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Connections at once; a browser opens six, and systems let a process have 1,024 files.
 const CONNECTIONS: usize = 256;
+/// Connections of one address: the others are for other addresses.
+const OF_ONE: usize = CONNECTIONS / 2;
+
+/// Open connections of each address.
+type Open = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
 /// Takes connections.
 pub struct Patient {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    open: Open,
 }
 
 impl Patient {
@@ -42,7 +49,13 @@ impl Patient {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        Ok((Self { listener, places }, address))
+        let open = Open::default();
+        let listener = Self {
+            listener,
+            places,
+            open,
+        };
+        Ok((listener, address))
     }
 }
 
@@ -75,17 +88,24 @@ impl Listener for Patient {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // Before `accept`: without a place, further connections wait in the system's queue and take no file here.
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        // An answer is written at once; waiting for more would only delay it.
-        drop(stream.set_nodelay(true));
-        let connection = Connection {
-            stream,
-            patience: patience(),
-            _place: place.expect("nobody closes the semaphore"),
-        };
-        (connection, address)
+        loop {
+            // Before `accept`: without a place, further connections wait in the system's queue and take no file here.
+            let place = Arc::clone(&self.places).acquire_owned().await;
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            let Some(of_one) = OfOne::new(&self.open, address.ip()) else {
+                continue;
+            };
+            // An answer is written at once; waiting for more would only delay it.
+            drop(stream.set_nodelay(true));
+            let connection = Connection {
+                stream,
+                patience: patience(),
+                has_answered: true,
+                _of_one: of_one,
+                _place: place.expect("nobody closes the semaphore"),
+            };
+            return (connection, address);
+        }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -97,7 +117,38 @@ impl Listener for Patient {
 pub struct Connection {
     stream: TcpStream,
     patience: Pin<Box<tokio::time::Sleep>>,
+    /// Whether an answer was written since a byte came.
+    has_answered: bool,
+    _of_one: OfOne,
     _place: OwnedSemaphorePermit,
+}
+
+/// A connection of an address, counted until it is closed.
+struct OfOne(Open, IpAddr);
+
+impl OfOne {
+    /// `None` where the address has too many.
+    fn new(open: &Open, address: IpAddr) -> Option<Self> {
+        let mut counts = open.lock().expect("no holder of this lock panics");
+        let count = counts.entry(address).or_default();
+        if *count == OF_ONE {
+            return None;
+        }
+        *count += 1;
+        Some(Self(Arc::clone(open), address))
+    }
+}
+
+impl Drop for OfOne {
+    fn drop(&mut self) {
+        let mut counts = self.0.lock().expect("no holder of this lock panics");
+        let left = counts.get(&self.1).map_or(0, |count| count - 1);
+        if left == 0 {
+            counts.remove(&self.1);
+        } else {
+            counts.insert(self.1, left);
+        }
+    }
 }
 
 #[expect(
@@ -109,14 +160,19 @@ fn patience() -> Pin<Box<tokio::time::Sleep>> {
 }
 
 impl Connection {
-    /// What came of trying to move bytes: an error where nothing moved for too long.
+    /// What came of trying to move bytes: an error where an answer took too long. The first byte of a request begins its
+    /// time, the others do not lengthen it.
     fn moved<T>(
         &mut self,
         cx: &mut Context<'_>,
         moved: Poll<io::Result<T>>,
+        is_answer: bool,
     ) -> Poll<io::Result<T>> {
-        if moved.is_ready() {
+        if moved.is_ready() && (is_answer || self.has_answered) {
             self.patience = patience();
+            self.has_answered = is_answer;
+        }
+        if moved.is_ready() {
             return moved;
         }
         // Polled only where no byte moves, so that the timer wakes the task then.
@@ -132,7 +188,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let moved = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.moved(cx, moved)
+        self.moved(cx, moved, false)
     }
 }
 
@@ -143,7 +199,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let moved = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.moved(cx, moved)
+        self.moved(cx, moved, true)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -152,5 +208,36 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_address_leaves_places_for_others() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (mut patient, address) = Patient::bind(any, "--listen").await.unwrap();
+        let (open, places) = (Arc::clone(&patient.open), Arc::clone(&patient.places));
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                taken.push(patient.accept().await);
+            }
+        });
+        let mut one = Vec::new();
+        for _ in 0..CONNECTIONS {
+            one.push(TcpStream::connect(address).await.unwrap());
+        }
+        let other = tokio::net::TcpSocket::new_v4().unwrap();
+        other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let _other = other.connect(address).await.unwrap();
+        let counted = |of: [u8; 4]| open.lock().unwrap().get(&IpAddr::from(of)).copied();
+        while counted([127, 0, 0, 2]).is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(counted([127, 0, 0, 1]), Some(OF_ONE));
+        assert!(places.available_permits() >= OF_ONE - 2);
     }
 }
