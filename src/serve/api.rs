@@ -1,10 +1,16 @@
 //! The same things as JSON, under `/api`, as `openapi.json` describes them.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -96,17 +102,40 @@ async fn sql(State(serving): State<Shared>, asked: Asked) -> Result<Response, Fa
         )));
     }
     let answer = ask::answer(&serving, sql, ask::ROWS).await?;
-    if format == "csv" {
-        return Ok(csv(&answer.table, answer.is_cut));
-    }
-    Ok(Json(json!({
-        "columns": answer.table.columns,
-        "rows": answer.table.rows,
-        "is_cut": answer.is_cut,
-    }))
-    .into_response())
+    let response = if format == "csv" {
+        csv(&answer.table, answer.is_cut)
+    } else {
+        let json = json!({
+            "columns": answer.table.columns,
+            "rows": answer.table.rows,
+            "is_cut": answer.is_cut,
+        });
+        Json(json).into_response()
+    };
+    let (head, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.expect(FITS);
+    Ok(Response::from_parts(head, metered(&serving, bytes)?))
 }
 
+/// A body that counts as unread until its last piece is taken, so that slow clients do not fill the memory together.
+fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, Failed> {
+    let kib = u32::try_from(bytes.len() / 1024).unwrap_or(u32::MAX);
+    let unread = Arc::clone(&serving.unread).try_acquire_many_owned(kib);
+    let unread = unread.map_err(|_| {
+        let said = "other clients have not read their answers yet; ask again in a moment";
+        Failed(StatusCode::SERVICE_UNAVAILABLE, said.to_owned())
+    })?;
+    let pieces = std::iter::from_fn(move || {
+        let _held = &unread;
+        (!bytes.is_empty()).then(|| bytes.split_to(PIECE.min(bytes.len())))
+    });
+    Ok(Body::from_stream(stream::iter(
+        pieces.map(Ok::<_, Infallible>),
+    )))
+}
+
+/// Bytes that are given to a connection at once.
+const PIECE: usize = 64 * 1024;
 /// Why writing a CSV into memory does not fail.
 const FITS: &str = "memory takes what is written";
 

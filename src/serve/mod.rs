@@ -37,6 +37,8 @@ const BODY: usize = 64 * 1024;
 const GRACE: Duration = Duration::from_secs(3);
 /// Queries of users that run at once, so that they leave room for pages.
 const QUERIES: usize = 2;
+/// KiB of answers to queries that clients have not read yet, all together.
+const UNREAD_KIB: usize = 256 * 1024;
 /// How short a token may be: 16 characters at random are more than anybody tries.
 const SHORTEST_TOKEN: usize = 16;
 /// Posts whose texts are searched, the newest ones: a million take half a gigabyte of memory, with what lists need.
@@ -88,6 +90,8 @@ pub struct Serving {
     database: String,
     any_user: bool,
     queries: Semaphore,
+    /// KiB of answers to queries that may still be unread.
+    unread: Arc<Semaphore>,
     drawn: pages::overview::Drawn,
     stop: CancellationToken,
 }
@@ -128,6 +132,7 @@ impl Server {
             database: options.database,
             any_user: options.any_user,
             queries: Semaphore::new(QUERIES),
+            unread: Arc::new(Semaphore::new(UNREAD_KIB)),
             drawn: watch::Sender::new(None),
             stop,
         };

@@ -191,3 +191,30 @@ fn a_query_ends_with_whoever_asked_it() {
         assert_eq!(served.get("/api/sql?query=SELECT%201").status, 200);
     }
 }
+
+#[test]
+fn answers_that_nobody_reads_are_bounded_together() {
+    let database = crate::support::postgres::sqlite();
+    let program = labelled(&database, &posts(4));
+    let served = Served::start(&program);
+    let rows = vec!["SELECT hex(zeroblob(400000))"; 18].join(" UNION ALL ");
+    let path = format!("/api/sql?query={}", escaped(&rows));
+    let mut unread = Vec::new();
+    let refused = (0..60).any(|_| {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(served.address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", served.address);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        unread.push(stream);
+        status.ends_with(b"503")
+    });
+    assert!(refused, "{} answers are unread", unread.len());
+    drop(unread);
+    let again = (0..50).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        served.get(&path).status == 200
+    });
+    assert!(again);
+}
