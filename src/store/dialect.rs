@@ -2,6 +2,7 @@
 //! shared.
 
 mod migrations;
+mod pooler;
 mod postgres;
 mod sqlite;
 

@@ -81,6 +81,13 @@ pub enum StoreError {
          (`ALTER ROLE user SET search_path = public`)"
     )]
     NoSchema(String),
+    /// A pooler whose connections have no session of their own.
+    #[error(
+        "open the database `{0}`: the pooler before it (PgBouncer's `pool_mode = transaction` or `statement`) gives every \
+         transaction another session of the server, and topicmill needs one for each connection; set `pool_mode = session` \
+         for this database or user, or name the pooler's port for sessions or the server itself in the URL (docs/postgres.md)"
+    )]
+    Pooler(String),
     /// What somebody else made has the name of a table or view of ours.
     #[error(
         "make the tables in `{url}`: something that is not topicmill's is called `{name}` already; {elsewhere}"

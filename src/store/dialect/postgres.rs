@@ -13,8 +13,9 @@ use super::super::bulk::Insert;
 use super::super::failure::{connect_hint, is_missing_database};
 use super::super::sockets::set_options;
 use super::super::waiting::STEP;
-use super::super::{Access, Result, Step};
-use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
+use super::super::{Access, Result, Step, StoreError};
+use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
+use crate::domain::redact_url;
 
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -22,9 +23,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
 /// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit into
 /// twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of one
-/// processor for `topic_daily`, so a hash table gets no more memory than a sort.
+/// processor for `topic_daily`, so a hash table gets no more memory than a sort. The rest decides how
+/// values are read and written; a server, a database and a user may have other defaults.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
-    SET hash_mem_multiplier = 1; SET jit = off";
+    SET hash_mem_multiplier = 1; SET jit = off; \
+    SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres; \
+    SET TimeZone = 'UTC'; SET extra_float_digits = 2; \
+    SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off";
 
 /// Processes that start together migrate one after the other. The bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
@@ -184,22 +189,46 @@ impl Dialect for Postgres {
             // So that whoever looks at the server's sessions sees whose they are.
             .application_name("topicmill")
             .disable_statement_logging();
+        let mut options = options;
+        let mut session = format!("{SESSION}; {}", lock_timeout(STEP));
+        let mut first = options.connect().await;
+        let is_pooled = match &mut first {
+            Ok(connection) => pooler::is_between(connection).await,
+            Err(error) => pooler::has_refused(error),
+        };
+        if is_pooled {
+            drop(first);
+            let (bare, set) = pooler::apart(url);
+            options = read(&bare)?
+                .application_name("topicmill")
+                .disable_statement_logging()
+                .extra_float_digits(None);
+            session.push_str(&set);
+            first = options.connect().await;
+            if let Ok(connection) = &mut first {
+                let mode = pooler::check(connection, &options, &session).await;
+                let is_ours = mode.map_err(open_error(url, "the server refused a setting"))?;
+                if !is_ours {
+                    return Err(StoreError::Pooler(redact_url(url)));
+                }
+            }
+        }
+        if access == Access::ReadOnly {
+            session.push_str("; SET default_transaction_read_only = on");
+        }
         let port = options.get_port();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection: &mut PgConnection, _| {
+                let session = AssertSqlSafe(session.clone());
                 Box::pin(async move {
                     set_options(port);
-                    connection.execute(SESSION).await?;
-                    connection
-                        .execute(AssertSqlSafe(lock_timeout(STEP)))
-                        .await?;
-                    Ok(())
+                    connection.execute(session).await.map(drop)
                 })
             });
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
-        match options.connect().await {
+        match first {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
             Err(error) if access == Access::Create && is_missing_database(&error) => {
                 let created = create(&options).await;
@@ -217,10 +246,6 @@ impl Dialect for Postgres {
                 return Err(open_error(url, hint)(error));
             }
         }
-        let options = match access {
-            Access::ReadOnly => options.options([("default_transaction_read_only", "on")]),
-            Access::Create | Access::Existing | Access::AnySchema => options,
-        };
         pool.connect_with(options)
             .await
             .map_err(open_error(url, "it answered once and then no more"))

@@ -10,6 +10,7 @@ mod files;
 mod hub;
 mod models;
 mod operations;
+mod poolers;
 mod purge;
 mod races;
 mod readers;

@@ -1,0 +1,152 @@
+//! `PgBouncer` between topicmill and its server, and defaults of a server that are not PostgreSQL's own.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use topicmill::clock::SystemClock;
+
+use crate::support::postgres::{TestDatabase, postgres};
+use crate::support::program::{Program, words};
+
+/// Debian's `PgBouncer` with its defaults but for `pool_mode`, before the server of a database.
+struct Bouncer {
+    process: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+impl Bouncer {
+    async fn before(database: &TestDatabase, mode: &str) -> Option<Self> {
+        let paths = std::env::var("PATH").unwrap() + ":/usr/sbin";
+        let found = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
+        let Some(program) = found.into_iter().find(|path| path.exists()) else {
+            println!(
+                "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***"
+            );
+            return None;
+        };
+        let mut url: reqwest::Url = database.url.parse().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let (user, password) = (url.username(), url.password().unwrap());
+        std::fs::write(place("users"), format!("\"{user}\" \"{password}\"\n")).unwrap();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = plain\nauth_file = {}\npool_mode = {mode}\n",
+            url.port().unwrap(),
+            place("users").display()
+        );
+        std::fs::write(place("settings"), settings).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(program);
+        // It refuses root.
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "nobody"]);
+        }
+        let process = command.arg("-q").arg(place("settings")).spawn().unwrap();
+        let clock = SystemClock::shared();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+        url.set_port(Some(port)).unwrap();
+        Some(Self {
+            process,
+            url: url.into(),
+            _folder: folder,
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pgbouncer_with_its_defaults_is_used_by_session_and_rejected_by_transaction() {
+    let Some(database) = postgres() else { return };
+    Program::on(&database.url).ok(&["db", "create"]);
+    database.run("CREATE SCHEMA apart").await;
+    for mode in ["transaction", "statement"] {
+        let Some(bouncer) = Bouncer::before(&database, mode).await else {
+            return;
+        };
+        for _ in 0..3 {
+            let refused = Program::on(&bouncer.url).run(&["status"]);
+            refused.ended(4, "pool_mode = session");
+        }
+    }
+    let Some(bouncer) = Bouncer::before(&database, "session").await else {
+        return;
+    };
+    let program = Program::on(&bouncer.url);
+    program.ok(&words("collect --source sample --topic gaming --limit 20"));
+    program.ok(&["purge", "--retention", "48"]);
+    program.ok(&["status"]);
+    let hash = program.ok(&[
+        "sql",
+        "--format",
+        "csv",
+        "SELECT text_hash FROM posts LIMIT 1",
+    ]);
+    assert!(
+        hash.stdout.lines().nth(1).unwrap().len() == 32,
+        "{}",
+        hash.stdout
+    );
+    let apart = Program::on(&format!("{}?options[search_path]=apart", bouncer.url));
+    apart.ok(&["db", "create"]);
+    let counted = apart.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
+    assert!(counted.stdout.ends_with("\n0\n"), "{}", counted.stdout);
+    let wrong = Program::on(&format!("{}?options[no_such_setting]=1", bouncer.url));
+    wrong.run(&["status"]).ended(4, "no_such_setting");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn defaults_of_a_database_change_no_value() {
+    let Some(database) = postgres() else { return };
+    let program = Program::on(&database.url);
+    program.ok(&words("collect --source sample --topic gaming --limit 20"));
+    let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
+    let all = ["sql", "--format", "csv", sql];
+    let before = program.ok(&all).stdout;
+    let name = database.url.rsplit_once('/').unwrap().1;
+    for set in [
+        "bytea_output = escape",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = iso_8601",
+        "TimeZone = 'Asia/Tokyo'",
+        "extra_float_digits = -10",
+        "standard_conforming_strings = off",
+        "default_transaction_isolation = serializable",
+        "default_transaction_deferrable = on",
+    ] {
+        database
+            .run(&format!("ALTER DATABASE {name} SET {set}"))
+            .await;
+    }
+    assert_eq!(program.ok(&all).stdout, before);
+    program.ok(&[
+        "import",
+        &program.write(
+            "more.ndjson",
+            r#"{"id": "a1", "title": "A\\B", "subreddit": "food", "created_utc": 1700000000}"#,
+        ),
+    ]);
+    let title = program.ok(&[
+        "sql",
+        "--format",
+        "csv",
+        "SELECT title FROM posts WHERE fullname = 't3_a1'",
+    ]);
+    assert_eq!(title.stdout, "title\nA\\B\n");
+}
