@@ -3,14 +3,13 @@
 use std::io::{BufRead, Cursor, Write};
 
 use serde::de::IgnoredAny;
-use topicmill::source::file::dump::{self, FileFormat, Reading};
-use topicmill::source::file::filter::Filter;
+use topicmill::source::file::dump::{self, Reading};
 use topicmill::source::file::row::{FileRow, Rows as _};
 use topicmill::source::file::table::{Column, FIELDS, Posts};
 use topicmill::tables::csv::Csv;
-use topicmill::tables::json::{Elements, Lines, Members};
+use topicmill::tables::json::{Members, Records};
 use topicmill::tables::parquet::Parquet;
-use topicmill::tables::{Cell, Row, Rows, bytes};
+use topicmill::tables::{Cell, Format, Row, Rows, bytes};
 
 use super::wire::is_sound;
 
@@ -30,7 +29,7 @@ pub fn csv_with_map(bytes: &[u8]) {
         })
     };
     let wanted: Vec<Column> = map.split(' ').filter_map(column).collect();
-    let mut rows = match Posts::csv(Box::new(Cursor::new(file.to_vec())), &wanted) {
+    let mut rows = match Posts::csv(Box::new(Cursor::new(file.to_vec())), None, &wanted, &[]) {
         Ok(rows) => rows,
         Err(error) => {
             assert!(!error.is_empty());
@@ -99,7 +98,7 @@ fn round_trip(rows: &[Row]) {
         let cells: Vec<String> = cells.collect();
         written.extend(["{", &cells.join(","), "}\n"]);
     }
-    let again = read(Lines::new(Box::new(Cursor::new(written.into_bytes()))));
+    let again = read(Records::new(Box::new(Cursor::new(written.into_bytes()))));
     assert_eq!(again.len(), whole.len());
     for (row, again) in whole.into_iter().zip(again) {
         assert_eq!(again.problem, None);
@@ -138,7 +137,7 @@ pub fn csv(bytes: &[u8]) {
 /// Lines of JSON.
 pub fn ndjson(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let rows = read(Lines::new(text));
+    let rows = read(Records::new(text));
     assert!(rows.len() <= 1 << 20);
     round_trip(&rows);
     if let Ok(members) = serde_json::from_slice::<Members>(bytes) {
@@ -150,7 +149,7 @@ pub fn ndjson(bytes: &[u8]) {
 /// An array of JSON.
 pub fn json_array(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let mut rows = Elements::new(text);
+    let mut rows = Records::new(text);
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
         assert!(row.line >= line);
@@ -173,9 +172,8 @@ pub fn parquet(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
     let posts = Reading {
-        format: FileFormat::Parquet,
-        filter: Filter::default(),
-        columns: Vec::new(),
+        format: Some(Format::Parquet),
+        ..Reading::default()
     };
     if let Ok(mut blocks) = dump::blocks(file.path(), &posts) {
         loop {

@@ -401,7 +401,7 @@ impl Context {
         order: &ImportOrder<'_>,
         run: RunId,
     ) -> Result<Option<ImportState>, ImportError> {
-        if !order.reading.format.is_resumed() {
+        if !order.reading.is_resumed(path) {
             return Ok(None);
         }
         // Whatever changes which rows are stored, or how, makes it another import.
@@ -409,7 +409,17 @@ impl Context {
         let topics = topics.map(|topic| (&topic.slug, &topic.label, &topic.subreddits));
         let topics: Vec<_> = topics.collect();
         let filter = order.reading.filter.describe();
-        let selection = json!([filter, topics, order.store_author]).to_string();
+        let mut selection = json!([filter, topics, order.store_author]);
+        let given = order
+            .reading
+            .given
+            .iter()
+            .map(|given| (given.field, &given.value));
+        let given: Vec<_> = given.collect();
+        if let (Some(selection), false) = (selection.as_array_mut(), given.is_empty()) {
+            selection.push(json!(given));
+        }
+        let selection = selection.to_string();
         let state = ImportState {
             file: dump::fingerprint(path)?,
             selection: hex(&Sha256::digest(selection)[..16]),

@@ -13,23 +13,24 @@ use crate::domain::{RunStatus, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
 use crate::source::file::dump::{self, Reading};
 use crate::source::file::filter::Filter;
-use crate::source::file::table::{Column, FIELDS};
+use crate::source::file::table::{Column, FIELDS, Given};
 use crate::store::Access;
+use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(after_help = "Examples:
-  topicmill import --format dump RS_2024-01.zst --subreddit food
-  topicmill import --format csv posts.csv --map title=headline
+  topicmill import RS_2024-01.zst --subreddit food
+  topicmill import posts.csv --map title=headline --set subreddit=food
   topicmill import --format ids shared.txt")]
 pub struct Import {
-    /// Read these files
+    /// Read these files; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Read the files in this format
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    /// Read the files in this format [default: as their content and their names say]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Store only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
     #[arg(long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
@@ -45,6 +46,9 @@ pub struct Import {
     /// Read this field of a table from a column of another name
     #[arg(long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
+    /// Use this value for posts that have none in this field; give it several times for several fields
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    given: Vec<String>,
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
     #[arg(hide_short_help = true, long)]
     map_topics: bool,
@@ -63,18 +67,21 @@ pub struct Import {
     record: RunFlags,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// One saved listing, as Reddit's API answers it
     Listing,
     /// One post on each line, with Reddit's field names
-    #[default]
     Ndjson,
-    /// A monthly dump of Reddit (`RS_2024-01.zst`), packed with zstd or not; the same command continues an import
-    /// that was killed, and does not repeat one that is finished
+    /// An array of posts, or an object that has one
+    Json,
+    /// A monthly dump of Reddit (`RS_2024-01.zst`), packed or not; the same command continues an import that was killed,
+    /// and does not repeat one that is finished
     Dump,
     /// A table with column names in its first line
     Csv,
+    /// The same with tabs between its values
+    Tsv,
     /// A Parquet table
     Parquet,
     /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them: Reddit is asked for the posts, 100 at a
@@ -83,33 +90,45 @@ enum Format {
 }
 
 impl Format {
-    /// What a file of posts holds; ids are none.
-    fn of_posts(self) -> Option<dump::FileFormat> {
-        Some(match self {
-            Self::Listing => dump::FileFormat::Listing,
-            Self::Ndjson => dump::FileFormat::Ndjson,
-            Self::Dump => dump::FileFormat::Dump,
-            Self::Csv => dump::FileFormat::Csv,
-            Self::Parquet => dump::FileFormat::Parquet,
-            Self::Ids => return None,
-        })
+    /// The format of a table of posts.
+    fn of_table(self) -> Option<tables::Format> {
+        match self {
+            Self::Listing | Self::Json => Some(tables::Format::Json),
+            Self::Ndjson => Some(tables::Format::Ndjson),
+            Self::Csv => Some(tables::Format::Csv),
+            Self::Tsv => Some(tables::Format::Tsv),
+            Self::Parquet => Some(tables::Format::Parquet),
+            Self::Dump => Some(tables::Format::Ndjson),
+            Self::Ids => None,
+        }
     }
 }
 
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
-        let Some(format) = self.format.of_posts() else {
+        if self.format == Some(Format::Ids) {
             return self.refill(setup, &pipeline.topics).await;
-        };
+        }
         if self.refresh || self.source.is_some() {
             let text = "--refresh and --source are for ids: add --format ids";
             return Err(CliError::Usage(text.into()));
         }
+        if self
+            .files
+            .iter()
+            .filter(|path| bytes::is_stdin(path))
+            .count()
+            > 1
+        {
+            return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
+        }
         let reading = Reading {
-            format,
+            format: self.format.and_then(Format::of_table),
+            is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
             columns: self.columns()?,
+            given: self.given()?,
         };
         // A file that cannot be read is told before anything is stored.
         let mut bytes = 0;
@@ -161,10 +180,11 @@ impl Import {
             || self.all_subreddits
             || !self.subreddits.is_empty()
             || !self.columns.is_empty()
+            || !self.given.is_empty()
             || self.from.or(self.to).is_some();
         if not_for_ids {
             let text = "a file of ids names its posts: leave out --subreddit, --all-subreddits, --from, --to, --map, \
-                        --map-topics and --again";
+                        --set, --map-topics and --again";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();
@@ -233,7 +253,7 @@ impl Import {
             }
             names.push(name);
         }
-        let of_pipeline = names.is_empty() && self.format == Format::Dump && !self.all_subreddits;
+        let of_pipeline = names.is_empty() && self.is_dump() && !self.all_subreddits;
         if of_pipeline {
             let all = topics.iter().flat_map(|topic| &topic.subreddits);
             names.extend(all.map(String::as_str));
@@ -247,25 +267,46 @@ impl Import {
         Ok(Filter::new(names, start(self.from), start(behind)))
     }
 
-    fn columns(&self) -> Result<Vec<Column>, CliError> {
-        if !self.columns.is_empty() && !matches!(self.format, Format::Csv | Format::Parquet) {
-            let text = "--map is for tables: add `--format csv` or `--format parquet`";
-            return Err(CliError::Usage(text.into()));
+    /// Whether the files are dumps of all of Reddit: said so, or named as these are.
+    fn is_dump(&self) -> bool {
+        let is_named = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("RS_") || name.starts_with("RC_")
+        };
+        match self.format {
+            Some(format) => format == Format::Dump,
+            None => self.files.iter().any(is_named),
         }
+    }
+
+    fn columns(&self) -> Result<Vec<Column>, CliError> {
         let parse = |given: &String| {
-            let (field, column) = given.split_once('=').unwrap_or((given, ""));
-            let known = FIELDS.iter().find(|known| **known == field);
-            match known {
-                Some(field) if !column.is_empty() => Ok(Column {
-                    field,
-                    name: column.to_owned(),
-                }),
-                _ => Err(CliError::Usage(format!(
-                    "--map `{given}` is not FIELD=COLUMN with one of the fields {}",
-                    FIELDS.join(", ")
-                ))),
-            }
+            let (field, name) = field_of("--map", "COLUMN", given)?;
+            Ok(Column { field, name })
         };
         self.columns.iter().map(parse).collect()
     }
+
+    fn given(&self) -> Result<Vec<Given>, CliError> {
+        let parse = |given: &String| {
+            let (field, value) = field_of("--set", "VALUE", given)?;
+            Ok(Given { field, value })
+        };
+        self.given.iter().map(parse).collect()
+    }
+}
+
+/// A field and what is said of it, such as `title=headline`.
+fn field_of(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
+    let (field, said) = given.split_once('=').unwrap_or((given, ""));
+    let known = FIELDS.iter().find(|known| **known == field);
+    known
+        .filter(|_| !said.is_empty())
+        .map(|field| (*field, said.to_owned()))
+        .ok_or_else(|| {
+            CliError::Usage(format!(
+                "{flag} `{given}` is not FIELD={what} with one of the fields {}",
+                FIELDS.join(", ")
+            ))
+        })
 }

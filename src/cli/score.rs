@@ -29,7 +29,7 @@ use topicmill_score::{Label, LabelSet, LabelerError, Mode};
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
-    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout. An
+    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or stdout. An
     /// INPUT may be a folder of Parquet, or a pattern such as 'in/*.parquet'
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
@@ -55,11 +55,11 @@ pub struct Score {
     /// Read the id from this column [default: id, or the number of the row]
     #[arg(hide_short_help = true, long, value_name = "COLUMN")]
     id: Option<String>,
-    /// Read the inputs in this format [default: as their endings say]
-    #[arg(long, value_parser = format(), value_name = "FORMAT")]
+    /// Read the inputs in this format; txt has a text on each line [default: as their content and endings say]
+    #[arg(long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]), value_name = "FORMAT")]
     format: Option<tables::Format>,
     /// Write this format [default: as the ending of OUTPUT says, else ndjson]
-    #[arg(hide_short_help = true, long, value_parser = format(), value_name = "FORMAT")]
+    #[arg(hide_short_help = true, long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]), value_name = "FORMAT")]
     output_format: Option<tables::Format>,
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
     #[arg(hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
@@ -82,9 +82,8 @@ pub struct Score {
 }
 
 /// A format by its name, which is the ending of its files.
-fn format() -> impl TypedValueParser<Value = tables::Format> {
-    let names = ["csv", "tsv", "ndjson", "json", "parquet"];
-    PossibleValuesParser::new(names).map(|name| {
+fn format(names: &'static [&'static str]) -> impl TypedValueParser<Value = tables::Format> {
+    PossibleValuesParser::new(names.iter().copied()).map(|name| {
         let (format, _) = tables::Format::of_name(format!("x.{name}").as_ref());
         format.expect("the ending of a format")
     })

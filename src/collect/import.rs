@@ -206,7 +206,7 @@ async fn store_block(
     } = block;
     let now = sink.worker.clock.now().into();
     if let Some(state) = &mut plan.state {
-        let moved = position.bytes > state.byte_offset;
+        let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
         // While an earlier reading is skipped, there is nothing to store yet.
         if !moved && end.is_none() {
             return Ok(());

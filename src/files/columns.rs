@@ -86,6 +86,16 @@ impl Columns {
             let only = others.next().filter(|_| others.next().is_none())?;
             Some(Texts::Joined(vec![only.to_string()]))
         });
+        if let [only] = names
+            && asked(reading).is_none()
+            && is_prose(only)
+        {
+            let why = format!(
+                "its first line looks like a text and not like the name of a column; where no line is a name, give \
+                 `--format txt`, and else name the column with `--text '{only}'`"
+            );
+            return Err(FilesError::Input(path.to_owned(), why));
+        }
         let texts = texts.ok_or_else(|| {
             let columns = listed(names);
             let why =
@@ -210,6 +220,11 @@ impl Columns {
             Err(format!("has an empty `{names}`"))
         }
     }
+}
+
+/// Whether the name of an only column is rather a text, which would be lost as a name.
+fn is_prose(name: &str) -> bool {
+    name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }
 
 fn asked(reading: &Reading) -> Option<Texts> {

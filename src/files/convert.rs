@@ -29,7 +29,8 @@ pub(super) fn convert(
         };
     }
     match shape.packing {
-        Packing::Plain => {
+        // `output::check` rejects the names of the last two.
+        Packing::Plain | Packing::Bzip2 | Packing::Xz => {
             let mut out = BufWriter::new(to);
             write(lines, shape, &mut out)?;
             out.into_inner().map_err(|error| failed(error.into_error()))

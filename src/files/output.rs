@@ -32,6 +32,7 @@ impl Shape {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
     pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = Format::of_name(&job.output);
+        let named = named.filter(|format| *format != Format::Text);
         let format = job.writing.format.or(named).unwrap_or(Format::Ndjson);
         let delimiter = match format {
             Format::Tsv => b'\t',
@@ -180,6 +181,10 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
+    if matches!(Format::of_name(output).1, Packing::Bzip2 | Packing::Xz) {
+        let why = "topicmill reads bzip2 and xz, and packs with gzip and zstd: end its name in .gz or .zst";
+        return Err(FilesError::Output(output.clone(), why));
+    }
     if bytes::is_stdin(output) {
         return Ok(());
     }

@@ -4,11 +4,19 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
+use super::Packing;
+
 /// Bytes that are read from the system at once.
 const READ_BYTES: usize = 1 << 18;
 
 /// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
 const LARGEST_WINDOW: u32 = 31;
+
+/// KiB that the window of xz may have: 2 GiB as well.
+const LARGEST_DICTIONARY: u32 = (2 << 20) + (1 << 16);
+
+/// White space before a text above this is the text.
+const MOST_BLANK: usize = 1 << 20;
 
 /// Whether a path stands for stdin.
 pub fn is_stdin(path: &Path) -> bool {
@@ -19,7 +27,7 @@ pub fn is_stdin(path: &Path) -> bool {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+pub fn open(path: &Path) -> io::Result<Bytes> {
     Ok(if is_stdin(path) {
         Box::new(io::stdin())
     } else {
@@ -31,49 +39,73 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn text(bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> {
+pub fn text(bytes: Bytes) -> io::Result<Text> {
+    Ok(unpacked(bytes)?.1)
+}
+
+/// The same, with how the bytes are packed.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn unpacked(bytes: Bytes) -> io::Result<(Packing, Text)> {
     let (head, bytes) = peek(bytes)?;
-    let unpacked: Box<dyn Read + Send> = if head.starts_with(&[0x1f, 0x8b]) {
-        let packed = BufReader::with_capacity(READ_BYTES, bytes);
-        Box::new(flate2::bufread::MultiGzDecoder::new(packed))
-    } else if is_zstd(&head) {
-        let mut decoder = zstd::Decoder::new(bytes)?;
-        decoder.window_log_max(LARGEST_WINDOW)?;
-        Box::new(decoder)
-    } else {
-        bytes
+    let packing = packing(&head);
+    let unpacked: Bytes = match packing {
+        Packing::Plain => bytes,
+        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(bytes))),
+        Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(bytes))),
+        Packing::Xz => {
+            let bytes = buffered(bytes);
+            let decoder = lzma_rust2::XzReader::new_mem_limit(bytes, true, LARGEST_DICTIONARY);
+            Box::new(decoder)
+        }
+        Packing::Zstd => {
+            let mut decoder = zstd::Decoder::new(bytes)?;
+            decoder.window_log_max(LARGEST_WINDOW)?;
+            Box::new(decoder)
+        }
     };
     // Once more: what a packed file holds may have a mark of its own.
     let (head, unpacked) = peek(unpacked)?;
-    Ok(match head[..] {
+    let text = match head[..] {
         [0xef, 0xbb, 0xbf, ..] => buffered(passed(unpacked, 3)?),
         [0xff, 0xfe, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_le_bytes)),
         [0xfe, 0xff, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_be_bytes)),
         // Without a mark, a text that begins with two characters of ASCII.
-        [a, 0, b, 0] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_le_bytes)),
-        [0, a, 0, b] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
+        [a, 0, b, 0, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_le_bytes)),
+        [0, a, 0, b, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
         _ => buffered(unpacked),
-    })
+    };
+    Ok((packing, text))
 }
 
-/// Whether a file that begins so is packed with zstd: a frame, or a note before the first one.
-pub fn is_zstd(head: &[u8]) -> bool {
-    matches!(
-        head,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]
-    )
+/// How a file that begins so is packed.
+fn packing(head: &[u8]) -> Packing {
+    match head {
+        [0x1f, 0x8b, ..] => Packing::Gzip,
+        // A frame of zstd, or a note before the first one.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
+        // The last two begin the first block, or the end of an empty file: a text may begin with `BZh1`.
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Packing::Bzip2,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
+        _ => Packing::Plain,
+    }
 }
 
-fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+fn buffered(reader: impl Read + Send + 'static) -> Text {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
 
-type Bytes = Box<dyn Read + Send>;
+/// Bytes as they are read.
+pub type Bytes = Box<dyn Read + Send>;
+/// A text that is read through a buffer.
+pub type Text = Box<dyn BufRead + Send>;
 
-/// The first four bytes, or fewer where there are no more, and all of them again.
+/// The first six bytes, or fewer where there are no more, and all of them again.
 fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
     let mut head = Vec::new();
-    bytes.by_ref().take(4).read_to_end(&mut head)?;
+    bytes.by_ref().take(6).read_to_end(&mut head)?;
     // A pipe cannot be read twice, so the bytes that were looked at are put in front again.
     let again = Box::new(Cursor::new(head.clone()).chain(bytes));
     Ok((head, again))
@@ -85,12 +117,29 @@ fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
     Ok(bytes)
 }
 
-/// The beginning of a text, without taking it: what is in hand, from the first byte that is no white space.
+/// The text again, and its beginning as far as it is in hand, from the first byte that is no white space.
 ///
 /// # Errors
 /// When nothing can be read.
-pub fn beginning(text: &mut dyn BufRead) -> io::Result<&[u8]> {
-    Ok(text.fill_buf()?.trim_ascii_start())
+pub fn beginning(mut text: Text) -> io::Result<(Text, Vec<u8>)> {
+    let mut blank = Vec::new();
+    loop {
+        let chunk = match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
+        };
+        let start = chunk.trim_ascii_start().to_vec();
+        if !start.is_empty() || chunk.is_empty() || blank.len() > MOST_BLANK {
+            let text: Text = match blank.is_empty() {
+                true => text,
+                false => Box::new(Cursor::new(blank).chain(text)),
+            };
+            return Ok((text, start));
+        }
+        blank.extend_from_slice(chunk);
+        let length = chunk.len();
+        text.consume(length);
+    }
 }
 
 /// UTF-16 as UTF-8; half a surrogate pair becomes U+FFFD, as does half a unit at the end.

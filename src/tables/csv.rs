@@ -4,11 +4,13 @@
 //! values than there are names is one with a problem; so is one that is not UTF-8, because nobody can say what it
 //! meant.
 
-use std::io::{self, BufRead, Cursor, Read};
+use std::collections::VecDeque;
+use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
+use super::bytes::Text;
 use super::json::last_row;
-use super::{Cell, Row, Rows, TableError};
+use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// A row of a table above this is none, but a quote that nobody closed.
 const LONGEST_ROW: u64 = 32 << 20;
@@ -25,27 +27,109 @@ const LONGEST_NAME_SHOWN: usize = 40;
 /// What stands between values, the likeliest first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// Reads no more than `left` bytes until it is told how many again.
+/// What is wrong with a row of Spark or MySQL, which put a backslash in front of a quote.
+const BARE_QUOTE: &str = "has a quote within quotes that is not doubled, as in `\\\"`: write the file again with `\"\"` in \
+     its place (in Spark with option(\"escape\", \"\\\"\"))";
+
+/// Whether a text that begins so has a line of names, of which one is a name that tables of texts have.
+pub(super) fn has_names(start: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
+    let line = first_line(start);
+    let names = line.split(|byte| *byte == likeliest(line));
+    let names: Vec<&[u8]> = names.map(|name| unquoted(name.trim_ascii())).collect();
+    let is_known = |name: &&[u8]| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
+    names.len() > 1 && names.iter().any(is_known)
+}
+
+/// Whether a text that begins so has words on its first line, and no values: a text and not the name of a column.
+pub(super) fn is_prose(start: &[u8]) -> bool {
+    let line = first_line(start).trim_ascii();
+    let has_space = line.contains(&b' ');
+    has_space && !line.starts_with(b"\"") && !line.iter().any(|byte| DELIMITERS.contains(byte))
+}
+
+fn unquoted(name: &[u8]) -> &[u8] {
+    let inner = name
+        .strip_prefix(b"\"")
+        .and_then(|name| name.strip_suffix(b"\""));
+    inner.unwrap_or(name)
+}
+
+fn first_line(start: &[u8]) -> &[u8] {
+    let line = start.split(|byte| matches!(byte, b'\n' | b'\r')).next();
+    line.unwrap_or_default()
+}
+
+/// Reads no more than `left` bytes until it is told how many again, and finds quotes that should have been doubled.
 #[derive(Debug)]
 struct Limited<R> {
     reader: R,
     left: u64,
     quotes: u64,
+    delimiter: u8,
+    /// Bytes so far, and the last of them.
+    passed: u64,
+    last: u8,
+    /// Whether a value in quotes is open.
+    open: bool,
+    /// Whether the last byte so far is a quote in it: of two, or the one that closes it.
+    pending: bool,
+    /// Places of quotes within such a value that are not doubled.
+    bare: VecDeque<u64>,
 }
 
 impl<R> Limited<R> {
     /// Reads from `reader` as much as a row may have.
-    fn new(reader: R) -> Self {
+    fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,
             left: LONGEST_ROW,
             quotes: 0,
+            delimiter,
+            passed: 0,
+            last: b'\n',
+            open: false,
+            pending: false,
+            bare: VecDeque::new(),
         }
     }
 
     /// Lets another row be read.
     fn next_row(&mut self) {
         self.left = LONGEST_ROW;
+    }
+
+    /// Follows the quotes as the library does, which takes one that is not doubled for the end of its value.
+    fn follow(&mut self, bytes: &[u8]) {
+        let ends = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
+        let mut from = 0;
+        loop {
+            if let Some(next) = bytes.get(from).filter(|_| self.pending) {
+                self.pending = false;
+                self.open = *next == b'"';
+                if self.open {
+                    from += 1;
+                } else if !ends(*next) && *next != b' ' {
+                    self.bare.push_back(self.passed + from as u64);
+                }
+            }
+            let Some(at) = memchr::memchr(b'"', &bytes[from..]) else {
+                break;
+            };
+            let before = (from + at).checked_sub(1).map(|at| bytes[at]);
+            self.pending = self.open;
+            self.open |= ends(before.unwrap_or(self.last));
+            from += at + 1;
+        }
+        self.passed += bytes.len() as u64;
+        self.last = bytes.last().copied().unwrap_or(self.last);
+    }
+
+    /// Whether a quote in front of this place is not doubled; it is forgotten then.
+    fn has_bare_quote(&mut self, until: u64) -> bool {
+        let before = self.bare.len();
+        self.bare.retain(|at| *at >= until);
+        self.bare.len() < before
     }
 }
 
@@ -62,11 +146,10 @@ impl<R: Read> Read for Limited<R> {
         self.left = self.left.saturating_sub(n as u64);
         // The library does not say whether a quote was open at the end of the file; an odd number of them does.
         self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
+        self.follow(&buffer[..n]);
         Ok(n)
     }
 }
-
-type Text = Box<dyn BufRead + Send>;
 
 /// The rows of CSV or TSV; the line of names is none.
 pub struct Csv {
@@ -110,7 +193,7 @@ impl Csv {
             .delimiter(delimiter)
             // So that a row with too many or too few values is a row with a problem, and not the end of the table.
             .flexible(true)
-            .from_reader(Limited::new(bytes));
+            .from_reader(Limited::new(bytes, delimiter));
         let names = reader.byte_headers().map_err(from_csv)?;
         let (names, repeated) = names_of(names)?;
         Ok(Self {
@@ -222,10 +305,8 @@ fn names_of(header: &csv::ByteRecord) -> Result<(Vec<Arc<str>>, Vec<String>), Ta
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut repeated = Vec::new();
     for (at, name) in header.iter().enumerate() {
-        let name = std::str::from_utf8(name).map_err(|_| {
-            let advice = "convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
-            TableError::Header(format!("its line of names is not UTF-8: {advice}"))
-        })?;
+        let name = std::str::from_utf8(name)
+            .map_err(|_| TableError::Header(format!("its line of names {NOT_UTF8}")))?;
         let mut name = name.trim().to_owned();
         if name.is_empty() {
             name = format!("column_{}", at + 1);
@@ -297,14 +378,17 @@ impl Rows for Csv {
             let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
                 let at = error.utf8_error().valid_up_to() + 1;
                 let name: String = name.chars().take(LONGEST_NAME_SHOWN).collect();
-                let why = "convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
-                problem.get_or_insert(format!("is not UTF-8 (`{name}` at byte {at}): {why}"));
+                let why = NOT_UTF8.replacen("UTF-8", &format!("UTF-8 (`{name}` at byte {at})"), 1);
+                problem.get_or_insert(why);
                 String::from_utf8_lossy(error.as_bytes()).into_owned()
             });
             cells.push((name.clone(), Cell::Text(text)));
         }
         let (len, expected) = (self.row.len(), self.names.len());
-        if len != expected {
+        let end = self.reader.position().byte();
+        if self.reader.get_mut().has_bare_quote(end) {
+            problem = Some(BARE_QUOTE.to_owned());
+        } else if len != expected {
             problem = Some(format!(
                 "has {len} value{} where the line of names has {expected}",
                 if len == 1 { "" } else { "s" }
@@ -376,6 +460,21 @@ mod tests {
         for (told, expected) in told.iter().zip(expected) {
             assert!(told.starts_with(expected), "{told}");
         }
+    }
+
+    #[test]
+    fn a_quote_that_is_not_doubled_costs_its_row_and_a_backslash_alone_none() {
+        let text = b"id,a,b\n1,\"so \\\"hi\\\" it\",x\n2,\"C:\\dir\\\",\"\\n\"\n3,\"a \\\"hi, there\\\" b\",x\n\
+            4,\"two \"\"\"\"\",5\" \\\"x\n5,\"so \"hi\" it\",x\n6,\"\",\"\"\"a\"\"\"\n";
+        let told = read(text, None).unwrap();
+        let has = |row: usize| told[row].contains("not doubled");
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6].map(has),
+            [true, false, true, false, true, false]
+        );
+        assert_eq!(told[2], "3 2|C:\\dir\\|\\n");
+        assert_eq!(told[4], "5 4|two \"\"|5\" \\\"x");
+        assert_eq!(told[6], "7 6||\"a\"");
     }
 
     #[test]

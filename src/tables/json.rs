@@ -1,8 +1,8 @@
-//! Rows of NDJSON, and of a JSON array: an object a row.
+//! Records of JSON: an object a line, objects over several lines, an array of them, or an answer of an API that wraps them.
 //!
 //! The values of an object stay as they are written, so that a number comes out with every digit that it came with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -10,10 +10,46 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Cell, Row, Rows, TableError};
+use super::bytes::Text;
+use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// No post is as long; a file without line ends must not be read into memory whole.
-const MAX_LINE_BYTES: usize = 64 << 20;
+pub(crate) const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// After so many bytes without a record that is wanted, the caller gets control.
+const QUIET_BYTES: u64 = 16 << 20;
+
+/// Members under which APIs put the array of their records.
+const WRAPPERS: [&str; 8] = [
+    "data",
+    "children",
+    "posts",
+    "submissions",
+    "results",
+    "items",
+    "records",
+    "rows",
+];
+
+/// Members of an object that is a record itself.
+const OWN: [&str; 12] = [
+    "id", "title", "text", "selftext", "body", "label", "content", "comment", "message", "review",
+    "sentence", "question",
+];
+
+/// Whether a text that begins so, after white space, is JSON: an object or an array of some.
+pub(super) fn begins(start: &[u8]) -> bool {
+    let next = start
+        .get(1..)
+        .unwrap_or_default()
+        .trim_ascii_start()
+        .first();
+    match start.first() {
+        Some(b'{') => matches!(next, None | Some(b'"' | b'}')),
+        Some(b'[') => matches!(next, None | Some(b'{' | b'[' | b']')),
+        _ => false,
+    }
+}
 
 /// A text as JSON writes it.
 pub fn quoted(text: &str) -> String {
@@ -55,7 +91,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
         return None;
     }
     let (mut out, mut rest, mut count) = (String::with_capacity(json.len()), json, 0);
-    let mut place = Place::default();
+    let mut place = Nesting::default();
     while let Some(c) = rest.chars().next() {
         let word = WORDS
             .iter()
@@ -111,51 +147,90 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
-/// The cells of an object, or what is wrong with it (never quoting what it says).
-fn cells(json: &[u8]) -> Result<Vec<(Arc<str>, Cell)>, String> {
-    let parsed = serde_json::from_slice(json).or_else(|error| {
-        let mended = std::str::from_utf8(json).ok().and_then(without_nan);
-        mended.map_or(Err(error), |(json, _)| serde_json::from_str(&json))
+/// Parses the text of a record, or returns what is wrong with it (never quoting it). `nulls` counts the numbers that are
+/// none, such as `NaN`.
+///
+/// # Errors
+/// What is wrong with the record, such as `is not a JSON object`.
+pub fn parsed<T>(
+    json: &[u8],
+    parse: impl Fn(&str) -> serde_json::Result<T>,
+    nulls: &mut u64,
+) -> Result<T, String> {
+    let text = std::str::from_utf8(json).map_err(|_| NOT_UTF8)?;
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let parsed = parse(text).or_else(|error| {
+        let (text, count) = without_nan(text).ok_or(error)?;
+        let parsed = parse(&text)?;
+        *nulls += count;
+        Ok(parsed)
     });
-    let members: Members = parsed.map_err(|error| {
+    parsed.map_err(|error: serde_json::Error| {
         if error.is_data() {
             "is not a JSON object".to_owned()
+        } else if error.is_eof() {
+            "is JSON that breaks off".to_owned()
+        } else if error.line() > 1 {
+            // A record over several lines.
+            let (line, column) = (error.line(), error.column());
+            format!("is not JSON (at its line {line}, column {column})")
         } else {
             format!("is not JSON (at column {})", error.column())
         }
-    })?;
-    let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
-    Ok(members.0.into_iter().map(cell).collect())
+    })
 }
 
-/// The row that was read: it begins on the line `begun`, and reading has come to `line`.
-fn read_row(
-    read: io::Result<Piece>,
-    begun: u64,
-    line: u64,
-    json: &[u8],
-) -> Result<Option<Row>, TableError> {
-    let cells = match read {
-        Ok(Piece::End) => return Ok(None),
-        Ok(Piece::TooLong) => Err(format!("is longer than {} MiB", MAX_LINE_BYTES >> 20)),
-        Ok(Piece::Whole) => cells(json.trim_ascii()),
-        Err(error) => return last_row(line, error).map(Some),
-    };
-    Ok(Some(match cells {
-        Ok(cells) => Row {
-            line: begun,
-            cells,
-            problem: None,
-        },
-        Err(problem) => Row::broken(begun, problem),
-    }))
+/// The records in an answer of an API, such as `{"data": [{…}, {…}]}` or a listing of Reddit; `None` where the object is
+/// a record itself.
+pub fn wrapped(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
+    let object = parsed(json, |text| serde_json::from_str::<Members>(text), &mut 0).ok()?;
+    object.wrapped()
+}
+
+impl Members {
+    fn get(&self, name: &str) -> Option<&RawValue> {
+        let mut found = self.0.iter().filter(|(known, _)| known == name);
+        found.next().map(|(_, value)| &**value)
+    }
+
+    fn wrapped(&self) -> Option<VecDeque<Box<RawValue>>> {
+        if OWN.iter().any(|own| self.get(own).is_some()) {
+            return None;
+        }
+        WRAPPERS.iter().find_map(|name| {
+            let value = self.get(name)?.get();
+            match value.as_bytes()[0] {
+                b'[' if begins(value.as_bytes()) => serde_json::from_str(value).ok(),
+                b'{' => serde_json::from_str::<Self>(value).ok()?.wrapped(),
+                _ => None,
+            }
+        })
+    }
+
+    /// The post of a thing of Reddit, `{"kind": "t3", "data": {…}}`, or the object itself.
+    fn of_the_thing(self) -> Self {
+        let is_thing = self.get("kind").is_some_and(|kind| kind.get() == "\"t3\"");
+        let data = self.get("data").filter(|_| is_thing);
+        let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+        data.unwrap_or(self)
+    }
+
+    fn into_cells(self) -> Vec<(Arc<str>, Cell)> {
+        let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
+        self.of_the_thing().0.into_iter().map(cell).collect()
+    }
 }
 
 /// What reading on came to.
-enum Piece {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// A record, which is in the buffer.
     Whole,
-    /// More than can be held; the buffer has its beginning, the rest was passed over.
+    /// More than can be held; it was passed over.
     TooLong,
+    /// Nothing that is wanted for quite a while; reading goes on.
+    Quiet,
+    /// The end of the file.
     End,
 }
 
@@ -179,54 +254,6 @@ pub(super) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
         _ => format!("cannot be read, nor what follows: {error}"),
     };
     Ok(Row::broken(line, problem))
-}
-
-/// The objects of NDJSON, one a line; blank lines are passed over.
-pub struct Lines {
-    text: Box<dyn BufRead + Send>,
-    buffer: Vec<u8>,
-    line: u64,
-    ended: bool,
-}
-
-impl Lines {
-    /// Reads lines of UTF-8.
-    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
-        Self {
-            text,
-            buffer: Vec::new(),
-            line: 0,
-            ended: false,
-        }
-    }
-
-    /// Reads the next line that is not blank into the buffer.
-    fn read(&mut self) -> io::Result<Piece> {
-        loop {
-            self.line += 1;
-            match read_line(&mut self.text, &mut self.buffer, MAX_LINE_BYTES)? {
-                0 => return Ok(Piece::End),
-                length if length > MAX_LINE_BYTES => return Ok(Piece::TooLong),
-                _ if self.buffer.trim_ascii().is_empty() => {}
-                _ => return Ok(Piece::Whole),
-            }
-        }
-    }
-}
-
-impl Rows for Lines {
-    fn names(&self) -> Option<&[Arc<str>]> {
-        None
-    }
-
-    fn next_row(&mut self) -> Result<Option<Row>, TableError> {
-        if self.ended {
-            return Ok(None);
-        }
-        let read = self.read();
-        self.ended = read.is_err();
-        read_row(read, self.line, self.line, &self.buffer)
-    }
 }
 
 /// Reads a line into `line`; of one that is longer than `most` nothing is kept. Returns its length with its end: 0 at the
@@ -259,28 +286,16 @@ pub fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>, most: usize) -> io
     Ok(length)
 }
 
-/// The objects of one JSON array, read as they come.
-pub struct Elements {
-    text: Box<dyn BufRead + Send>,
-    buffer: Vec<u8>,
-    /// The line that is read, from 1.
-    line: u64,
-    /// Whether the array has begun.
-    begun: bool,
-    /// Whether its last element is read.
-    closed: bool,
-    ended: bool,
-}
-
-/// Where in an element the reader is.
+/// Where in a value the reader is.
 #[derive(Default)]
-struct Place {
-    depth: usize,
+struct Nesting {
+    /// Brackets that are open.
+    open: Vec<u8>,
     in_text: bool,
     escaped: bool,
 }
 
-impl Place {
+impl Nesting {
     /// Takes a byte; whether the element ended before it.
     fn take(&mut self, byte: u8) -> bool {
         if self.in_text {
@@ -290,46 +305,279 @@ impl Place {
         }
         match byte {
             b'"' => self.in_text = true,
-            b'[' | b'{' => self.depth += 1,
-            b']' | b'}' if self.depth > 0 => self.depth -= 1,
-            b',' | b']' if self.depth == 0 => return true,
+            b'[' | b'{' => self.open.push(byte),
+            b']' | b'}' if !self.open.is_empty() => _ = self.open.pop(),
+            b',' | b']' if self.open.is_empty() => return true,
             _ => {}
         }
         false
     }
 }
 
-impl Elements {
-    /// Reads an array in UTF-8.
-    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
+/// How far JSON was read: totals from its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Lines, blank ones too.
+    pub lines: u64,
+    /// Lines that were not wanted.
+    pub left_out: u64,
+}
+
+/// The records of JSON, however they are laid out; one of them is held at a time.
+pub struct Records {
+    text: Text,
+    buffer: Vec<u8>,
+    at: Place,
+    /// Where the record in the buffer begins.
+    begun: Place,
+    /// Whether the records are the elements of an array; `None` before the first byte.
+    is_array: Option<bool>,
+    /// The array's end was read.
+    closed: bool,
+    ended: bool,
+    /// Bytes that an earlier reading has dealt with.
+    skip: u64,
+    resumed: Option<Place>,
+    /// Records that the one in the buffer wraps and that are not read yet.
+    inner: VecDeque<Box<RawValue>>,
+}
+
+impl Records {
+    /// Reads JSON in UTF-8.
+    pub fn new(text: Text) -> Self {
         Self {
             text,
             buffer: Vec::new(),
-            line: 1,
-            begun: false,
+            at: Place::default(),
+            begun: Place::default(),
+            is_array: None,
             closed: false,
             ended: false,
+            skip: 0,
+            resumed: None,
+            inner: VecDeque::new(),
         }
+    }
+
+    /// The record that was read last.
+    pub fn record(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The line on which it begins.
+    pub fn line(&self) -> u64 {
+        self.begun.lines + 1
+    }
+
+    /// How far this is: as long as records are left of those that one wraps, in front of that one.
+    pub fn place(&self) -> Place {
+        if self.inner.is_empty() {
+            self.at
+        } else {
+            self.begun
+        }
+    }
+
+    /// Goes on from a place that a reading of the same text was at; called before the first record.
+    pub fn resume(&mut self, place: Place) {
+        self.resumed = Some(place);
+    }
+
+    /// Whether the records are the elements of an array.
+    pub fn is_array(&self) -> bool {
+        self.is_array == Some(true)
+    }
+
+    /// Takes the records that the last one wraps, to hand them out first.
+    pub fn unwrap(&mut self, inner: VecDeque<Box<RawValue>>) {
+        self.inner = inner;
+    }
+
+    /// The next of the records that were wrapped.
+    pub fn next_inner(&mut self) -> Option<Box<RawValue>> {
+        self.inner.pop_front()
+    }
+
+    /// Reads the next record that may be wanted. Lines that are not are passed over where they lie, without being copied,
+    /// parsed or looked at for their encoding: of a dump these are nearly all.
+    ///
+    /// # Errors
+    /// When the text cannot be read, and when it ends within an array or has more behind it.
+    pub fn read(&mut self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Piece> {
+        if self.is_array.is_none() {
+            self.is_array = Some(self.find_layout()?);
+            if let Some(place) = self.resumed {
+                self.skip = place.bytes.saturating_sub(self.at.bytes);
+                self.at = place;
+            }
+        }
+        while self.skip > 0 {
+            match self.skip_some()? {
+                0 => return Ok(Piece::End),
+                _ if self.skip > 0 => return Ok(Piece::Quiet),
+                _ => {}
+            }
+        }
+        if self.is_array() {
+            return self.element();
+        }
+        loop {
+            if self.pass_over(&wanted)? {
+                return Ok(Piece::Quiet);
+            }
+            self.begun = self.at;
+            match self.next_line()? {
+                0 => return Ok(Piece::End),
+                length if length > MAX_LINE_BYTES => return Ok(Piece::TooLong),
+                _ if self.buffer.trim_ascii().is_empty() => continue,
+                _ => {}
+            }
+            if self.read_on()? {
+                return Ok(Piece::TooLong);
+            }
+            if wanted(&self.buffer) {
+                return Ok(Piece::Whole);
+            }
+            self.at.left_out += self.at.lines - self.begun.lines;
+        }
+    }
+
+    /// Whether this is an array. White space before it is passed over, and so is its bracket.
+    fn find_layout(&mut self) -> io::Result<bool> {
+        loop {
+            let chunk = filled(&mut self.text)?;
+            let blank = chunk.len() - chunk.trim_ascii_start().len();
+            let (is_blank, is_array) = (
+                blank == chunk.len(),
+                begins(&chunk[blank..]) && chunk[blank] == b'[',
+            );
+            // The white space of a line of an object stays, as it counts for a column of an error.
+            let passed = if is_array {
+                blank + 1
+            } else if is_blank {
+                blank
+            } else {
+                0
+            };
+            self.at.lines += memchr::memchr_iter(b'\n', &chunk[..passed]).count() as u64;
+            self.at.bytes += passed as u64;
+            let ended = chunk.is_empty();
+            self.text.consume(passed);
+            if ended || !is_blank {
+                return Ok(is_array);
+            }
+        }
+    }
+
+    /// Passes over what an earlier reading has dealt with: a text that is unpacked has no place to jump to. Returns how
+    /// much there was.
+    fn skip_some(&mut self) -> io::Result<u64> {
+        let mut passed = 0;
+        while passed < QUIET_BYTES && self.skip > 0 {
+            let chunk = filled(&mut self.text)?;
+            let skipped = chunk
+                .len()
+                .min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+            // The file is shorter than it was.
+            if skipped == 0 {
+                return Ok(0);
+            }
+            self.text.consume(skipped);
+            self.skip -= skipped as u64;
+            passed += skipped as u64;
+        }
+        Ok(passed)
+    }
+
+    /// Passes over whole lines that are not wanted; true if that was so much that the caller should get control.
+    fn pass_over(&mut self, wanted: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+        let mut quiet = 0;
+        while quiet < QUIET_BYTES {
+            let chunk = filled(&mut self.text)?;
+            let mut passed = 0;
+            let mut is_wanted = false;
+            for newline in memchr::memchr_iter(b'\n', chunk) {
+                let line = &chunk[passed..newline];
+                // Part of an object over several lines is no line to judge by.
+                let is_object =
+                    line.first() == Some(&b'{') && matches!(line.last(), Some(b'}' | b'\r'));
+                if !is_object || wanted(line) {
+                    is_wanted = true;
+                    break;
+                }
+                passed = newline + 1;
+                self.at.lines += 1;
+                self.at.left_out += 1;
+            }
+            self.text.consume(passed);
+            self.at.bytes += passed as u64;
+            quiet += passed as u64;
+            // A line that may be wanted, or no whole line in the buffer: `read` takes over.
+            if is_wanted || passed == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn next_line(&mut self) -> io::Result<usize> {
+        let length = read_line(&mut self.text, &mut self.buffer, MAX_LINE_BYTES)?;
+        self.at.lines += u64::from(length > 0);
+        self.at.bytes += length as u64;
+        Ok(length)
+    }
+
+    /// Reads the other lines of an object that does not end on its first one; whether it is too long. A line that breaks
+    /// off is none: the next object begins behind it.
+    fn read_on(&mut self) -> io::Result<bool> {
+        let first = self.buffer.trim_ascii();
+        if !first.starts_with(b"{") || !matches!(first.last(), Some(b'{' | b'[' | b',' | b':')) {
+            return Ok(false);
+        }
+        let mut nesting = Nesting::default();
+        self.buffer.iter().for_each(|byte| {
+            nesting.take(*byte);
+        });
+        let mut line = Vec::new();
+        while let Some(innermost) = nesting.open.last() {
+            // Within an object stands a name: this is the next record.
+            if *innermost == b'{' && filled(&mut self.text)?.starts_with(b"{\"") {
+                break;
+            }
+            let length = read_line(&mut self.text, &mut line, MAX_LINE_BYTES)?;
+            if length == 0 {
+                break;
+            }
+            self.at.lines += 1;
+            self.at.bytes += length as u64;
+            if length + self.buffer.len() > MAX_LINE_BYTES {
+                return Ok(true);
+            }
+            line.iter().for_each(|byte| {
+                nesting.take(*byte);
+            });
+            self.buffer.append(&mut line);
+        }
+        Ok(false)
     }
 
     /// The next byte; `None` at the end.
     fn byte(&mut self) -> io::Result<Option<u8>> {
-        loop {
-            let next = match self.text.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                chunk => chunk?.first().copied(),
-            };
-            if next.is_some() {
-                self.text.consume(1);
-                self.line += u64::from(next == Some(b'\n'));
-            }
-            return Ok(next);
+        let next = filled(&mut self.text)?.first().copied();
+        if next.is_some() {
+            self.text.consume(1);
+            self.at.bytes += 1;
+            self.at.lines += u64::from(next == Some(b'\n'));
         }
+        Ok(next)
     }
 
     /// Reads what stands behind the array, which is nothing.
     fn end(&mut self) -> io::Result<Piece> {
         loop {
+            self.begun = self.at;
             match self.byte()? {
                 None => return Ok(Piece::End),
                 Some(blank) if blank.is_ascii_whitespace() => {}
@@ -342,38 +590,30 @@ impl Elements {
         }
     }
 
-    /// Reads the next element into the buffer; with the line that it begins on.
-    fn read(&mut self) -> io::Result<(Piece, u64)> {
+    /// Reads the next element of the array into the buffer.
+    fn element(&mut self) -> io::Result<Piece> {
         if self.closed {
-            return Ok((self.end()?, self.line));
-        }
-        if !self.begun {
-            self.begun = true;
-            loop {
-                match self.byte()? {
-                    Some(b'[') => break,
-                    Some(blank) if blank.is_ascii_whitespace() => {}
-                    _ => return Err(io::Error::other("it is not a JSON array")),
-                }
-            }
+            return self.end();
         }
         self.buffer.clear();
-        let (mut place, mut start, mut whole) = (Place::default(), self.line, true);
+        self.begun = self.at;
+        let (mut nesting, mut whole) = (Nesting::default(), true);
         loop {
             let Some(byte) = self.byte()? else {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            if place.take(byte) {
+            // A text of JSON has no line end: its quote is missing, and the next element may be sound.
+            let is_torn = nesting.in_text && byte == b'\n';
+            if is_torn || nesting.take(byte) {
                 self.closed = byte == b']';
                 // `[]`, and the comma that some leave behind the last element.
                 if self.closed && self.buffer.is_empty() {
-                    return Ok((self.end()?, self.line));
+                    return self.end();
                 }
-                let piece = if whole { Piece::Whole } else { Piece::TooLong };
-                return Ok((piece, start));
+                return Ok(if whole { Piece::Whole } else { Piece::TooLong });
             }
             if self.buffer.is_empty() && byte.is_ascii_whitespace() {
-                start = self.line;
+                self.begun = self.at;
                 continue;
             }
             whole &= self.buffer.len() < MAX_LINE_BYTES;
@@ -384,22 +624,78 @@ impl Elements {
     }
 }
 
-impl Rows for Elements {
+/// What is in hand of a text, after a signal too.
+fn filled(text: &mut Text) -> io::Result<&[u8]> {
+    loop {
+        match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Asked again, because the borrow of the first answer would last for the loop.
+            Ok(_) => return text.fill_buf(),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Rows for Records {
     fn names(&self) -> Option<&[Arc<str>]> {
         None
     }
 
     fn next_row(&mut self) -> Result<Option<Row>, TableError> {
-        if self.ended {
-            return Ok(None);
+        loop {
+            if let Some(inner) = self.inner.pop_front() {
+                let members = parsed(
+                    inner.get().as_bytes(),
+                    |text| serde_json::from_str::<Members>(text),
+                    &mut 0,
+                );
+                return Ok(Some(row(self.line(), members)));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let members = match self.read(|_| true) {
+                Err(error) => {
+                    self.ended = true;
+                    return last_row(self.at.lines + 1, error).map(Some);
+                }
+                Ok(Piece::End) => {
+                    self.ended = true;
+                    return Ok(None);
+                }
+                Ok(Piece::Quiet) => continue,
+                Ok(Piece::TooLong) => Err(too_long()),
+                Ok(Piece::Whole) => parsed(
+                    &self.buffer,
+                    |text| serde_json::from_str::<Members>(text),
+                    &mut 0,
+                ),
+            };
+            match members.as_ref().ok().and_then(Members::wrapped) {
+                Some(inner) => self.inner = inner,
+                None => return Ok(Some(row(self.line(), members))),
+            }
         }
-        let (read, begun) = match self.read() {
-            Ok((piece, line)) => (Ok(piece), line),
-            Err(error) => (Err(error), self.line),
-        };
-        self.ended = !matches!(read, Ok(Piece::Whole | Piece::TooLong));
-        read_row(read, begun, self.line, &self.buffer)
     }
+}
+
+fn row(line: u64, members: Result<Members, String>) -> Row {
+    match members {
+        Err(problem) => Row::broken(line, problem),
+        Ok(members) => Row {
+            line,
+            cells: members.into_cells(),
+            problem: None,
+        },
+    }
+}
+
+/// What is wrong with a record that cannot be held.
+pub fn too_long() -> String {
+    format!(
+        "is longer than {} MiB: write an object a line",
+        MAX_LINE_BYTES >> 20
+    )
 }
 
 #[cfg(test)]
@@ -436,14 +732,14 @@ mod tests {
         let text =
             b"{\"a\":1.10,\"b\":\"x\"}\r\n\n{\"a\":NaN}\nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
         assert_eq!(
-            told(&mut Lines::new(slow(text))),
+            told(&mut Records::new(slow(text))),
             [
                 "1 a=1.10 b=\"x\"",
                 "3 a=null",
                 "4 is not JSON (at column 1)",
                 "5 is not a JSON object",
                 "6 a=2",
-                "7 is not JSON (at column 1)",
+                "7 is JSON that breaks off",
             ]
         );
     }
@@ -456,17 +752,45 @@ mod tests {
             "5 is not a JSON object",
             "5 a=null",
         ];
-        assert_eq!(told(&mut Elements::new(slow(text))), expected);
-        assert!(told(&mut Elements::new(slow(b"[]"))).is_empty());
+        assert_eq!(told(&mut Records::new(slow(text))), expected);
+        assert!(told(&mut Records::new(slow(b"[]"))).is_empty());
         for (text, rows) in [(&b"[{\"a\":1}]\n [{\"a\":2}]"[..], 1), (b"[]{}", 0)] {
-            let behind = told(&mut Elements::new(slow(text)));
+            let behind = told(&mut Records::new(slow(text)));
             assert_eq!(behind.len(), rows + 1);
             assert!(behind[rows].contains("behind the array"), "{behind:?}");
         }
-        let cut = told(&mut Elements::new(slow(b"[{\"a\":1},{\"a\"")));
+        let cut = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\"")));
         assert_eq!(cut[0], "1 a=1");
         assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
-        let other = told(&mut Elements::new(slow(b"{}")));
-        assert!(other[0].contains("not a JSON array"), "{other:?}");
+        // A quote that is missing costs its element.
+        let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
+        let torn = told(&mut Records::new(slow(torn)));
+        assert_eq!(torn, ["2 a=1", "3 is JSON that breaks off", "4 a=2"]);
+    }
+
+    #[test]
+    fn objects_over_several_lines_are_rows_and_so_are_those_that_an_api_wraps() {
+        let text =
+            b"{\n \"a\": [1,\n  {\"b\": \"}\"}]\n}\n{\"a\":2}\n{\n\"a\": 3\n}{\"a\":\n{\"a\":4}\n";
+        let expected = [
+            "1 a=[1,{\"b\":\"}\"}]",
+            "5 a=2",
+            "6 is not JSON (at its line 3, column 2)",
+            "9 a=4",
+        ];
+        assert_eq!(told(&mut Records::new(slow(text))), expected);
+        for text in [
+            "{\"status\": \"ok\", \"data\": [{\"a\":1}, {\"a\":2}], \"next\": null}",
+            "{\n\"data\": {\"posts\": [\n{\"a\":1},\n{\"a\":2}\n]\n}}",
+            "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},{\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
+        ] {
+            let rows = told(&mut Records::new(slow(text.as_bytes())));
+            assert_eq!(rows, ["1 a=1", "1 a=2"], "{text}");
+        }
+        // A text next to an array is a record of its own.
+        let own = told(&mut Records::new(slow(
+            b"{\"text\":\"x\",\"items\":[{\"a\":1}]}",
+        )));
+        assert_eq!(own, ["1 text=\"x\" items=[{\"a\":1}]"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a table, whatever its format: CSV, TSV, NDJSON, a JSON array, Parquet.
+//! Rows of a table, whatever its format: CSV, TSV, NDJSON, a JSON array, Parquet, lines of text.
 //!
 //! What enters is a file or a pipe, packed or not, in UTF-8 or UTF-16; what leaves are [rows](Row) of named cells, one
 //! at a time, so that a table of any size fits into memory. What the cells mean is for others to say: `source` makes
@@ -8,8 +8,10 @@ pub mod bytes;
 pub mod columnar;
 pub mod csv;
 pub mod json;
+mod kinds;
 pub mod pages;
 pub mod parquet;
+mod text;
 
 use std::fs::File;
 use std::io;
@@ -19,9 +21,11 @@ use std::sync::Arc;
 use ::parquet::errors::ParquetError;
 use serde_json::value::RawValue;
 
+use self::bytes::{Bytes, Text};
 use self::csv::Csv;
-use self::json::{Elements, Lines};
+use self::json::Records;
 use self::parquet::Parquet;
+use self::text::Texts;
 
 /// The formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub enum Format {
     Json,
     /// A Parquet file.
     Parquet,
+    /// A text on each line.
+    Text,
 }
 
 /// How the bytes of a file are packed.
@@ -47,6 +53,10 @@ pub enum Packing {
     Gzip,
     /// zstd.
     Zstd,
+    /// bzip2.
+    Bzip2,
+    /// xz.
+    Xz,
 }
 
 impl Format {
@@ -59,6 +69,8 @@ impl Format {
         let packing = match ending(path).as_deref() {
             Some("gz" | "gzip") => Packing::Gzip,
             Some("zst" | "zstd") => Packing::Zstd,
+            Some("bz2") => Packing::Bzip2,
+            Some("xz") => Packing::Xz,
             _ => Packing::Plain,
         };
         let inner = match packing {
@@ -71,6 +83,7 @@ impl Format {
             Some("ndjson" | "jsonl" | "jsonlines") => Some(Self::Ndjson),
             Some("json") => Some(Self::Json),
             Some("parquet" | "pq") => Some(Self::Parquet),
+            Some("txt") => Some(Self::Text),
             _ => None,
         };
         (format, packing)
@@ -84,6 +97,7 @@ impl Format {
             Self::Ndjson => "NDJSON",
             Self::Json => "a JSON array",
             Self::Parquet => "Parquet",
+            Self::Text => "lines of text",
         }
     }
 }
@@ -195,6 +209,9 @@ pub enum TableError {
     /// Parquet.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
+    /// A file of another kind: its name, and what to do.
+    #[error("it is {0}: {1}")]
+    Kind(&'static str, &'static str),
     /// Parquet from a pipe, or packed.
     #[error(
         "Parquet is read from a file that is neither packed nor a pipe: unpack or save it first"
@@ -256,6 +273,11 @@ pub struct Table {
     pub delimiter: Option<u8>,
 }
 
+/// What is wrong with a row whose bytes are no UTF-8: nobody can say which characters were meant, and a wrong guess would
+/// damage the text.
+pub(crate) const NOT_UTF8: &str =
+    "is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
+
 /// Opens a table, or stdin for `-`; `None` where there is not a byte in it. `format` and `delimiter`: what is known of it;
 /// the file's name and its first bytes say the rest.
 ///
@@ -266,37 +288,20 @@ pub fn open(
     format: Option<Format>,
     delimiter: Option<u8>,
 ) -> Result<Option<Table>, TableError> {
-    let (named, packing) = Format::of_name(path);
-    let asked = format.or(named);
-    if asked == Some(Format::Parquet) {
-        if packing != Packing::Plain {
-            return Err(TableError::Seek);
-        }
-        return parquet(path);
-    }
-    let mut text = bytes::text(bytes::open(path)?)?;
-    let start = bytes::beginning(&mut text)?;
-    if start.starts_with(b"PAR1") {
-        return parquet(path);
-    }
-    // Of JSON, a text says itself what it is: an array called .ndjson is an array still.
-    let format = match (asked, start.first()) {
-        (Some(format @ (Format::Csv | Format::Tsv)), Some(_)) => format,
-        (Some(Format::Json | Format::Ndjson), None) | (_, Some(b'{')) => Format::Ndjson,
-        (_, Some(b'[')) => Format::Json,
-        (_, None) => return Ok(None),
-        (asked, Some(_)) => asked.unwrap_or(Format::Csv),
+    let Some((format, text)) = recognise(path, bytes::open(path)?, format)? else {
+        return Ok(None);
     };
     let mut separator = None;
     let rows: Box<dyn Rows> = match format {
-        Format::Json => Box::new(Elements::new(text)),
+        Format::Json | Format::Ndjson => Box::new(Records::new(text)),
         Format::Csv | Format::Tsv => {
             let tab = (format == Format::Tsv).then_some(b'\t');
             let rows = Csv::new(text, delimiter.or(tab))?;
             separator = Some(rows.delimiter());
             Box::new(rows)
         }
-        _ => Box::new(Lines::new(text)),
+        Format::Parquet => Box::new(Parquet::new(File::open(path)?)?),
+        Format::Text => Box::new(Texts::new(text)),
     };
     Ok(Some(Table {
         rows,
@@ -305,15 +310,47 @@ pub fn open(
     }))
 }
 
-fn parquet(path: &Path) -> Result<Option<Table>, TableError> {
-    if bytes::is_stdin(path) {
-        return Err(TableError::Seek);
+/// Finds the format of a file by its bytes, its name and what was `asked` for, and returns it with the text to read;
+/// `None` where there is not a byte in it. Parquet is read from the file anew.
+///
+/// # Errors
+/// See [`TableError`].
+pub fn recognise(
+    path: &Path,
+    file: Bytes,
+    asked: Option<Format>,
+) -> Result<Option<(Format, Text)>, TableError> {
+    let (packing, text) = bytes::unpacked(file)?;
+    let (text, start) = bytes::beginning(text)?;
+    let named = Format::of_name(path).0;
+    if let Some((name, advice)) = kinds::kind_of(&start) {
+        return Err(TableError::Kind(name, advice));
     }
-    Ok(Some(Table {
-        rows: Box::new(Parquet::new(File::open(path)?)?),
-        format: Format::Parquet,
-        delimiter: None,
-    }))
+    if start.starts_with(b"PAR1") || asked.or(named) == Some(Format::Parquet) {
+        if packing != Packing::Plain || !path.is_file() {
+            return Err(TableError::Seek);
+        }
+        return Ok(Some((Format::Parquet, text)));
+    }
+    if start.is_empty() {
+        let is_json = matches!(asked.or(named), Some(Format::Json | Format::Ndjson));
+        return Ok(is_json.then_some((Format::Ndjson, text)));
+    }
+    // Of JSON, a text says itself what it is: an array called .ndjson, or .csv, is an array still.
+    let format = match (asked, named) {
+        (Some(format @ (Format::Csv | Format::Tsv | Format::Text)), _) => format,
+        _ if json::begins(&start) => match start[0] {
+            b'[' => Format::Json,
+            _ => Format::Ndjson,
+        },
+        (Some(format), _) => format,
+        (None, Some(Format::Text)) if csv::has_names(&start) => Format::Csv,
+        (None, Some(format)) => format,
+        (None, None) if start[0] == b'{' => Format::Ndjson,
+        (None, None) if csv::is_prose(&start) => Format::Text,
+        (None, None) => Format::Csv,
+    };
+    Ok(Some((format, text)))
 }
 
 #[cfg(test)]

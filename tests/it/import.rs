@@ -282,8 +282,6 @@ fn what_is_no_dump_says_so_before_anything_is_stored() {
         &["--map is for tables"],
     );
     assert!(!program.folder.path().join("topicmill.db").exists());
-    let lines = program.run(&["import", &good]);
-    assert!(lines.code == 2 && lines.stderr.contains("--format dump"));
     let none = program.write("none.zst", packed(dump(1..2)));
     expect(
         &program,

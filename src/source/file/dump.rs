@@ -1,33 +1,30 @@
 //! Posts from files, for `import`.
 //!
-//! What enters is a file: a saved listing, a table, or one post a line, as dumps have it, packed with zstd.
+//! What enters is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table.
 //! What leaves are blocks of posts in the order of the file, and for each row that holds none the reason why.
 //! A dump is larger than memory and older than most of its rules: it is unpacked, filtered and parsed as it
 //! is read, and what is held is one block. Only zstd's window comes on top, as large as the dump was packed
 //! with: the months of Reddit say 2 GiB, which is address space at first, and memory as far as it is filled.
 
 use std::fs::File;
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use crate::domain::SourceKind;
-use crate::source::listing::{ListingError, parse_listing};
-use crate::source::page::{ListingPage, Rejected};
+use crate::source::page::Rejected;
 use crate::source::post::Fields;
 
 use super::filter::Filter;
-use super::lines::Lines;
-use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, not_utf8};
-use super::table::{Column, Posts};
-use crate::tables::bytes;
+use super::json::JsonPosts;
+use super::row::{FileRow, Position, Record, Rows};
+use super::table::{Column, Given, Posts};
+use crate::tables::bytes::{self, Bytes, Text};
+use crate::tables::{Format, TableError, recognise};
 use topicmill_score::hex;
 
-/// A saved listing above this is none: Reddit's own are a few megabytes at most.
-const LARGEST_LISTING: u64 = 32 << 20;
 /// Bytes that are hashed to know a file again.
 const HASHED: u64 = 1 << 20;
 /// Records of a block.
@@ -39,21 +36,14 @@ const BLOCK_BYTES: u64 = 64 << 20;
 
 /// Why a file could not be read at all, and what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("{told}")]
-pub struct DumpError {
-    told: String,
-    source: Option<ListingError>,
-}
+#[error("{0}")]
+pub struct DumpError(String);
 
 impl DumpError {
-    fn new(told: String) -> Self {
-        Self { told, source: None }
-    }
-
     fn of(path: &Path) -> impl Fn(io::Error) -> Self {
         let path = path.display().to_string();
         move |error| {
-            Self::new(match error.kind() {
+            Self(match error.kind() {
                 io::ErrorKind::NotFound => format!("there is no file `{path}`: check the path"),
                 io::ErrorKind::IsADirectory => format!(
                     "`{path}` is a directory: give the files in it, such as `{path}/*.ndjson`"
@@ -73,7 +63,7 @@ impl DumpError {
 /// The error of a file with nothing in it.
 fn empty(path: &Path) -> DumpError {
     let path = path.display();
-    DumpError::new(format!(
+    DumpError(format!(
         "`{path}` is empty: check that it was written to its end"
     ))
 }
@@ -83,37 +73,26 @@ fn is_window(error: &io::Error) -> bool {
     error.to_string().contains("Allocation error")
 }
 
-/// What a file holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileFormat {
-    /// One saved listing, as the API answers it, or a comments page.
-    Listing,
-    /// One post a line.
-    Ndjson,
-    /// The same, of all of Reddit: packed with zstd or not, read once.
-    Dump,
-    /// A table with a line of names.
-    Csv,
-    /// A table.
-    Parquet,
-}
-
-impl FileFormat {
-    /// Whether files of this format are so large that an import which died goes on in the middle.
-    pub fn is_resumed(self) -> bool {
-        self == Self::Dump
-    }
-}
-
 /// How files are read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// What they hold.
-    pub format: FileFormat,
-    /// What is wanted of it.
+    /// Their format. `None`: as their bytes and endings say.
+    pub format: Option<Format>,
+    /// Whether they are dumps of all of Reddit: so large that an import which died goes on in the middle, and read once.
+    pub is_dump: bool,
+    /// What is wanted of them.
     pub filter: Filter,
     /// Which column of a table holds which field.
     pub columns: Vec<Column>,
+    /// What is stored where a post has no value of its own.
+    pub given: Vec<Given>,
+}
+
+impl Reading {
+    /// Whether an import of this file goes on where an earlier one stopped. A pipe cannot be known again.
+    pub fn is_resumed(&self, path: &Path) -> bool {
+        self.is_dump && path.is_file()
+    }
 }
 
 /// How the reading of a file ended.
@@ -195,14 +174,20 @@ impl Blocks {
     }
 }
 
-/// Checks that a file can be read and holds what it should, as far as its first row tells; its size in bytes.
+/// Checks that a file can be read and holds what it should, as far as its first row tells; its size in bytes. A pipe is
+/// left alone, because it can be read only once.
 ///
 /// # Errors
 /// See [`DumpError`].
 pub fn check(path: &Path, reading: &Reading) -> Result<u64, DumpError> {
-    drop(blocks(path, reading)?);
-    let io_error = DumpError::of(path);
-    Ok(std::fs::metadata(path).map_err(io_error)?.len())
+    if bytes::is_stdin(path) {
+        return Ok(0);
+    }
+    let about = std::fs::metadata(path).map_err(DumpError::of(path))?;
+    if about.is_file() || about.is_dir() {
+        drop(blocks(path, reading)?);
+    }
+    Ok(about.len())
 }
 
 /// What a file is known again by: its size and the hash of its first MiB.
@@ -220,29 +205,48 @@ pub fn fingerprint(path: &Path) -> Result<String, DumpError> {
     Ok(format!("{size}-{}", hex(&Sha256::digest(&head)[..16])))
 }
 
-/// The blocks of a file, read as they are asked for; of a listing at once, as it is one document.
+/// The blocks of a file, read as they are asked for.
 ///
 /// # Errors
-/// When the file cannot be read, or is not of this format.
+/// When the file cannot be read, or is of no format that has posts.
 pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
     let read = Arc::new(AtomicU64::new(0));
-    let filter = &reading.filter;
-    let table_error = |why| DumpError::new(format!("`{}`: {why}", path.display()));
-    let rows: Box<dyn Rows> = match reading.format {
-        FileFormat::Listing => Box::new(Children::new(read_listing(path)?)),
-        FileFormat::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
-        FileFormat::Dump => {
-            // Before the rows are opened: nothing may be stored of a file of comments.
-            check_first_row(path)?;
-            Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
+    let (filter, given) = (&reading.filter, &reading.given);
+    let name = path.display();
+    let wrong = |why| DumpError(format!("`{name}`: {why}"));
+    let counted = Counted {
+        file: open(path)?,
+        read: read.clone(),
+    };
+    let recognised =
+        recognise(path, Box::new(counted), reading.format).map_err(|error| match error {
+            TableError::Io(error) => DumpError::of(path)(error),
+            error => wrong(error.to_string()),
+        });
+    let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
+    let rows: Box<dyn Rows> = match format {
+        Format::Json | Format::Ndjson => {
+            if !reading.columns.is_empty() {
+                let name = format.name();
+                return Err(wrong(format!(
+                    "--map is for tables, and this is {name}: leave it out"
+                )));
+            }
+            check_first_row(path, &mut text, reading.is_dump)?;
+            Box::new(JsonPosts::new(text, filter.clone(), given.clone()))
         }
-        FileFormat::Csv => {
-            let rows = Posts::csv(open(path, &read)?, &reading.columns);
-            Box::new(rows.map_err(table_error)?)
+        Format::Csv | Format::Tsv => {
+            let tab = (format == Format::Tsv).then_some(b'\t');
+            Box::new(Posts::csv(text, tab, &reading.columns, given).map_err(wrong)?)
         }
-        FileFormat::Parquet => {
-            let rows = Posts::parquet(probe(path)?, &reading.columns, &read);
-            Box::new(rows.map_err(table_error)?)
+        Format::Parquet => {
+            let file = File::open(path).map_err(DumpError::of(path))?;
+            Box::new(Posts::parquet(file, &reading.columns, given, &read).map_err(wrong)?)
+        }
+        Format::Text => {
+            let why = "it has texts alone, and a post has an id, a subreddit and a time, too: give a table or NDJSON; \
+                       for a file of ids add `--format ids`";
+            return Err(wrong(why.to_owned()));
         }
     };
     Ok(Blocks {
@@ -254,9 +258,8 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
 }
 
 /// Counts what is read of a file.
-#[derive(Debug)]
 struct Counted {
-    file: File,
+    file: Bytes,
     read: Arc<AtomicU64>,
 }
 
@@ -268,58 +271,34 @@ impl Read for Counted {
     }
 }
 
-/// Opens a file that is there and not empty.
-fn probe(path: &Path) -> Result<File, DumpError> {
+/// Opens a file that is there and not empty, or a pipe.
+fn open(path: &Path) -> Result<Bytes, DumpError> {
     let io_error = DumpError::of(path);
-    let file = File::open(path).map_err(&io_error)?;
-    let about = file.metadata().map_err(&io_error)?;
-    if about.is_dir() {
+    let about = std::fs::metadata(path).ok();
+    if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
         return Err(io_error(io::ErrorKind::IsADirectory.into()));
     }
     // Only of a plain file: the length of a pipe is 0 as well.
-    if about.is_file() && about.len() == 0 {
+    if about.is_some_and(|about| about.is_file() && about.len() == 0) {
         return Err(empty(path));
     }
-    Ok(file)
+    bytes::open(path).map_err(io_error)
 }
 
-/// Opens a file that is no dump.
-fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
-    let mut head = [0; 4];
-    let is_packed = probe(path)?.read_exact(&mut head).is_ok() && bytes::is_zstd(&head);
-    if is_packed {
-        // Without the filter of dumps, a month of all Reddit would be stored.
-        let path = path.display();
-        let told = format!("`{path}` is packed with zstd: give it with `--format dump`");
-        return Err(DumpError::new(told));
-    }
-    unpacked(path, read)
-}
-
-/// The text of a file, as UTF-8.
-fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
-    let counted = Counted {
-        file: probe(path)?,
-        read: read.clone(),
-    };
-    bytes::text(Box::new(counted)).map_err(DumpError::of(path))
-}
-
-/// Looks at the first row of a dump: what is wrong with all of a file is told before anything is stored.
-fn check_first_row(path: &Path) -> Result<(), DumpError> {
-    let reader = unpacked(path, &Arc::default())?;
-    let mut first = Vec::new();
-    let read = reader
-        .take(LONGEST_LINE as u64)
-        .read_until(b'\n', &mut first);
-    match read {
-        Ok(0) => return Err(empty(path)),
+/// Looks at the first row of JSON: what is wrong with all of a file is told before anything is stored.
+fn check_first_row(path: &Path, text: &mut Text, is_dump: bool) -> Result<(), DumpError> {
+    let first = match text.fill_buf() {
+        Ok([]) => return Err(empty(path)),
+        Ok(chunk) => chunk
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default(),
         Err(error) if is_window(&error) => return Err(DumpError::of(path)(error)),
         // What else is wrong is told with its place by whoever reads on.
-        Ok(_) | Err(_) => {}
-    }
-    match serde_json::from_slice::<Fields>(&first) {
-        Ok(row) if row.is_comment() => Err(DumpError::new(format!(
+        Err(_) => return Ok(()),
+    };
+    match serde_json::from_slice::<Fields>(first) {
+        Ok(row) if is_dump && row.is_comment() => Err(DumpError(format!(
             "`{}` holds comments, not posts: take the file of submissions (RS_…) instead",
             path.display()
         ))),
@@ -327,104 +306,22 @@ fn check_first_row(path: &Path) -> Result<(), DumpError> {
     }
 }
 
-/// Reads a file that holds one listing as the API answers it, or a comments page.
-///
-/// # Errors
-/// When the file cannot be read, or is no listing.
-fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
-    let mut bytes = Vec::new();
-    let read = open(path, &Arc::default())?
-        .take(LARGEST_LISTING + 1)
-        .read_to_end(&mut bytes)
-        .map_err(DumpError::of(path))?;
-    let name = path.display();
-    if read as u64 > LARGEST_LISTING {
-        let told = format!("`{name}` is larger than any listing: try `--format ndjson`");
-        return Err(DumpError::new(told));
-    }
-    // `parse_listing` replaces what is not UTF-8, for answers of Reddit. A file can still be converted.
-    if std::str::from_utf8(&bytes).is_err() {
-        return Err(DumpError::new(not_utf8(&format!("`{name}`"))));
-    }
-    parse_listing(&bytes, SourceKind::Import).map_err(|source| DumpError {
-        told: format!(
-            "`{name}` is not a saved listing: try `--format ndjson` for a file with one post a line"
-        ),
-        source: Some(source),
-    })
-}
-
-/// The children of a listing that is in memory.
-struct Children {
-    rows: std::vec::IntoIter<FileRow>,
-    read: u64,
-}
-
-impl Children {
-    fn new(page: ListingPage) -> Self {
-        let posts = page
-            .posts
-            .into_iter()
-            .map(|post| FileRow::Record(Record { post, topic: None }));
-        let rejected = page.rejected.into_iter().map(FileRow::Rejected);
-        let rows: Vec<_> = posts.chain(rejected).collect();
-        Self {
-            rows: rows.into_iter(),
-            read: 0,
-        }
-    }
-}
-
-impl Rows for Children {
-    fn next_row(&mut self) -> Option<FileRow> {
-        self.read += 1;
-        self.rows.next()
-    }
-
-    fn position(&self) -> Position {
-        Position {
-            rows: self.read,
-            ..Position::default()
-        }
-    }
-
-    fn nulls(&self) -> u64 {
-        0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::file::row::LONGEST_CELL;
 
     /// The first block of a file, and those behind it.
-    fn read(format: FileFormat, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
+    fn read(format: Option<Format>, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, bytes).unwrap();
         let reading = Reading {
             format,
-            filter: Filter::default(),
-            columns: Vec::new(),
+            ..Reading::default()
         };
         let mut blocks = blocks(&path, &reading)?;
         Ok((blocks.next_block(), blocks))
-    }
-
-    #[test]
-    fn what_is_no_listing_says_what_to_do() {
-        for (bytes, told) in [
-            (&b""[..], "is empty"),
-            (b"{\"id\":\"a\"}", "--format ndjson"),
-            (b"{\"kind\":\"caf\xe9\"}", "is not UTF-8"),
-            (b"\x28\xb5\x2f\xfd....", "--format dump"),
-        ] {
-            let error = read(FileFormat::Listing, bytes).err().unwrap().to_string();
-            assert!(error.contains(told), "{error}");
-        }
-        let listing = br#"{"kind":"Listing","data":{"after":null,"children":[]}}"#;
-        let (block, _) = read(FileFormat::Listing, listing).unwrap();
-        assert_eq!(block.end, Some(End::Whole));
     }
 
     #[test]
@@ -434,7 +331,7 @@ mod tests {
             "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1700000000}}\n"
         );
         let lines = line.repeat(6);
-        let (first, mut blocks) = read(FileFormat::Dump, lines.as_bytes()).unwrap();
+        let (first, mut blocks) = read(Some(Format::Ndjson), lines.as_bytes()).unwrap();
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(first.position.bytes, 4 * line.len() as u64);
         let second = blocks.next_block();
@@ -444,12 +341,12 @@ mod tests {
 
     #[test]
     fn blocks_of_tables_end_early_where_cells_are_long() {
-        let url = "x".repeat(LONGEST_LINE - 1);
+        let url = "x".repeat(LONGEST_CELL - 1);
         let table = format!(
             "id,title,subreddit,created_utc,url\n{}",
             format!("a,b,c,1700000000,{url}\n").repeat(5)
         );
-        let (first, mut blocks) = read(FileFormat::Csv, table.as_bytes()).unwrap();
+        let (first, mut blocks) = read(Some(Format::Csv), table.as_bytes()).unwrap();
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(blocks.next_block().records.len(), 1);
     }

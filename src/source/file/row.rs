@@ -3,8 +3,8 @@
 use crate::domain::Post;
 use crate::source::page::Rejected;
 
-/// A line above this is no post: the longest text Reddit has stored is 80 kB.
-pub(super) const LONGEST_LINE: usize = 16 << 20;
+/// A cell above this is no post's: the longest text Reddit has stored is 80 kB.
+pub(super) const LONGEST_CELL: usize = 16 << 20;
 
 /// A topic's name above this is none.
 const LONGEST_TOPIC: usize = 200;
@@ -59,14 +59,6 @@ pub trait Rows: Send {
     fn broken(&self) -> bool {
         false
     }
-}
-
-/// Why a line or a value is rejected: nobody can say which characters its bytes were meant to be, and a wrong guess would
-/// damage the text.
-pub(super) fn not_utf8(what: &str) -> String {
-    format!(
-        "{what} is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example"
-    )
 }
 
 /// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.

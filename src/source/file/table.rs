@@ -5,20 +5,17 @@
 //! something by it, and a post without it would be wrong.
 
 use std::fs::File;
-use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value};
 
-use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
+use super::row::{FileRow, LONGEST_CELL, Position, Record, Rows, topic_named};
 use crate::domain::SourceKind;
 use crate::source::page::Rejected;
 use crate::source::post::{flag_of, integer_of, is_null, number_of, post_from_value};
+use crate::tables::bytes::Text;
 use crate::tables::{self, Cell, Rows as _};
-
-/// A cell above this is no post's, as a line of NDJSON above it is none.
-const LONGEST_CELL: usize = LONGEST_LINE;
 
 /// As many columns as an error names.
 const MOST_SHOWN: usize = 40;
@@ -62,6 +59,15 @@ pub struct Column {
     pub name: String,
 }
 
+/// A value of a field for posts that have none of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// One of [`FIELDS`].
+    pub field: &'static str,
+    /// The value.
+    pub value: String,
+}
+
 /// A field, with the place of its column among those that are read.
 type Field = (&'static str, usize);
 
@@ -69,6 +75,7 @@ type Field = (&'static str, usize);
 pub struct Posts {
     rows: Box<dyn tables::Rows>,
     fields: Vec<Field>,
+    given: Vec<Given>,
     number: u64,
     /// Bytes of the cells that were read.
     bytes: u64,
@@ -80,43 +87,56 @@ pub struct Posts {
 }
 
 impl Posts {
-    /// Reads the line of names of CSV.
+    /// Reads the line of names of CSV; `delimiter`: what stands between values, where that is known.
     ///
     /// # Errors
     /// When a column is missing, and when there is no line of names.
-    pub fn csv(text: Box<dyn BufRead + Send>, wanted: &[Column]) -> Result<Self, String> {
-        let mut rows = tables::csv::Csv::new(text, None).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, &rows, &[])?;
+    pub fn csv(
+        text: Text,
+        delimiter: Option<u8>,
+        wanted: &[Column],
+        given: &[Given],
+    ) -> Result<Self, String> {
+        let mut rows = tables::csv::Csv::new(text, delimiter).map_err(|error| error.to_string())?;
+        let (fields, columns) = find(wanted, given, &rows, &[])?;
         rows.select(&columns).map_err(|error| error.to_string())?;
-        Ok(Self {
-            rows: Box::new(rows),
-            fields,
-            number: 0,
-            bytes: 0,
-            nulls: 0,
-            ended: false,
-            size: None,
-        })
+        Ok(Self::of(Box::new(rows), fields, given, None))
     }
 
     /// Reads what a Parquet file says of itself; tells `read` how many of its bytes are read.
     ///
     /// # Errors
     /// When a column is missing or holds no plain values, and when the file cannot be read.
-    pub fn parquet(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, String> {
+    pub fn parquet(
+        file: File,
+        wanted: &[Column],
+        given: &[Given],
+        read: &Arc<AtomicU64>,
+    ) -> Result<Self, String> {
         let bytes = file.metadata().map_err(|error| error.to_string())?.len();
         let mut rows = tables::parquet::Parquet::new(file).map_err(|error| error.to_string())?;
-        let (fields, columns) = find(wanted, &rows, &rows.nested())?;
+        let (fields, columns) = find(wanted, given, &rows, &rows.nested())?;
         rows.select(&columns).map_err(|error| error.to_string())?;
-        Ok(Self {
-            size: Some((rows.count(), bytes, read.clone())),
-            rows: Box::new(rows),
+        let size = (rows.count(), bytes, read.clone());
+        Ok(Self::of(Box::new(rows), fields, given, Some(size)))
+    }
+
+    fn of(
+        rows: Box<dyn tables::Rows>,
+        fields: Vec<Field>,
+        given: &[Given],
+        size: Option<(u64, u64, Arc<AtomicU64>)>,
+    ) -> Self {
+        Self {
+            rows,
             fields,
+            given: given.to_vec(),
             number: 0,
             bytes: 0,
             nulls: 0,
             ended: false,
-        })
+            size,
+        }
     }
 }
 
@@ -141,7 +161,7 @@ impl Rows for Posts {
             self.bytes += row.cells.iter().map(|(_, cell)| size(cell)).sum::<u64>();
             let value = |(field, at): &Field| Ok((*field, value(field, &row.cells[*at].1)?));
             let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
-            record(values?, &mut self.nulls)
+            record(values?, &self.given, &mut self.nulls)
         });
         Some(row.map_or_else(
             |reason| {
@@ -196,6 +216,7 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
 /// column among those to read, and these columns.
 fn find(
     wanted: &[Column],
+    given: &[Given],
     table: &dyn tables::Rows,
     nested: &[usize],
 ) -> Result<(Vec<Field>, Vec<usize>), String> {
@@ -238,10 +259,16 @@ fn find(
         ));
     }
     for names in REQUIRED {
-        if !found.iter().any(|(_, field)| names.contains(field)) {
+        let mut known = found.iter().map(|(_, field)| field);
+        let is_given = given.iter().any(|given| names.contains(&given.field));
+        if !is_given && !known.any(|field| names.contains(field)) {
             let (field, columns) = (names[0], listed());
+            let or_set = match field {
+                "subreddit" => ", or say for all rows with `--set subreddit=NAME`",
+                _ => "",
+            };
             return Err(format!(
-                "no column holds `{field}`: name it with `--map {field}=COLUMN`; the file has {columns}"
+                "no column holds `{field}`: name it with `--map {field}=COLUMN`{or_set}; the file has {columns}"
             ));
         }
     }
@@ -255,10 +282,15 @@ fn find(
 /// A post from the values of a row.
 fn record(
     values: impl IntoIterator<Item = (&'static str, Value)>,
+    given: &[Given],
     nulls: &mut u64,
 ) -> Result<Record, String> {
     let (mut fields, mut topic) = (Map::new(), None);
-    for (field, value) in values {
+    // First, so that a value of the row itself takes its place.
+    let given = given
+        .iter()
+        .map(|given| (given.field, given.value.as_str().into()));
+    for (field, value) in given.chain(values) {
         let text = value.as_str();
         let is_word = !matches!(field, "title" | "subreddit") && text.is_some_and(is_null);
         *nulls += u64::from(is_word);
@@ -302,7 +334,7 @@ mod tests {
         };
         let wanted: Vec<Column> = wanted.iter().map(column).collect();
         let text = Box::new(Cursor::new(text.into()));
-        let mut rows = Posts::csv(text, &wanted)?;
+        let mut rows = Posts::csv(text, None, &wanted, &[])?;
         let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
             FileRow::Record(Record { post, topic }) => {
                 let secs = post.created_at.as_datetime().timestamp();

@@ -1,0 +1,86 @@
+//! Names of formats that are no tables of text, by their first bytes.
+
+/// Formats with the bytes they begin with, and what to do with such a file.
+const KINDS: &[(&[u8], &str, &str)] = &[
+    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"PK\x05\x06", "an empty zip archive", "fetch it again"),
+    (
+        b"\xd0\xcf\x11\xe0",
+        "an Excel workbook (.xls)",
+        "save its sheet as CSV (UTF-8)",
+    ),
+    (b"ARROW1", "Arrow IPC (Feather)", PARQUET),
+    (b"FEA1", "Feather", PARQUET),
+    (b"\xff\xff\xff\xff", "an Arrow stream", PARQUET),
+    (b"ORC", "ORC", PARQUET),
+    (b"Obj\x01", "Avro", PARQUET),
+    (b"\x89HDF", "HDF5", PARQUET),
+    (b"%PDF", "a PDF", "copy its texts into a CSV or a .txt"),
+    (b"{\\rtf", "RTF", "save it as plain text (.txt)"),
+    (
+        b"SQLite format 3\0",
+        "an SQLite database",
+        "write the table as CSV: `sqlite3 -csv -header FILE \"SELECT * FROM …\"`",
+    ),
+    (
+        b"PGDMP",
+        "a dump of PostgreSQL",
+        "write the table as CSV with `\\copy`",
+    ),
+    (b"\x37\x7a\xbc\xaf", "a 7z archive", "unpack it first"),
+    (b"Rar!", "a RAR archive", "unpack it first"),
+    (b"\x04\x22\x4d\x18", "packed with LZ4", UNPACK),
+    (b"\xff\x06\x00\x00sNaPpY", "packed with Snappy", UNPACK),
+    (b"\x1f\x9d", "packed with compress (.Z)", UNPACK),
+    (b"]\0\0", "packed with LZMA alone (.lzma)", UNPACK),
+    (b"\x80\x02", "a Python pickle", PARQUET),
+    (b"\x80\x03", "a Python pickle", PARQUET),
+    (b"\x80\x04", "a Python pickle", PARQUET),
+    (b"\x80\x05", "a Python pickle", PARQUET),
+    (b"\x89PNG", "a picture", "topicmill reads texts"),
+    (b"\xff\xd8\xff", "a picture", "topicmill reads texts"),
+    (b"GIF8", "a picture", "topicmill reads texts"),
+    (b"<!DOCTYPE", "a web page", PAGE),
+    (b"<!doctype", "a web page", PAGE),
+    (b"<html", "a web page", PAGE),
+    (b"<?xml", "XML", "write it as CSV or NDJSON"),
+];
+
+const PARQUET: &str = "write it as Parquet or CSV";
+const UNPACK: &str = "unpack it first, or pack it with zstd";
+const PAGE: &str = "fetch the file itself";
+
+/// Bytes of a file's beginning that are searched for control characters.
+const SEARCHED: usize = 1 << 10;
+
+/// Returns the name of the format of a file that begins so, and what to do; `None` where it may be text or Parquet.
+pub(super) fn kind_of(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let has = |part: &[u8]| memchr::memmem::find(&head[..head.len().min(SEARCHED)], part).is_some();
+    if head.starts_with(b"PK\x03\x04") {
+        let sheet = "save its sheet as CSV (UTF-8)";
+        if has(b"opendocument") {
+            return Some(("an OpenDocument file", sheet));
+        }
+        if has(b"word/") {
+            return Some(("a Word document", "save it as plain text (.txt)"));
+        }
+        if has(b"[Content_Types].xml") || has(b"xl/") {
+            return Some(("an Excel workbook (.xlsx)", sheet));
+        }
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        return Some(("a tar archive", "unpack it first"));
+    }
+    let known = KINDS.iter().find(|(start, ..)| head.starts_with(start));
+    if let Some((_, name, advice)) = known {
+        return Some((name, advice));
+    }
+    let searched = &head[..head.len().min(SEARCHED)];
+    let is_control =
+        |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
+    let controls = searched.iter().filter(is_control).count();
+    (controls > 3 && controls * 20 > searched.len()).then_some((
+        "no text, and of no format that topicmill knows",
+        "write it as CSV, NDJSON or Parquet",
+    ))
+}

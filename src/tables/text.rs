@@ -1,0 +1,66 @@
+//! Rows of plain text: a text on each line.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use super::json::{MAX_LINE_BYTES, last_row, read_line};
+use super::{Cell, NOT_UTF8, Row, Rows, TableError};
+
+/// The lines of a text, each the cell `text` of a row; blank ones are passed over.
+pub struct Texts {
+    text: Box<dyn BufRead + Send>,
+    buffer: Vec<u8>,
+    names: [Arc<str>; 1],
+    line: u64,
+    ended: bool,
+}
+
+impl Texts {
+    /// Reads lines of UTF-8.
+    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
+        Self {
+            text,
+            buffer: Vec::new(),
+            names: ["text".into()],
+            line: 0,
+            ended: false,
+        }
+    }
+}
+
+impl Rows for Texts {
+    fn names(&self) -> Option<&[Arc<str>]> {
+        Some(&self.names)
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        while !self.ended {
+            self.line += 1;
+            let length = match read_line(&mut self.text, &mut self.buffer, MAX_LINE_BYTES) {
+                Ok(length) => length,
+                Err(error) => {
+                    self.ended = true;
+                    return last_row(self.line, error).map(Some);
+                }
+            };
+            self.ended = length == 0;
+            if length > MAX_LINE_BYTES {
+                let problem = format!("is longer than {} MiB", MAX_LINE_BYTES >> 20);
+                return Ok(Some(Row::broken(self.line, problem)));
+            }
+            let line = self.buffer.trim_ascii_end();
+            if line.is_empty() {
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(line) else {
+                return Ok(Some(Row::broken(self.line, NOT_UTF8)));
+            };
+            return Ok(Some(Row {
+                line: self.line,
+                cells: vec![(self.names[0].clone(), Cell::Text(text.to_owned()))],
+                problem: None,
+            }));
+        }
+        Ok(None)
+    }
+}
