@@ -154,7 +154,7 @@ impl Score {
         if let Some((model, head)) = setup.classifier(&self.model)
             && !self.labels.is_empty()
         {
-            let own = head.listed();
+            let own = head.listed() + head.nli_advice();
             return Err(LabelerError::OwnLabels { model, own }.into());
         }
         if self.labels.is_empty() {

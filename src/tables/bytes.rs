@@ -107,8 +107,36 @@ fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
     let mut head = Vec::new();
     bytes.by_ref().take(6).read_to_end(&mut head)?;
     // A pipe cannot be read twice, so the bytes that were looked at are put in front again.
-    let again = Box::new(Cursor::new(head.clone()).chain(bytes));
-    Ok((head, again))
+    let again = Again {
+        head: Cursor::new(head.clone()),
+        rest: bytes,
+        error: None,
+    };
+    Ok((head, Box::new(again)))
+}
+
+/// Bytes that were looked at, and the rest: more of it at once than was looked at, for whoever recognises a format.
+struct Again {
+    head: Cursor<Vec<u8>>,
+    rest: Bytes,
+    error: Option<io::Error>,
+}
+
+impl Read for Again {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let again = self.head.read(buffer)?;
+        match self.rest.read(&mut buffer[again..]) {
+            Ok(n) => Ok(again + n),
+            Err(error) if again == 0 => Err(error),
+            Err(error) => {
+                self.error = Some(error);
+                Ok(again)
+            }
+        }
+    }
 }
 
 fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {

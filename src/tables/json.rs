@@ -600,6 +600,11 @@ impl Records {
         let (mut nesting, mut whole) = (Nesting::default(), true);
         loop {
             let Some(byte) = self.byte()? else {
+                // An array that is not closed may end with a whole element; the next call finds nothing more.
+                let is_whole = nesting.open.is_empty() && !nesting.in_text;
+                if is_whole && !self.buffer.is_empty() {
+                    return Ok(if whole { Piece::Whole } else { Piece::TooLong });
+                }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             // A text of JSON has no line end: its quote is missing, and the next element may be sound.
@@ -762,6 +767,12 @@ mod tests {
         let cut = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\"")));
         assert_eq!(cut[0], "1 a=1");
         assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
+        let open = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
+        assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
+        assert!(
+            open.len() == 3 && open[2].contains("breaks off"),
+            "{open:?}"
+        );
         // A quote that is missing costs its element.
         let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
         let torn = told(&mut Records::new(slow(torn)));

@@ -55,7 +55,7 @@ const SEARCHED: usize = 1 << 10;
 
 /// Returns the name of the format of a file that begins so, and what to do; `None` where it may be text or Parquet.
 pub(super) fn kind_of(head: &[u8]) -> Option<(&'static str, &'static str)> {
-    let has = |part: &[u8]| memchr::memmem::find(&head[..head.len().min(SEARCHED)], part).is_some();
+    let has = |part: &[u8]| memchr::memmem::find(head, part).is_some();
     if head.starts_with(b"PK\x03\x04") {
         let sheet = "save its sheet as CSV (UTF-8)";
         if has(b"opendocument") {

@@ -323,10 +323,11 @@ pub fn recognise(
     let (packing, text) = bytes::unpacked(file)?;
     let (text, start) = bytes::beginning(text)?;
     let named = Format::of_name(path).0;
-    if let Some((name, advice)) = kinds::kind_of(&start) {
+    let is_parquet = start.starts_with(b"PAR1");
+    if let Some((name, advice)) = kinds::kind_of(&start).filter(|_| !is_parquet) {
         return Err(TableError::Kind(name, advice));
     }
-    if start.starts_with(b"PAR1") || asked.or(named) == Some(Format::Parquet) {
+    if is_parquet || asked.or(named) == Some(Format::Parquet) {
         if packing != Packing::Plain || !path.is_file() {
             return Err(TableError::Seek);
         }

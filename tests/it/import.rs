@@ -601,3 +601,192 @@ fn what_programs_write_for_nothing_is_null_and_told_once() {
         "{counts}"
     );
 }
+
+/// Two posts that only their ids tell apart.
+fn two(layout: &str) -> String {
+    let post = |id| {
+        format!(
+            "{{\"id\":\"{id}\",\"title\":\"Rye\",\"subreddit\":\"food\",\"created_utc\":1700000000}}"
+        )
+    };
+    layout.replace("$1", &post("a1")).replace("$2", &post("a2"))
+}
+
+#[test]
+fn a_file_says_itself_what_it_holds() {
+    let table = "id;title;subreddit;created_utc\na1;Rye;food;1700000000\na2;Rye;food;1700000000\n";
+    let pretty = two("$1$2").replace('{', "{\n  ").replace(',', ",\n  ");
+    for (name, text) in [
+        ("lines", two("$1\n$2\n")),
+        ("array.json", two("[$1, $2]")),
+        ("array.ndjson", two("[\n$1,\n$2\n]\n")),
+        ("pretty.json", pretty.replace('}', "\n}\n")),
+        (
+            "answer.json",
+            two("{\"ok\": true, \"data\": [\n$1,\n$2\n]}"),
+        ),
+        (
+            "listing.json",
+            two(
+                "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":$1},{\"kind\":\"t3\",\"data\":$2}]}}",
+            ),
+        ),
+        ("semicolons.csv", table.to_owned()),
+        ("excel.csv", format!("\u{feff}sep=;\r\n{table}")),
+        ("tabs.tsv", table.replace(';', "\t")),
+        ("tabs.txt", table.replace(';', "\t")),
+    ] {
+        let program = Program::new();
+        let file = program.write(name, text);
+        let ran = program.run(&["import", &file]);
+        ran.ended(0, "posts=2");
+    }
+}
+
+#[test]
+fn an_array_that_is_broken_costs_what_is_broken() {
+    for (layout, good, told) in [
+        ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
+        ("[$1, $2", 2, "breaks off"),
+        ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
+        ("[$1, $2] and more", 2, "behind the array"),
+        ("{\"data\": [$1, null, $2]}", 2, "line 1, record 2"),
+        ("{\n\"data\": [$1, $2]", 0, "breaks off"),
+    ] {
+        let program = Program::new();
+        let file = program.write("posts.json", two(layout));
+        let ran = program.run(&["import", &file]);
+        ran.ended(1, told);
+        ran.says(&format!("posts={good} "));
+    }
+}
+
+#[test]
+fn dumps_in_bzip2_and_xz_are_read_to_the_end_and_once() {
+    let halves = [dump(0..3_000), dump(3_000..9_000)];
+    let bzip2 = |text: &String| {
+        let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap()
+    };
+    let program = Program::new();
+    let whole = halves.each_ref().map(bzip2).concat();
+    let file = program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
+    let import = ["import", &file, "--subreddit", "food"];
+    program.run(&import).ended(1, "breaks off");
+    program.write("RS_2011-01.bz2", &whole);
+    program.ok(&import);
+    assert_eq!(posts(&program), "3000");
+    program.run(&import).ended(0, "imported on");
+    // What `xz` made of `dump(0..3)`, twice.
+    let packed = std::process::Command::new("xz")
+        .arg("-c")
+        .arg(program.write("three", dump(0..3)))
+        .output();
+    let Ok(packed) = packed else { return };
+    let file = program.write(
+        "RS_2018-11.xz",
+        [&packed.stdout[..], &packed.stdout].concat(),
+    );
+    let ran = program.run(&["import", &file, "--all-subreddits"]);
+    ran.ended(0, "posts=6");
+}
+
+#[test]
+#[cfg(unix)]
+fn pipes_are_read_once_and_do_not_hang() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", two("$1\n$2\n"));
+    let import = |name: &str, script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        let import = program.command(&["import", name]);
+        let program = import.get_program().to_string_lossy().into_owned();
+        let arguments = import
+            .get_args()
+            .map(|word| format!("'{}'", word.to_string_lossy()));
+        let words: Vec<String> = arguments.collect();
+        let script = script.replace(
+            "IMPORT",
+            &format!("timeout 60 '{program}' {}", words.join(" ")),
+        );
+        shell.current_dir(import.get_current_dir().unwrap_or("/".as_ref()));
+        for (name, value) in import.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        crate::support::program::finished(shell.args(["-c", &script]).output().unwrap())
+    };
+    import("-", &format!("cat '{file}' | IMPORT")).ended(0, "posts=2");
+    let fifo = program.folder.path().join("fifo");
+    let fifo = fifo.display();
+    let script = format!("mkfifo '{fifo}' && (cat '{file}' > '{fifo}' &) && IMPORT");
+    import("fifo", &script).ended(0, "posts=2");
+    program.run(&["import", "-", "-"]).ended(2, "once only");
+}
+
+#[test]
+fn what_is_no_table_is_called_by_its_name() {
+    let program = Program::new();
+    for (bytes, told) in [
+        (
+            &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
+            "an Excel workbook",
+        ),
+        (b"PK\x03\x04\x14\0\0\0posts.csv", "a zip archive: unpack it"),
+        (b"ARROW1\0\0", "Feather): write it as Parquet or CSV"),
+        (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
+        (b"SQLite format 3\0\x10\0\x01\x01\0", "an SQLite database"),
+        (
+            b"<!DOCTYPE html>\n<html>",
+            "a web page: fetch the file itself",
+        ),
+        (b"\x01\x02\x03\x04\xff\xfe\x05\x06", "no text"),
+    ] {
+        let file = program.write("posts.csv", bytes);
+        for command in [
+            &["import", &file][..],
+            &["score", &file, "out.csv", "--label", "a"],
+        ] {
+            let ran = program.run(command);
+            ran.ended(2, told);
+            assert!(!ran.stderr.contains("iconv"), "{}", ran.stderr);
+        }
+    }
+    let texts = program.write("texts.txt", "hello world\nsecond text\n");
+    program
+        .run(&["import", &texts])
+        .ended(2, "it has texts alone");
+}
+
+#[test]
+fn a_field_that_a_file_lacks_is_set() {
+    let program = Program::new();
+    let table = program.write("posts.csv", "id,title,created\nb1,Rye,1700000000\n");
+    let map = ["--map", "created_utc=created"];
+    let lacking = program.run(&[&["import", &table], &map[..]].concat());
+    lacking.ended(2, "--set subreddit=NAME");
+    let set = ["--set", "subreddit=wallstreetbets", "--set", "score=3"];
+    program.ok(&[&["import", &table], &map[..], &set].concat());
+    let lines = "{\"id\":\"b2\",\"title\":\"Rye\",\"created_utc\":1700000000,\"score\":5}\n";
+    let lines = program.write("posts.ndjson", lines);
+    program.ok(&[&["import", &lines], &set[..]].concat());
+    let query = "SELECT fullname, subreddit, reddit_score FROM posts ORDER BY 1";
+    let stored = "t3_b1,wallstreetbets,3\nt3_b2,wallstreetbets,5";
+    assert_eq!(sql(&program, SQLITE, query), stored);
+    let wrong = program.run(&["import", &lines, "--set", "colour=red"]);
+    wrong.ended(2, "--set `colour=red` is not FIELD=VALUE");
+}
+
+#[test]
+fn a_quote_behind_a_backslash_costs_its_row_and_is_told() {
+    let program = Program::new();
+    let table = "id,title,subreddit,created_utc\na1,\"so \\\"hi\\\" it\",food,1700000000\na2,\"C:\\new\\\",food,1700000000\n";
+    let file = program.write("posts.csv", table);
+    program.run(&["import", &file]).ended(1, "not doubled");
+    assert_eq!(
+        sql(&program, SQLITE, "SELECT title FROM posts"),
+        "C:\\new\\"
+    );
+}

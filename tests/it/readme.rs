@@ -41,8 +41,8 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # the same",
     ),
     (
-        "topicmill import --format parquet posts.parquet",
-        "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
+        "topicmill import posts.parquet",
+        "topicmill import posts.parquet || test $? = 1 # its third row has no title",
     ),
     (
         "topicmill --database sqlite:demo.db serve",

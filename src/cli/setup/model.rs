@@ -74,8 +74,9 @@ impl ModelFlags {
 pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -> LabelSet {
     if head.is_unnamed() && head.labels.len() > 1 {
         tracing::warn!(
-            "nobody named the labels of `{model}`: they are {}; name them with `id2label` in its `config.json`",
-            head.listed()
+            "nobody named the labels of `{model}`: they are {}; name them with `id2label` in its `config.json`{}",
+            head.listed(),
+            head.nli_advice()
         );
     }
     if of_file.classes_of(head).is_some() {
@@ -103,7 +104,7 @@ fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     if set.background.is_some() {
         return Err(LabelerError::NoBackground(model).into());
     }
-    let own = head.listed();
+    let own = head.listed() + head.nli_advice();
     let is_own = set.classes_of(head).is_some();
     is_own
         .then_some(())

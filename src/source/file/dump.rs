@@ -48,6 +48,9 @@ impl DumpError {
                 io::ErrorKind::IsADirectory => format!(
                     "`{path}` is a directory: give the files in it, such as `{path}/*.ndjson`"
                 ),
+                io::ErrorKind::UnexpectedEof => {
+                    format!("`{path}` breaks off at its start: fetch it again")
+                }
                 _ if is_window(&error) => format!(
                     "`{path}` is packed with a window of up to 2 GiB, for which there is no address space: raise the \
                      limit (`ulimit -v unlimited`) or unpack the file elsewhere with `zstd -d --long=31`"

@@ -71,6 +71,16 @@ impl ClassifierHead {
         labels.all(|(number, label)| *label == format!("LABEL_{number}"))
     }
 
+    /// What to do where it may be trained on NLI after all: two or three classes that nobody named.
+    pub fn nli_advice(&self) -> &'static str {
+        if self.is_unnamed() && (2..=3).contains(&self.labels.len()) {
+            "; if the model is trained on NLI, name the class that means so `entailment` in `id2label` and `label2id` of \
+             its `config.json`, and it takes any labels"
+        } else {
+            ""
+        }
+    }
+
     /// Its labels for people: the first few, and how many there are.
     pub fn listed(&self) -> String {
         let shown: Vec<String> = self
@@ -172,7 +182,9 @@ mod tests {
         assert!(!head.is_unnamed());
         let head = read("{}").unwrap();
         assert_eq!(head.labels, ["LABEL_0", "LABEL_1"]);
-        assert!(head.is_unnamed());
+        assert!(head.is_unnamed() && head.nli_advice().contains("`entailment`"));
+        let four = read(r#"{"num_labels":4}"#).unwrap();
+        assert!(four.is_unnamed() && four.nli_advice().is_empty());
         assert_eq!(read(r#"{"num_labels":3}"#).unwrap().labels.len(), 3);
     }
 

@@ -305,7 +305,7 @@ impl Labeler {
             .classes_of(head)
             .ok_or_else(|| LabelerError::OwnLabels {
                 model: model(),
-                own: head.listed(),
+                own: head.listed() + head.nli_advice(),
             })?;
         Ok(Prepared {
             kind: self.folder.kind.clone(),
