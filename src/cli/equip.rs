@@ -14,6 +14,7 @@ use serde_json::json;
 use super::setup::{SMALL_MODEL, aside};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
+use crate::store::is_gone;
 use topicmill_score::folder::{ModelFolder, Processor};
 use topicmill_score::onnx::library::{
     Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
@@ -284,7 +285,7 @@ impl Partial {
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
             // Others' folders have no number there.
-            if process.and_then(|id| id.parse().ok()).is_some_and(is_dead) {
+            if process.and_then(|id| id.parse().ok()).is_some_and(is_gone) {
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
         }
@@ -316,20 +317,6 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let _ = remove(&self.0);
     }
-}
-
-/// Whether no process of this machine has this id.
-#[cfg(unix)]
-fn is_dead(process: i32) -> bool {
-    use rustix::process::{Pid, test_kill_process};
-    Pid::from_raw(process).is_none_or(|pid| {
-        test_kill_process(pid).is_err_and(|error| error == rustix::io::Errno::SRCH)
-    })
-}
-
-#[cfg(not(unix))]
-fn is_dead(_process: i32) -> bool {
-    false
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {

@@ -51,8 +51,9 @@ fn neighbour(worker: &str, me: &str) -> Option<u32> {
     (place == here && boot_is_known).then_some(pid)
 }
 
+/// Returns true if this machine has no process with this id.
 #[cfg(unix)]
-fn is_gone(pid: u32) -> bool {
+pub fn is_gone(pid: u32) -> bool {
     use rustix::process::{Pid, test_kill_process};
 
     let pid = Pid::from_raw(pid.cast_signed());
@@ -60,7 +61,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_gone(_: u32) -> bool {
+pub fn is_gone(_: u32) -> bool {
     false
 }
 

@@ -50,7 +50,7 @@ pub use self::changed::{Dropped, Hanging, Thinned};
 pub use self::dialect::File as Migration;
 pub use self::error::StoreError;
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
-pub use self::holders::{died, worker_name};
+pub use self::holders::{died, is_gone, worker_name};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
