@@ -94,11 +94,10 @@ impl Format {
     fn of_table(self) -> Option<tables::Format> {
         match self {
             Self::Listing | Self::Json => Some(tables::Format::Json),
-            Self::Ndjson => Some(tables::Format::Ndjson),
+            Self::Ndjson | Self::Dump => Some(tables::Format::Ndjson),
             Self::Csv => Some(tables::Format::Csv),
             Self::Tsv => Some(tables::Format::Tsv),
             Self::Parquet => Some(tables::Format::Parquet),
-            Self::Dump => Some(tables::Format::Ndjson),
             Self::Ids => None,
         }
     }

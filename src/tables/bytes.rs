@@ -158,10 +158,9 @@ pub fn beginning(mut text: Text) -> io::Result<(Text, Vec<u8>)> {
         };
         let start = chunk.trim_ascii_start().to_vec();
         if !start.is_empty() || chunk.is_empty() || blank.len() > MOST_BLANK {
-            let text: Text = match blank.is_empty() {
-                true => text,
-                false => Box::new(Cursor::new(blank).chain(text)),
-            };
+            if !blank.is_empty() {
+                text = Box::new(Cursor::new(blank).chain(text));
+            }
             return Ok((text, start));
         }
         blank.extend_from_slice(chunk);

@@ -27,7 +27,7 @@ const LONGEST_NAME_SHOWN: usize = 40;
 /// What stands between values, the likeliest first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// What is wrong with a row of Spark or MySQL, which put a backslash in front of a quote.
+/// What is wrong with a row of Spark or `MySQL`, which put a backslash in front of a quote.
 const BARE_QUOTE: &str = "has a quote within quotes that is not doubled, as in `\\\"`: write the file again with `\"\"` in \
      its place (in Spark with option(\"escape\", \"\\\"\"))";
 

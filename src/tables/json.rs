@@ -537,9 +537,9 @@ impl Records {
             return Ok(false);
         }
         let mut nesting = Nesting::default();
-        self.buffer.iter().for_each(|byte| {
+        for byte in &self.buffer {
             nesting.take(*byte);
-        });
+        }
         let mut line = Vec::new();
         while let Some(innermost) = nesting.open.last() {
             // Within an object stands a name: this is the next record.
@@ -555,9 +555,9 @@ impl Records {
             if length + self.buffer.len() > MAX_LINE_BYTES {
                 return Ok(true);
             }
-            line.iter().for_each(|byte| {
+            for byte in &line {
                 nesting.take(*byte);
-            });
+            }
             self.buffer.append(&mut line);
         }
         Ok(false)

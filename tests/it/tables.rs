@@ -818,3 +818,20 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 401);
     score(&program, &["in.csv", "/dev/full", "--overwrite"]).ended(2, "not a file");
 }
+
+#[test]
+fn lines_of_text_are_texts_and_the_first_is_no_name() {
+    let program = Program::new();
+    let texts = "hello world\n\nHow long does bread need?\n";
+    let file = program.write("plain.txt", texts);
+    let written = ok(&program, &[&file, "-"]).stdout;
+    assert_eq!(written.lines().count(), 2, "{written}");
+    assert!(written.contains("\"hello world\""), "{written}");
+    let from_pipe = piped(&program, texts.as_bytes(), &["-", "-"]);
+    assert_eq!(from_pipe.stdout, written);
+    let file = program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
+    let told = "looks like a text and not like the name of a column";
+    score(&program, &[&file, "out.csv"]).ended(2, told);
+    ok(&program, &[&file, "out.ndjson", "--format", "txt"]);
+    score(&program, &[&file, "out.xz"]).ended(2, "end its name in .gz or .zst");
+}
