@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -112,8 +112,9 @@ async fn sql(State(serving): State<Shared>, asked: Asked) -> Result<Response, Fa
         });
         Json(json).into_response()
     };
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.expect(FITS);
+    head.headers.insert(CONTENT_LENGTH, bytes.len().into());
     Ok(Response::from_parts(head, metered(&serving, bytes)?))
 }
 
