@@ -384,23 +384,15 @@ impl Reader<'_, '_> {
             after = next;
             if after.is_none() {
                 self.is_quiet = !seen.is_empty() && pace.span.is_some();
-                let full = capped || seen.len() >= FULL_LISTING;
-                let short = match known {
-                    // Whatever ended the listing, posts between its end and the newest stored one may be missing.
-                    Some(known) if !end.reaches(known) => true,
-                    _ => full && end.time() > from,
-                };
+                let short = end.is_short(known, from, capped || seen.len() >= FULL_LISTING);
                 let now = self.read.sink.worker.clock.now().into();
                 match (from, back_to) {
                     (Some(from), _) if short && !reached => {
                         self.fell_short(from, end.oldest_new.unwrap_or(now)).await?;
                     }
                     (_, Some(back_to)) => {
-                        // A page reaches further back than it must, and less than one page is all there is.
-                        let whole = !reached && !capped && seen.len() < PAGE_LIMIT as usize;
-                        let all = whole.then_some(Timestamp::EPOCH);
-                        let read_to = all.or(end.time()).map_or(back_to, |time| time.min(back_to));
-                        self.fill_gaps(read_to).await?;
+                        let is_whole = !reached && !capped && seen.len() < PAGE_LIMIT as usize;
+                        self.fill_gaps(end.read_to(back_to, is_whole)).await?;
                     }
                     _ => {}
                 }
@@ -482,9 +474,19 @@ impl ListingEnd {
         self.last_two[0].max(self.last_two[1])
     }
 
-    /// Whether the listing went back to the newest stored post, which is of time `known`, or past it.
-    fn reaches(&self, known: Timestamp) -> bool {
-        self.has_known || self.time().is_some_and(|time| time <= known)
+    /// Returns true if posts may be missing between the end of the listing and the newest stored post, which is of time
+    /// `known`: whatever ended the listing, it did not meet that post. A `full` listing must reach back to `from`, too.
+    fn is_short(&self, known: Option<Timestamp>, from: Option<Timestamp>, full: bool) -> bool {
+        let time = self.time();
+        let reaches = |known| self.has_known || time.is_some_and(|time| time <= known);
+        known.is_some_and(|known| !reaches(known)) || full && time > from
+    }
+
+    /// Returns how far back the listing was read: further than it must, or as far as there is anything.
+    fn read_to(&self, back_to: Timestamp, is_whole: bool) -> Timestamp {
+        let all = is_whole.then_some(Timestamp::EPOCH);
+        all.or(self.time())
+            .map_or(back_to, |time| time.min(back_to))
     }
 }
 
