@@ -325,13 +325,9 @@ impl Reader<'_, '_> {
                         .map_or_else(|error| Ok(Err(error)), Err);
                 }
             };
-            let ListingPage {
-                posts,
-                rejected,
-                after: next,
-            } = page;
             self.begin_gap().await?;
-            self.note_rejected(&rejected);
+            self.note_rejected(&page.rejected);
+            let (posts, next) = (page.posts, page.after);
             let on_page = u32::try_from(posts.len()).unwrap_or(u32::MAX);
             // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
             let mut wants = |post: &Post| {

@@ -366,6 +366,7 @@ async fn a_run_whose_end_is_not_in_the_file_says_so() {
         "purge",
         "--retention",
         "1000000",
+        "--yes",
     ];
     let told = program.ok(&purge).stderr;
     assert!(told.contains("db backup"), "{told}");
