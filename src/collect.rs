@@ -20,7 +20,7 @@ use crate::domain::{
     Authors, CLOCKS_DIFFER, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport,
 };
 use crate::source::error::SourceError;
-use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
+use crate::source::page::{Listed, PAGE_LIMIT, Rejected, Source};
 use crate::store::{Page, StoreError};
 use crate::worker::Worker;
 

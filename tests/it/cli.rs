@@ -160,7 +160,6 @@ const MISUSE: &[(&str, i32, &str)] = &[
     ("import missing.ndjson", 2, "missing.ndjson"),
     ("import .", 2, "is a directory"),
     ("import empty.ndjson", 2, "is empty"),
-    ("import --format listing text.ndjson", 1, "is not JSON"),
     ("classify --model nowhere", 5, "nowhere"),
     ("classify --device tpu", 2, "tpu"),
     ("classify --mode triple", 2, "single, multi"),

@@ -103,7 +103,10 @@ pub fn reddit_text(text: &str) -> Cow<'_, str> {
     if text.contains('\n') {
         replace(&mut text, &RULE.blank_lines, "\n\n");
     }
-    text
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+    }
 }
 
 fn replace(text: &mut Cow<'_, str>, pattern: &Regex, left: &str) {
@@ -164,7 +167,7 @@ mod tests {
             ),
             (
                 "https://reddit.com/link/1abc/video/x9/player\n\nlook",
-                Some("\n\nlook"),
+                Some("look"),
             ),
             ("see https://a.example/b_c_d.html", None),
             ("\\[not a link\\](x) \\_ok\\_", Some("[not a link](x) _ok_")),
@@ -178,7 +181,7 @@ mod tests {
                 Some("Head\n\n- item\n- item"),
             ),
             ("|a|b|\n|:-|-:|\n|1|2|", Some("|a|b|\n\n|1|2|")),
-            ("salt &amp; oil&nbsp;&#x200B;", Some("salt & oil\u{a0}")),
+            ("salt &amp; oil&nbsp;&#x200B;", Some("salt & oil")),
         ] {
             assert_eq!(reddit_text(given), seen.unwrap_or(given));
         }
