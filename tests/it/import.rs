@@ -763,12 +763,15 @@ fn what_is_no_table_is_called_by_its_name() {
 #[test]
 fn a_field_that_a_file_lacks_is_set() {
     let program = Program::new();
-    let table = program.write("posts.csv", "id,title,created\nb1,Rye,1700000000\n");
-    let map = ["--map", "created_utc=created"];
-    let lacking = program.run(&[&["import", &table], &map[..]].concat());
+    // The names that a well-known table of one subreddit has.
+    let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
+    let table = program.write("posts.csv", table);
+    let lacking = program.run(&["import", &table]);
     lacking.ended(2, "--set subreddit=NAME");
     let set = ["--set", "subreddit=wallstreetbets", "--set", "score=3"];
-    program.ok(&[&["import", &table], &map[..], &set].concat());
+    program.ok(&[&["import", &table], &set[..]].concat());
+    let read = sql(&program, SQLITE, "SELECT selftext, num_comments FROM posts");
+    assert_eq!(read, "It rose.,7");
     let lines = "{\"id\":\"b2\",\"title\":\"Rye\",\"created_utc\":1700000000,\"score\":5}\n";
     let lines = program.write("posts.ndjson", lines);
     program.ok(&[&["import", &lines], &set[..]].concat());

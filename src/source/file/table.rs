@@ -42,6 +42,13 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
+/// Other names of fields, in tables of posts that people share.
+const ALSO: [(&str, &str); 3] = [
+    ("created_utc", "created"),
+    ("selftext", "body"),
+    ("num_comments", "comms_num"),
+];
+
 /// A table must have one of each of these.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
@@ -244,7 +251,14 @@ fn find(
     }
     for field in FIELDS {
         let mapped = wanted.iter().any(|column| column.field == field);
-        match index(field).filter(|_| !mapped) {
+        let other = || {
+            let (_, name) = ALSO.iter().find(|(known, _)| *known == field)?;
+            let at =
+                index(name).filter(|at| !mapped && !found.iter().any(|(used, _)| used == at))?;
+            tracing::info!("the column `{name}` is read as `{field}`");
+            Some(at)
+        };
+        match index(field).or_else(other).filter(|_| !mapped) {
             Some(at) if nested.contains(&at) => {
                 tracing::warn!("the column `{field}` does not hold plain values, and is not read");
             }
