@@ -39,7 +39,7 @@
 //! # Who may use whom
 //!
 //! A test reads what each file imports, through `crate::` and `super::`, and fails on an arrow that is not in this
-//! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
+//! list. Every room may use `topicmill_score`.
 //!
 //! ```text
 //! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
