@@ -139,7 +139,7 @@ impl Score {
         let scoring = aside(move || run(&job, models, &set, &|| stop.is_cancelled()));
         let blocked = async {
             setup.stop.cancelled().await;
-            setup.clock.sleep(2 * BLOCKED).await;
+            setup.clock.sleep(BLOCKED).await;
         };
         tokio::select! {
             ended = scoring => ended,

@@ -12,7 +12,7 @@ use super::Exit;
 use crate::clock::SharedClock;
 
 /// After a signal, how long a command may block: longer, and it waits for input that may never come.
-pub const BLOCKED: Duration = Duration::from_secs(5);
+pub const BLOCKED: Duration = Duration::from_secs(10);
 
 /// What arrived so far, and whether the command noticed.
 #[derive(Debug, Clone, Default)]

@@ -231,7 +231,7 @@ fn a_signal_ends_a_command_that_waits_for_input() {
         let mut child = program.command(arguments).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(700));
         crate::support::program::signal(&child, "-TERM");
-        let ended = (0..150).find_map(|_| {
+        let ended = (0..300).find_map(|_| {
             std::thread::sleep(Duration::from_millis(100));
             child.try_wait().unwrap()
         });
