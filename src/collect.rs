@@ -453,7 +453,7 @@ struct ListingEnd {
     last_two: [Option<Timestamp>; 2],
     /// The oldest post that was not known before.
     oldest_new: Option<Timestamp>,
-    /// Whether the newest post that is stored was listed.
+    /// True once the newest stored post was listed.
     has_known: bool,
 }
 

@@ -85,7 +85,7 @@ pub struct Model {
     pub labeler: Labeler,
     pub prepared: Prepared,
     pub pool: ThreadPool,
-    /// Whether texts are read as readers of Reddit see them.
+    /// Reads texts as readers of Reddit see them.
     pub reddit_text: bool,
 }
 

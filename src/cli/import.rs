@@ -266,7 +266,7 @@ impl Import {
         Ok(Filter::new(names, start(self.from), start(behind)))
     }
 
-    /// Whether the files are dumps of all of Reddit: said so, or named as these are.
+    /// Returns true if the files are dumps of all of Reddit, by flag or by name.
     fn is_dump(&self) -> bool {
         let is_named = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -14,7 +14,7 @@ use crate::clock::SharedClock;
 /// After a signal, how long a command may block: longer, and it waits for input that may never come.
 pub const BLOCKED: Duration = Duration::from_secs(10);
 
-/// What arrived so far, and whether the command noticed.
+/// The signals so far, and a flag that the command has noticed one.
 #[derive(Debug, Clone, Default)]
 pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
 

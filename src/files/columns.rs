@@ -60,7 +60,7 @@ pub(super) struct Columns {
     id: Option<String>,
     /// Whether the next row may have its text elsewhere.
     loose: bool,
-    /// Whether texts are read as readers of Reddit see them.
+    /// Reads texts as readers of Reddit see them.
     reddit_text: bool,
 }
 

@@ -122,7 +122,7 @@ pub fn is_placeholder(text: &str) -> bool {
 }
 
 /// Returns a text with each character reference of HTML decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`.
-/// What only looks like one stays.
+/// Anything that only resembles one stays.
 ///
 /// ```
 /// use topicmill_score::reddit::unescaped;
