@@ -43,9 +43,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 let (fullname, old) = (cell(0)?, row.try_get::<Vec<u8>, _>(1).doing(WHAT)?);
                 let hash = TextHash::of(&post_text(&cell(2)?, &cell(3)?));
                 if old != hash.as_bytes() {
-                    // The old hash: an edit that was stored meanwhile has a hash by this rule already.
-                    let update =
-                        "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2";
+                    // An edit that was stored meanwhile has a hash by this rule already, and a purged text keeps its own.
+                    let update = "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 AND text_purged_at IS NULL";
                     let updated = sqlx::query::<DB>(update)
                         .bind(fullname.as_str())
                         .bind(old.as_slice())
