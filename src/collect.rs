@@ -17,7 +17,8 @@ use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::{
-    Authors, CLOCKS_DIFFER, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport,
+    Authors, CLOCKS_DIFFER, FailureKind, Listing, Outcome, Post, Rejections, Timestamp, Topic,
+    TopicReport,
 };
 use crate::source::error::SourceError;
 use crate::source::page::{Listed, PAGE_LIMIT, Rejected, Source};
@@ -44,7 +45,17 @@ pub enum CollectError {
     Store(#[from] StoreError),
     /// The source refuses or does not answer, whatever it is asked for.
     #[error(transparent)]
-    Source(SourceError),
+    Source(#[from] SourceError),
+}
+
+impl CollectError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Source(error) => error.kind(),
+        }
+    }
 }
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -115,7 +126,7 @@ pub async fn collect(
                 };
                 read.topic(report).await?;
                 // The key or this program is refused, so every other topic would meet the same.
-                if matches!(report.outcome, Outcome::Auth | Outcome::EdgeBlocked) {
+                if report.outcome.is_refusal() {
                     halt.cancel();
                 }
                 log_report(report);
@@ -318,12 +329,7 @@ impl Reader<'_, '_> {
             );
             let page = match asked.await {
                 Ok(page) => page,
-                // A quota that cannot be kept is no matter of the topic: the database failed.
-                Err(error) => {
-                    return error
-                        .into_keeper_failure::<StoreError>()
-                        .map_or_else(|error| Ok(Err(error)), Err);
-                }
+                Err(error) => return Ok(Err(error)),
             };
             self.begin_gap().await?;
             self.note_rejected(&page.rejected);

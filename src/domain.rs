@@ -4,6 +4,7 @@
 #[macro_use]
 mod words;
 mod ago;
+mod failure_kind;
 mod quota;
 mod redact;
 mod slots;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use self::ago::{ago, length};
+pub use self::failure_kind::FailureKind;
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::slots::{CatchUp, Overlap, SlotStatus};
@@ -263,6 +265,11 @@ impl Outcome {
                 | Self::Gated
                 | Self::Missing
         )
+    }
+
+    /// Whether the client or its key is refused, whatever it asks for.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Auth | Self::EdgeBlocked)
     }
 }
 

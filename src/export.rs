@@ -17,7 +17,7 @@ mod write;
 use std::path::PathBuf;
 
 use self::columns::{Asked, statement};
-use crate::domain::Timestamp;
+use crate::domain::{FailureKind, Timestamp};
 use crate::store::{Reading, Store, StoreError, Target, batches};
 use topicmill_score::LabelSet;
 
@@ -53,6 +53,17 @@ pub enum ExportError {
     /// A signal came.
     #[error("the export was stopped; nothing was written")]
     Stopped,
+}
+
+impl ExportError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Exists(_) | Self::Unrepeatable => FailureKind::Usage,
+            Self::Write { .. } | Self::Stopped => FailureKind::Unfinished,
+        }
+    }
 }
 
 /// Under which model and label set posts are exported.

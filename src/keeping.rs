@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::FailureKind;
 use crate::placing::{is_at, is_full, with_suffix};
 use crate::store::{Address, Store, StoreError};
 
@@ -47,6 +48,18 @@ pub enum KeepError {
 }
 
 impl KeepError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Busy(_) => FailureKind::Temporary,
+            Self::File { source, .. } if is_full(source) => FailureKind::Unfinished,
+            Self::OnServer | Self::Exists(_) | Self::Itself(_) | Self::File { .. } => {
+                FailureKind::Usage
+            }
+        }
+    }
+
     /// Whether a disk had no room for a copy.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full(source))

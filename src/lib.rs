@@ -29,7 +29,7 @@
 //! - `review`: labels looked at again: compared with each other and with gold, calibrated.
 //! - `worker`: what every stage works with. `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
-//! - `keeping`: copies of a SQLite database.
+//! - `keeping`: copies of a SQLite database. `panics`: panics of libraries that become errors.
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
@@ -42,7 +42,7 @@
 //! list. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, panics, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry, worker
 //! pipeline_file -> config, domain, schedule, source
 //! schedule      -> clock, domain, store
@@ -56,20 +56,21 @@
 //! notify        -> domain, metrics, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
-//! keeping       -> placing, store
+//! keeping       -> domain, placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> placing, tables
+//! files         -> domain, placing, tables
 //! engines       -> clock, gpu, placing
 //! config        -> tables
-//! hub           -> clock, source
+//! hub           -> clock, domain, source
 //! gpu           -> clock, record
 //! advice        -> record
 //! source        -> clock, domain, tables
+//! tables        -> panics
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `tables`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `panics`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -116,6 +117,7 @@ pub mod look;
 pub mod metrics;
 pub mod notify;
 pub mod outlook;
+pub mod panics;
 pub mod patient;
 pub mod pipeline;
 pub mod pipeline_file;

@@ -22,7 +22,9 @@ use tracing::Instrument;
 use crate::classify::{self, BacklogError, LabelStep};
 use crate::clock::SharedClock;
 use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, RefillPlan, Refilled, Sink};
-use crate::domain::{Authors, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
+use crate::domain::{
+    Authors, FailureKind, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport,
+};
 use crate::metrics::Metrics;
 use crate::notify::{Ended, Notify};
 use crate::purge::{self, PurgeError};
@@ -121,6 +123,16 @@ pub enum ImportError {
     /// A file.
     #[error(transparent)]
     Dump(#[from] DumpError),
+}
+
+impl ImportError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Dump(_) => FailureKind::Usage,
+        }
+    }
 }
 
 impl Context {

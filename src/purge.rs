@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
+use crate::domain::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use crate::source::error::SourceError;
 use crate::source::page::Source;
 use crate::source::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
@@ -34,7 +34,7 @@ pub enum PurgeError {
     Store(#[from] StoreError),
     /// Reddit, or the way to it.
     #[error(transparent)]
-    Reddit(SourceError),
+    Reddit(#[from] SourceError),
     /// The machine's clock is far from the last run, so it may be wrong, and with it the age of everything.
     #[error(
         "it is {} by the clock of this machine, and the last run on another day began on {}: set the clock, or add \
@@ -50,12 +50,14 @@ pub enum PurgeError {
     },
 }
 
-impl From<SourceError> for PurgeError {
-    /// A quota that cannot be kept is no matter of Reddit's: the database failed.
-    fn from(error: SourceError) -> Self {
-        error
-            .into_keeper_failure()
-            .map_or_else(Self::Reddit, Self::Store)
+impl PurgeError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Reddit(error) => error.kind(),
+            Self::Clock { .. } => FailureKind::Usage,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use topicmill_score::LabelSet;
 
-use crate::domain::Timestamp;
+use crate::domain::{FailureKind, Timestamp};
 use crate::store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
@@ -50,6 +50,16 @@ pub enum ReportError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl ReportError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Exists(_) => FailureKind::Usage,
+            Self::Write { .. } => FailureKind::Unfinished,
+        }
+    }
 }
 
 /// Of what a report is.

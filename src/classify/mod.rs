@@ -32,6 +32,7 @@ use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;
 use self::targets::{Targets, prepare, targets, vectors_of_small};
+use crate::domain::FailureKind;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, GpuNow, Labelled, RunSettings};
 use crate::review::compare::Moves;
@@ -61,6 +62,17 @@ pub enum BacklogError {
     /// A thread of ours died.
     #[error("the scoring thread ended without a word: {0}")]
     Thread(String),
+}
+
+impl BacklogError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Labeler(error) => FailureKind::of_model(error.is_usage()),
+            Self::Tokenize(_) | Self::Thread(_) => FailureKind::Model,
+        }
+    }
 }
 
 /// How the backlog is worked off.

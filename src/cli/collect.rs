@@ -180,7 +180,7 @@ fn exit(reports: &[TopicReport], status: RunStatus) -> Exit {
     let all_limited = !reports.is_empty() && outcomes.clone().all(is_limited);
     match status {
         RunStatus::Done => Exit::Done,
-        _ if outcomes.any(|it| matches!(it, Outcome::Auth | Outcome::EdgeBlocked)) => Exit::Policy,
+        _ if outcomes.any(Outcome::is_refusal) => Exit::Policy,
         _ if all_limited => Exit::TryAgain,
         _ => Exit::Partial,
     }

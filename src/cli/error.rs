@@ -8,7 +8,7 @@ use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
 use crate::config::ConfigError;
-use crate::domain::Outcome;
+use crate::domain::FailureKind;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
@@ -81,13 +81,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-impl From<Outcome> for Exit {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Ok => Self::Done,
-            Outcome::Auth | Outcome::EdgeBlocked => Self::Policy,
-            Outcome::RateLimited => Self::TryAgain,
-            _ => Self::Partial,
+impl From<FailureKind> for Exit {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Usage => Self::Usage,
+            FailureKind::Policy => Self::Policy,
+            FailureKind::Database => Self::Database,
+            FailureKind::Model => Self::Model,
+            FailureKind::Unfinished => Self::Partial,
+            FailureKind::Temporary => Self::TryAgain,
         }
     }
 }
@@ -189,105 +191,32 @@ impl CliError {
 
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
-        match self {
-            Self::Store(error) if error.is_malformed() => Exit::Usage,
+        Exit::from(match self {
+            Self::Told(exit, _) => return *exit,
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::Gold(_)
             | Self::Dump(_)
-            | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
             | Self::Engines(_)
             | Self::Metrics(_)
-            | Self::Usage(_)
-            | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
-            | Self::Serve(
-                ServeError::Bind(_) | ServeError::NoToken(_) | ServeError::ShortToken(_),
-            )
-            | Self::Store(
-                StoreError::Query(_)
-                | StoreError::Url(_)
-                | StoreError::NotSqliteToPostgres
-                | StoreError::NotEmpty(_),
-            )
-            | Self::Purge(PurgeError::Clock { .. })
-            | Self::Report(ReportError::Exists(_))
-            | Self::Export(
-                ExportError::Exists(_)
-                | ExportError::Unrepeatable
-                | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
-            ) => Exit::Usage,
-            Self::Source(error)
-            | Self::Purge(PurgeError::Reddit(error))
-            | Self::Collect(CollectError::Source(error)) => source_exit(error),
-            Self::Store(StoreError::Powerful { .. })
-            | Self::Export(ExportError::Store(StoreError::Powerful { .. })) => Exit::Policy,
-            Self::Store(_)
-            | Self::Export(ExportError::Store(_))
-            | Self::Collect(CollectError::Store(_))
-            | Self::Purge(PurgeError::Store(_))
-            | Self::Import(ImportError::Store(_))
-            | Self::Serve(ServeError::Store(_))
-            | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
-            Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
-                labeler_exit(error)
-            }
-            Self::Keep(error) => keep_exit(error),
-            Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
-            Self::Told(exit, _) => *exit,
-            Self::Pull(error) => pull_exit(error),
-            Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
-            Self::Files(FilesError::Full(_))
-            | Self::Export(_)
-            | Self::Report(_)
-            | Self::Serve(ServeError::Ended(_))
-            | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
-            Self::Files(_) => Exit::Usage,
-        }
-    }
-}
-
-fn source_exit(error: &SourceError) -> Exit {
-    match error {
-        error if error.is_of_the_settings() => Exit::Usage,
-        error if error.is_passing() => Exit::TryAgain,
-        // Whatever it is called, the token endpoint does not let this program in.
-        SourceError::Token(_) => Exit::Policy,
-        error => Exit::from(error.outcome()),
-    }
-}
-
-fn labeler_exit(error: &LabelerError) -> Exit {
-    match error {
-        LabelerError::LabelSet(_)
-        | LabelerError::TooLong { .. }
-        | LabelerError::OwnLabels { .. }
-        | LabelerError::NoBackground(_)
-        | LabelerError::Raw(_) => Exit::Usage,
-        _ => Exit::Model,
-    }
-}
-
-fn keep_exit(error: &KeepError) -> Exit {
-    match error {
-        error if error.is_full() => Exit::Partial,
-        KeepError::Busy(_) => Exit::TryAgain,
-        KeepError::Store(StoreError::Url(_))
-        | KeepError::Exists(_)
-        | KeepError::Itself(_)
-        | KeepError::OnServer
-        | KeepError::File { .. } => Exit::Usage,
-        KeepError::Store(_) => Exit::Database,
-    }
-}
-
-fn pull_exit(error: &PullError) -> Exit {
-    match error {
-        PullError::Asked(_) => Exit::Usage,
-        PullError::Refused(_) => Exit::Policy,
-        PullError::Transfer { .. } | PullError::Again(_) => Exit::TryAgain,
-        PullError::Write { .. } | PullError::Link(_) => Exit::Partial,
-        PullError::Unfit(_) | PullError::Model(_) => Exit::Model,
+            | Self::Usage(_) => FailureKind::Usage,
+            Self::Write { .. } => FailureKind::Unfinished,
+            Self::Model(_) => FailureKind::Model,
+            Self::Onnx(error) => FailureKind::of_model(error.is_usage()),
+            Self::Labeler(error) => FailureKind::of_model(error.is_usage()),
+            Self::Backlog(error) => error.kind(),
+            Self::Collect(error) => error.kind(),
+            Self::Export(error) => error.kind(),
+            Self::Files(error) => error.kind(),
+            Self::Import(error) => error.kind(),
+            Self::Keep(error) => error.kind(),
+            Self::Pull(error) => error.kind(),
+            Self::Purge(error) => error.kind(),
+            Self::Report(error) => error.kind(),
+            Self::Serve(error) => error.kind(),
+            Self::Source(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+        })
     }
 }

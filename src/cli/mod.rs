@@ -49,8 +49,8 @@ pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
 use self::setup::Setup;
 use crate::domain::redact_url;
+use crate::panics;
 use crate::store::is_stop;
-use crate::tables::parquet::catches_panics;
 use crate::telemetry::{self, LogFormat};
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
@@ -170,12 +170,7 @@ impl Command {
 pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| misused(&error));
     let mut log_format = asked_log_format(&cli);
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !catches_panics() {
-            tell(panic);
-        }
-    }));
+    panics::hide_caught();
     // What is left half-done in memory is not looked at any more.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
     match ended {

@@ -8,10 +8,8 @@ use serde::Serialize;
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
 use crate::domain::{Fullname, Post, PurgeReason, Rejections, Topic};
-use crate::source::error::SourceError;
 use crate::source::page::{Rejected, Source};
 use crate::source::reddit::{Fate, Found, INFO_LIMIT, Reddit};
-use crate::store::StoreError;
 
 /// What filling did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -121,7 +119,7 @@ async fn ask(
 ) -> Result<bool, CollectError> {
     let asked = ids.len() as u64;
     let found = tokio::select! {
-        found = reddit.posts(ids) => found.map_err(of_the_quota)?,
+        found = reddit.posts(ids) => found?,
         () = sink.worker.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
@@ -164,10 +162,4 @@ async fn ask(
     done.tombstoned += stored.tombstoned;
     (plan.progress)(asked);
     Ok(true)
-}
-
-/// A quota that cannot be kept is no matter of Reddit's: the database failed.
-fn of_the_quota(error: SourceError) -> CollectError {
-    let failure = error.into_keeper_failure::<StoreError>();
-    failure.map_or_else(CollectError::Source, CollectError::Store)
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::domain::FailureKind;
 use crate::placing::is_full;
 use crate::tables::TableError;
 use topicmill_score::LabelerError;
@@ -62,6 +63,22 @@ pub enum FilesError {
 }
 
 impl FilesError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Input(..)
+            | Self::Read(..)
+            | Self::Empty(_)
+            | Self::Table(..)
+            | Self::Hopeless { .. }
+            | Self::Output(..)
+            | Self::Write { .. } => FailureKind::Usage,
+            Self::Busy(_) => FailureKind::Temporary,
+            Self::Full(_) => FailureKind::Unfinished,
+            Self::Labeler(error) => FailureKind::of_model(error.is_usage()),
+        }
+    }
+
     /// Of an input that cannot be read.
     pub(super) fn of_table(path: &Path, error: TableError) -> Self {
         let path = path.to_owned();

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::ModelError;
 
+use crate::domain::FailureKind;
+
 /// Why a model was not fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
@@ -48,6 +50,17 @@ pub enum PullError {
 }
 
 impl PullError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Asked(_) => FailureKind::Usage,
+            Self::Refused(_) => FailureKind::Policy,
+            Self::Transfer { .. } | Self::Again(_) => FailureKind::Temporary,
+            Self::Write { .. } | Self::Link(_) => FailureKind::Unfinished,
+            Self::Unfit(_) | Self::Model(_) => FailureKind::Model,
+        }
+    }
+
     /// `HF_ENDPOINT` is no address; it is not shown, for it may hold a password.
     pub(super) fn endpoint() -> Self {
         let text =

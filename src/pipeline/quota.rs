@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::clock::SharedClock;
 use crate::source::Source;
-use crate::source::http::keeper::Keeper;
-use crate::store::Store;
+use crate::source::http::keeper::{Keeper, KeeperError};
+use crate::store::{Store, StoreError};
 
 /// From now on the slots of this client are those of every process with its client id and this database.
 pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
@@ -22,15 +22,28 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
             let shared = shared.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
-                Ok(store.reserve_slot(id, terms, clock.now()).await?)
+                store
+                    .reserve_slot(id, terms, clock.now())
+                    .await
+                    .map_err(failed)
             })
         }),
         hold: Box::new(move |wait| {
             let shared = for_hold.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
-                Ok(store.hold_quota(id, wait, clock.now()).await?)
+                store
+                    .hold_quota(id, wait, clock.now())
+                    .await
+                    .map_err(failed)
             })
         }),
     });
+}
+
+fn failed(error: StoreError) -> KeeperError {
+    KeeperError {
+        kind: error.kind(),
+        source: error.into(),
+    }
 }

@@ -28,6 +28,7 @@ use self::guard::Guard;
 use self::index::Index;
 pub use self::review::Asking;
 use crate::clock::SharedClock;
+use crate::domain::FailureKind;
 use crate::patient::{BindError, Patient};
 use crate::store::{Store, StoreError};
 
@@ -63,6 +64,17 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error("serve pages: {0}")]
     Ended(#[source] std::io::Error),
+}
+
+impl ServeError {
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Bind(_) | Self::NoToken(_) | Self::ShortToken(_) => FailureKind::Usage,
+            Self::Store(error) => error.kind(),
+            Self::Ended(_) => FailureKind::Unfinished,
+        }
+    }
 }
 
 #[derive(Clone)]

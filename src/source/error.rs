@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::http::{HttpError, Site};
-use crate::domain::Outcome;
+use crate::domain::{FailureKind, Outcome};
 
 /// Why a source could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -89,18 +89,33 @@ impl SourceError {
         ))
     }
 
-    /// Whether the settings are wrong, rather than an answer.
-    pub fn is_of_the_settings(&self) -> bool {
-        matches!(
-            self,
-            Self::Setting(_) | Self::Sample(_) | Self::Files | Self::Http(HttpError::Client(_))
-        )
+    /// The kind of this error, which decides the exit code.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Setting(_) | Self::Sample(_) | Self::Files => FailureKind::Usage,
+            Self::Http(error) => error.kind(),
+            Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => FailureKind::Policy,
+            Self::Token(error) => match error.kind() {
+                // Whatever it is called, the token endpoint does not let this program in.
+                FailureKind::Unfinished => FailureKind::Policy,
+                kind => kind,
+            },
+            Self::Refused { outcome, .. } if outcome.is_refusal() => FailureKind::Policy,
+            Self::Refused {
+                outcome: Outcome::RateLimited,
+                ..
+            }
+            | Self::Crowded { .. } => FailureKind::Temporary,
+            Self::Refused { .. } | Self::Subreddit(_) | Self::Shape { .. } => {
+                FailureKind::Unfinished
+            }
+        }
     }
 
     /// Whether every other request would meet the same: there is no token, or no way to the source.
     pub fn is_of_every_topic(&self) -> bool {
         match self {
-            Self::Credentials(_) | Self::Token(_) => true,
+            Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::Keeper(_)) => true,
             Self::Http(error) => error.is_unreachable(),
             _ => false,
         }
@@ -112,24 +127,6 @@ impl SourceError {
             Self::Token(error) => error.is_passing(),
             Self::Http(error) => error.is_passing(),
             _ => false,
-        }
-    }
-
-    /// What the keeper of the quota failed with, where it is an `E`; otherwise the error as it is.
-    ///
-    /// # Errors
-    /// The error itself.
-    pub fn into_keeper_failure<E: std::error::Error + 'static>(self) -> Result<E, Self> {
-        match self {
-            Self::Http(HttpError::Keeper(source)) => match source.downcast::<E>() {
-                Ok(failure) => Ok(*failure),
-                Err(source) => Err(HttpError::Keeper(source).into()),
-            },
-            Self::Token(error) => {
-                let error = error.into_keeper_failure();
-                error.map_err(|error| Self::Token(Box::new(error)))
-            }
-            other => Err(other),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::failure;
 use super::waiting::ToldToStop;
+use crate::domain::FailureKind;
 
 /// Why the store could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -210,16 +211,42 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the URL itself cannot be used, whatever the database does.
-    pub const fn is_malformed(&self) -> bool {
-        matches!(
-            self,
+    /// The kind of this error, which decides the exit code.
+    pub const fn kind(&self) -> FailureKind {
+        match self {
             Self::Url(_)
-                | Self::Open {
-                    source: sqlx::Error::Configuration(_),
-                    ..
-                }
-        )
+            | Self::Open {
+                source: sqlx::Error::Configuration(_),
+                ..
+            }
+            | Self::Query(_)
+            | Self::NotSqliteToPostgres
+            | Self::NotEmpty(_) => FailureKind::Usage,
+            Self::Powerful { .. } => FailureKind::Policy,
+            Self::Open { .. }
+            | Self::Newer { .. }
+            | Self::EarlierBuild(_)
+            | Self::Damaged { .. }
+            | Self::NotMigrated(_)
+            | Self::Migrate(_)
+            | Self::ReadOnly(_)
+            | Self::Denied(_)
+            | Self::Encoding(_)
+            | Self::NoSchema(_)
+            | Self::Pooler(_)
+            | Self::Occupied { .. }
+            | Self::Full
+            | Self::Refused(_)
+            | Self::Statement { .. }
+            | Self::Stopped { .. }
+            | Self::StoppedOpening(_)
+            | Self::Away
+            | Self::Unread(_)
+            | Self::Foreign { .. }
+            | Self::Uneven { .. }
+            | Self::Corrupt { .. }
+            | Self::Unanswered { .. } => FailureKind::Database,
+        }
     }
 
     /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two

@@ -3,10 +3,8 @@
 //! The reader is a library's, which takes what a file says of itself for granted: so the sizes of its pages are looked
 //! at first, and what panics at a broken one is an error here.
 
-use std::cell::Cell as Flag;
 use std::collections::HashSet;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime};
@@ -19,30 +17,14 @@ use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
+use crate::panics::catch;
 
-thread_local! {
-    static CATCHES: Flag<bool> = const { Flag::new(false) };
-}
-
-/// Whether a panic of this thread is about to become an error, so that nobody need hear of it.
-pub fn catches_panics() -> bool {
-    CATCHES.get()
-}
-
-/// Makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
+/// Runs `read`, and makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
 ///
 /// # Errors
-/// When `work` panics.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, ParquetError> {
-    // The program's panic hook asks for this flag, so that nobody reads about a bug that is none.
-    CATCHES.set(true);
-    let done = catch_unwind(AssertUnwindSafe(work));
-    CATCHES.set(false);
-    done.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        ParquetError::General(format!("it is damaged ({})", text.unwrap_or("no reason")))
-    })
+/// When `read` panics.
+pub fn caught<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
+    catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
 }
 
 /// The columns of the file that hold these fields of its schema: a field that is a group has several.

@@ -14,6 +14,7 @@ use super::keeper::{Keeper, KeeperError};
 use super::quota::{NoSlot, Quota};
 use super::traffic::{Cause, Meter, Traffic};
 use crate::clock::SharedClock;
+use crate::domain::FailureKind;
 use crate::traced;
 
 /// The longest of the growing waits between tries.
@@ -76,8 +77,8 @@ pub enum HttpError {
         source: Option<reqwest::Error>,
     },
     /// Whoever keeps the quota for all processes failed, so nothing may be sent.
-    #[error("keep the quota that all runs with this client id share: {0}")]
-    Keeper(#[source] KeeperError),
+    #[error(transparent)]
+    Keeper(KeeperError),
     /// An answer of a size that none has.
     #[error(
         "the answer for {what} is larger than {limit} bytes, the most that is read: check `{}.api_url`", .site.section
@@ -93,6 +94,16 @@ pub enum HttpError {
 }
 
 impl HttpError {
+    /// The kind of this error, which decides the exit code.
+    pub const fn kind(&self) -> FailureKind {
+        match self {
+            Self::Client(_) => FailureKind::Usage,
+            Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
+            Self::Keeper(error) => error.kind,
+            Self::TooLarge { .. } => FailureKind::Unfinished,
+        }
+    }
+
     /// Whether the same may succeed later.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })

@@ -11,10 +11,17 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::domain::{QuotaSlot, QuotaTerms};
+use crate::domain::{FailureKind, QuotaSlot, QuotaTerms};
 
-/// Whatever the keeper failed with.
-pub type KeeperError = Box<dyn Error + Send + Sync>;
+/// A failure of the keeper.
+#[derive(Debug, thiserror::Error)]
+#[error("keep the quota that all runs with this client id share: {source}")]
+pub struct KeeperError {
+    /// The kind of what it failed with.
+    pub kind: FailureKind,
+    /// What it failed with.
+    pub source: Box<dyn Error + Send + Sync>,
+}
 
 /// What the keeper will have answered.
 pub type Kept<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send>>;

@@ -258,6 +258,7 @@ impl GovernorClock for OurClock {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::domain::FailureKind;
     use crate::source::http::answer::LONGEST_WINDOW;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -388,9 +389,13 @@ mod tests {
         quota.hold(2 * SECOND).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), [4 * SECOND]);
+        let gone = || KeeperError {
+            kind: FailureKind::Database,
+            source: "gone".into(),
+        };
         quota.keep_with(Keeper {
-            reserve: Box::new(|_| Box::pin(async { Err("gone".into()) })),
-            hold: Box::new(|_| Box::pin(async { Err("gone".into()) })),
+            reserve: Box::new(move |_| Box::pin(async move { Err(gone()) })),
+            hold: Box::new(move |_| Box::pin(async move { Err(gone()) })),
         });
         assert!(quota.hold(SECOND).await.is_err() && quota.slot().await.is_err());
     }

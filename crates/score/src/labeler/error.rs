@@ -68,6 +68,22 @@ pub enum LabelerError {
     },
 }
 
+impl LabelerError {
+    /// Whether the labels or the settings are wrong, rather than the model.
+    pub const fn is_usage(&self) -> bool {
+        match self {
+            Self::LabelSet(_)
+            | Self::TooLong { .. }
+            | Self::OwnLabels { .. }
+            | Self::NoBackground(_)
+            | Self::Raw(_) => true,
+            Self::Tokenize(_) | Self::Engine(_) | Self::LearnedWidth(..) | Self::Label { .. } => {
+                false
+            }
+        }
+    }
+}
+
 /// Why one text has no scores, while others have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -97,3 +97,10 @@ pub enum OnnxError {
     #[error("use the graph `{0}`: {1}; export the model with `optimum-cli export onnx`")]
     Contract(PathBuf, String),
 }
+
+impl OnnxError {
+    /// Whether what was asked for cannot be had, rather than the model or the library being wrong.
+    pub const fn is_usage(&self) -> bool {
+        matches!(self, Self::CpuOnly(_) | Self::NoRounding(_))
+    }
+}

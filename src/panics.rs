@@ -1,0 +1,53 @@
+//! Panics of libraries that become errors.
+//!
+//! A panic hook runs before anybody catches the panic, so the default one reports a bug even where the caller makes an
+//! error of it. [`catch`] marks its thread while it runs, and the hook that [`hide_caught`] installs is silent for a
+//! thread that is marked.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+
+thread_local! {
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, and returns the message of a panic as an error.
+///
+/// # Errors
+/// When `work` panics.
+pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let outer = CATCHING.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    CATCHING.set(outer);
+    done.map_err(|panic| message(&*panic))
+}
+
+/// Wraps the panic hook of the process, so that it is silent about panics that [`catch`] returns.
+pub fn hide_caught() {
+    let report = take_hook();
+    set_hook(Box::new(move |panic| {
+        if !CATCHING.get() {
+            report(panic);
+        }
+    }));
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_the_message_and_ends_the_mark() {
+        let inner = catch(|| catch(|| panic!("at {}", 7)));
+        assert_eq!(inner, Ok(Err::<(), _>("at 7".to_owned())));
+        assert_eq!(catch(|| panic!("once")), Err::<(), _>("once".to_owned()));
+        assert!(!CATCHING.get());
+    }
+}
