@@ -51,7 +51,7 @@ class Program:
 
     @staticmethod
     def read() -> "Program":
-        lane, claiming = "src/classify/lane.rs", "src/store/sql/claiming.rs"
+        lane, claiming = "src/classify/lane.rs", "crates/store/src/sql/claiming.rs"
         return Program(
             lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
             window=int(constant(lane, r"^const WINDOW_POSTS: usize = ([\d_]+);")),

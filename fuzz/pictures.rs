@@ -1,7 +1,7 @@
 //! Texts of strangers in pictures and on pages.
 
-use topicmill::look;
-use topicmill::report::svg::{escape, fit, width};
+use topicmill_pages::look;
+use topicmill_pages::report::svg::{escape, fit, width};
 
 /// A text that is drawn stays on its line and in its room, and says nothing to whoever reads the file but itself.
 pub fn drawn_text(bytes: &[u8]) {

@@ -3,13 +3,13 @@
 use std::io::{BufRead, Cursor, Write};
 
 use serde::de::IgnoredAny;
-use topicmill::source::file::dump::{self, Reading};
-use topicmill::source::file::row::{FileRow, Rows as _};
-use topicmill::source::file::table::{Column, FIELDS, Posts};
-use topicmill::tables::csv::Csv;
-use topicmill::tables::json::{Members, Records};
-use topicmill::tables::parquet::Parquet;
-use topicmill::tables::{Cell, Format, Row, Rows, bytes};
+use topicmill_sources::file::dump::{self, Reading};
+use topicmill_sources::file::row::{FileRow, Rows as _};
+use topicmill_sources::file::table::{Column, FIELDS, Posts};
+use topicmill_tables::csv::Csv;
+use topicmill_tables::json::{Members, Records};
+use topicmill_tables::parquet::Parquet;
+use topicmill_tables::{Cell, Format, Row, Rows, bytes};
 
 use super::wire::is_sound;
 

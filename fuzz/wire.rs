@@ -6,13 +6,13 @@ use std::time::Duration;
 use chrono::DateTime;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use topicmill::domain::{Fullname, Post, SourceKind, Timestamp};
-use topicmill::source::file::filter::Filter;
-use topicmill::source::file::json::JsonPosts;
-use topicmill::source::file::row::{FileRow, Record, Rows};
-use topicmill::source::http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_after};
-use topicmill::source::listing::parse_listing;
+use topicmill_core::{Fullname, Post, SourceKind, Timestamp};
+use topicmill_http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_after};
 use topicmill_score::reddit::unescaped;
+use topicmill_sources::file::filter::Filter;
+use topicmill_sources::file::json::JsonPosts;
+use topicmill_sources::file::row::{FileRow, Record, Rows};
+use topicmill_sources::listing::parse_listing;
 
 /// What the store takes for granted of every post, wherever it comes from.
 pub fn is_sound(post: &Post) {

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use topicmill::domain::Listing;
 use topicmill::pipeline_file::{Pipeline, slug};
+use topicmill_core::Listing;
 use topicmill_score::folder::NliClasses;
 use topicmill_score::{Label, LabelSet, Mode, ModelKind, hypothesis};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::record::{BudgetOrigin, GpuFigures, Labelled, Slow, gib};
+use topicmill_core::record::{BudgetOrigin, GpuFigures, Labelled, Slow, gib};
 
 /// Percent of the time that a GPU should compute: below it waits, above it is full. A goal, not a measurement: NVML counts
 /// a GPU as busy while one kernel runs, so that 95 is as good as 100, and 75 leaves a quarter to be won.

@@ -16,14 +16,14 @@ use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::{
+use crate::worker::Worker;
+use topicmill_core::{
     Authors, CLOCKS_DIFFER, FailureKind, Listing, Outcome, Post, Rejections, Timestamp, Topic,
     TopicReport,
 };
-use crate::source::error::SourceError;
-use crate::source::page::{Listed, PAGE_LIMIT, Rejected, Source};
-use crate::store::{Page, StoreError};
-use crate::worker::Worker;
+use topicmill_sources::error::SourceError;
+use topicmill_sources::page::{Listed, PAGE_LIMIT, Rejected, Source};
+use topicmill_store::{Page, StoreError};
 
 pub use self::import::{ImportPlan, Imported, import};
 pub use self::refill::{RefillPlan, Refilled, refill};

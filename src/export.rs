@@ -17,9 +17,9 @@ mod write;
 use std::path::PathBuf;
 
 use self::columns::{Asked, statement};
-use crate::domain::{FailureKind, Timestamp};
-use crate::store::{Reading, Store, StoreError, Target, batches};
+use topicmill_core::{FailureKind, Timestamp};
 use topicmill_score::LabelSet;
+use topicmill_store::{Reading, Store, StoreError, Target, batches};
 
 use self::card::Facts;
 use self::columns::{Column, columns};
@@ -116,7 +116,7 @@ pub struct Destination {
     pub overwrite: bool,
     /// Begin a CSV with a byte order mark, by which spreadsheets see that it is UTF-8.
     pub bom: bool,
-    /// See [`crate::domain::spreadsheet_safe`].
+    /// See [`topicmill_core::spreadsheet_safe`].
     pub safe_csv: bool,
     /// Into parts: files of a folder, a column of a file.
     pub split: Option<Split>,

@@ -26,9 +26,9 @@ pub use self::input::expanded;
 use self::output::Shape;
 use self::partial::Partial;
 use self::run::{Run, Sink, hopeless};
-use crate::tables::Format;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, Models};
+use topicmill_tables::Format;
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.

@@ -18,8 +18,8 @@ use nvml_wrapper::error::NvmlError;
 
 pub use self::holds::Holds;
 use self::holds::{Listed, has_same_number, verdict};
-use crate::clock::SharedClock;
-use crate::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
+use topicmill_core::clock::SharedClock;
+use topicmill_core::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
 use topicmill_score::engine::Device;
 
 /// NVML looks back a second at most, so asking more often tells little more.

@@ -27,8 +27,8 @@ use self::wire::{Wire, transfer};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
 
-use crate::clock::SharedClock;
-use crate::source::http::backoff;
+use topicmill_core::clock::SharedClock;
+use topicmill_http::backoff;
 
 /// Attempts at a request before it is given up; one that got further starts counting again.
 const TRIES: u32 = 5;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::FailureKind;
 use crate::placing::{is_at, is_full, with_suffix};
-use crate::store::{Address, Store, StoreError};
+use topicmill_core::FailureKind;
+use topicmill_store::{Address, Store, StoreError};
 
 const WHAT: &str = "copy the database to";
 

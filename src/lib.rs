@@ -11,67 +11,35 @@
 //! ```
 //!
 //! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
-//! `cli` starts them. Texts become scores in a crate of its own, [`topicmill_score`], which knows no database, no
-//! network and no command line. The folder `python` is a thin face of that crate for Python programs.
+//! `cli` starts them.
 //!
-//! # The rooms
+//! # The crates
+//!
+//! This package is the program. What it is built of are crates that know less, in `crates/`:
+//!
+//! - [`topicmill_score`]: texts to scores. It knows no database, no network and no command line; the folder `python` is a
+//!   thin face of it.
+//! - [`topicmill_core`]: posts, topics, hashes, times and run records, without I/O. Uses `score`, whose rule makes a text of a
+//!   post.
+//! - [`topicmill_http`]: a polite client: quotas, waits, retries, bounds and counts. Uses `core`.
+//! - [`topicmill_tables`]: rows of CSV, TSV, JSON, NDJSON and Parquet. Uses `score`, for what a text may hold.
+//! - [`topicmill_sources`]: Reddit, Arctic Shift, dumps, tables and the sample become posts. Uses `http`, `tables`, `core`.
+//! - [`topicmill_store`]: SQLite and PostgreSQL, whatever names sqlx. Uses `core`.
+//! - [`topicmill_review`]: gold labels, evaluation, calibration, comparison. Uses `store`, `tables`, `core`.
+//! - [`topicmill_pages`]: the report and the server's pages. Uses `review`, `store`, `core`.
+//!
+//! # The rooms of the program
 //!
 //! - `cli`: one file a command; flags, words for people, exit codes.
-//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics, labels and schedules as a file says them.
-//! - `schedule`: scheduled runs: what runs when, once, on however many machines.
-//! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
-//! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
-//! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
+//! - `config`: the settings. `pipeline_file`: topics, labels and schedules as a file says them.
+//! - `pipeline`: the stages, each run recorded. `schedule`: scheduled runs: what runs when, once, on however many machines.
+//! - `collect`: posts into the store. `purge`: out of it. `worker`: what every stage works with.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
-//! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of, `files` texts, and
-//!   `review` gold.
-//! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
-//! - `review`: labels looked at again: compared with each other and with gold, calibrated.
-//! - `worker`: what every stage works with. `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
-//!
-//! - `keeping`: copies of a SQLite database. `panics`: panics of libraries that become errors.
-//! - `outlook`: how it stands, for `status` and monitors.
-//! - `export`: the labelled posts as a data set to hand on.
-//! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
-//! - `serve`: a web server to look at what is stored. `patient`: connections that wait, but not for ever.
-//! - `metrics`: what a monitor reads. `notify`: the program that starts when a run fails or recovers.
-//!
-//! # Who may use whom
-//!
-//! A test reads what each file imports, through `crate::` and `super::`, and fails on an arrow that is not in this
-//! list. Every room may use `topicmill_score`.
-//!
-//! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, look, metrics, notify, outlook, panics, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
-//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, source, store, telemetry, worker
-//! pipeline_file -> config, domain, schedule, source
-//! schedule      -> clock, domain, store
-//! collect       -> domain, source, store, worker
-//! purge         -> domain, source, store, worker
-//! classify      -> clock, domain, engines, gpu, record, review, store, worker
-//! review        -> domain, store, tables
-//! worker        -> clock, store
-//! analysis      -> store
-//! metrics       -> clock, domain, patient, record, report, source, store
-//! notify        -> domain, metrics, store
-//! serve         -> analysis, clock, domain, look, patient, report, review, store
-//! export        -> domain, placing, store, tables
-//! keeping       -> domain, placing, store
-//! outlook       -> domain, pipeline, store
-//! report        -> domain, look, placing, store
-//! files         -> domain, placing, tables
-//! engines       -> clock, gpu, placing
-//! config        -> tables
-//! hub           -> clock, domain, source
-//! gpu           -> clock, record
-//! advice        -> record
-//! source        -> clock, domain, tables
-//! tables        -> panics
-//! store         -> domain
-//! ```
-//!
-//! `domain`, `clock`, `record`, `panics`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
-//! crate, and only `gpu` the driver's NVML.
+//! - `engines`: from settings to engines that compute. `hub`: model folders fetched. `gpu`: what GPUs do.
+//! - `export`: the labelled posts as a data set to hand on. `report_files`: a report as files. `keeping`: copies of a SQLite
+//!   database. `placing`: files that are written atomically.
+//! - `outlook`: how it stands, for `status` and monitors. `advice`: what limits a run, and what to change.
+//! - `metrics`: what a monitor reads. `notify`: the program that starts when a run fails or recovers. `telemetry`: the log.
 //!
 //! # Words
 //!
@@ -100,36 +68,24 @@
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
 pub mod advice;
-pub mod analysis;
 pub mod classify;
 pub mod cli;
-pub mod clock;
 pub mod collect;
 pub mod config;
-pub mod domain;
 pub mod engines;
 pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
 pub mod keeping;
-pub mod look;
 pub mod metrics;
 pub mod notify;
 pub mod outlook;
-pub mod panics;
-pub mod patient;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod placing;
 pub mod purge;
-pub mod record;
-pub mod report;
-mod review;
+pub mod report_files;
 pub mod schedule;
-mod serve;
-pub mod source;
-pub mod store;
-pub mod tables;
 pub mod telemetry;
 pub mod worker;

@@ -24,10 +24,10 @@ use self::database::Read;
 pub use self::server::{Listening, serve};
 use self::sheet::Sheet;
 pub use self::table::{Kind, METRICS, Metric};
-use crate::domain::{RunStatus, SourceKind, Stage};
-pub use crate::patient::BindError;
-use crate::record::{GpuNow, Labelled};
-use crate::source::http::{Meter, Traffic};
+use topicmill_core::record::{GpuNow, Labelled};
+use topicmill_core::{RunStatus, SourceKind, Stage};
+use topicmill_http::{Meter, Traffic};
+pub use topicmill_pages::patient::BindError;
 
 /// What this process did since it began.
 #[derive(Debug, Default)]

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
-use crate::domain::{RunStatus, Timestamp};
 use crate::metrics::Metrics;
-use crate::store::{Store, StoreError};
+use topicmill_core::{RunStatus, Timestamp};
+use topicmill_store::{Store, StoreError};
 
 /// Longer than a program takes that sends a message, and short enough for every run.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -10,9 +10,9 @@ mod topics;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
-use crate::domain::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, WAITS_FOR_CLOCK};
 use crate::pipeline;
-use crate::store::{
+use topicmill_core::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, WAITS_FOR_CLOCK};
+use topicmill_store::{
     Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, SlotRow, StageRuns, Standing,
     Store, StoreError,
 };

@@ -20,24 +20,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::clock::SharedClock;
 use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, RefillPlan, Refilled, Sink};
-use crate::domain::{
-    Authors, FailureKind, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport,
-};
 use crate::metrics::Metrics;
 use crate::notify::{Ended, Notify};
 use crate::purge::{self, PurgeError};
-use crate::record::Labelled;
 use crate::telemetry;
-use crate::traced;
+use topicmill_core::clock::SharedClock;
+use topicmill_core::record::Labelled;
+use topicmill_core::{
+    Authors, FailureKind, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport,
+};
 
-use crate::source::file::dump::{self, DumpError, Reading};
-use crate::source::page::Source;
-use crate::source::reddit::Reddit;
-use crate::store::{ImportState, RunId, Store, StoreError, is_stop};
 use crate::worker::Worker;
 use topicmill_score::{LabelSet, Models, hex};
+use topicmill_sources::file::dump::{self, DumpError, Reading};
+use topicmill_sources::page::Source;
+use topicmill_sources::reddit::Reddit;
+use topicmill_store::{ImportState, RunId, Store, StoreError, is_stop};
 
 pub use self::life::dead;
 
@@ -185,7 +184,7 @@ impl Context {
             self.store.link_run(id, slot).await?;
         }
         let run = self.recorded_as(id, stage, work, tell);
-        let span = traced!("run", stage = stage.as_str(), run = id.0);
+        let span = tracing::trace_span!(target: "otel", "run", stage = stage.as_str(), run = id.0);
         telemetry::in_run(id.0, run.instrument(span)).await
     }
 

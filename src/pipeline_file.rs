@@ -16,8 +16,8 @@ use topicmill_score::LabelSet;
 
 use self::form::Defaults;
 use crate::config::written::{self, NoText};
-use crate::domain::{Listing, Topic};
 use crate::schedule::Entry;
+use topicmill_core::{Listing, Topic};
 
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::slug::slug;

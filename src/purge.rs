@@ -10,12 +10,12 @@ use std::collections::{HashMap, HashSet};
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use crate::domain::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
-use crate::source::error::SourceError;
-use crate::source::page::Source;
-use crate::source::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
-use crate::store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 use crate::worker::Worker;
+use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
+use topicmill_sources::error::SourceError;
+use topicmill_sources::page::Source;
+use topicmill_sources::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
+use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 
 /// Posts of one transaction that asks nobody.
 const BATCH: u32 = 1_000;

@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::SharedClock;
-use crate::store::{RunId, Store};
+use topicmill_core::clock::SharedClock;
+use topicmill_store::{RunId, Store};
 
 /// One run of a stage, and what it works with.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +14,7 @@ pub struct Worker<'a> {
     pub clock: &'a SharedClock,
     /// Cancelled by the first signal: what is under way is written, and nothing else is begun.
     pub stop: &'a CancellationToken,
-    /// Names this process and, in tests, a thread of it: see [`worker_name`](crate::store::worker_name).
+    /// Names this process and, in tests, a thread of it: see [`worker_name`](topicmill_store::worker_name).
     pub name: &'a str,
     /// The run that its rows belong to.
     pub run: RunId,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Write the fixture of `labels evaluate`: random labels and gold labels, and the figures that scikit-learn gives them.
 
-    .venv-tools/bin/python tools/evaluate_reference.py      # writes tests/it/fixtures/evaluation.json
+    .venv-tools/bin/python tools/evaluate_reference.py      # writes crates/review/src/evaluate/reference.json
 
 A row is `[gold, best, score, abstained, best, score, abstained]`: the position of the right label (null: out of scope),
 and the predictions of two label runs. Only the adjusted Wald interval is computed by its formula here; scikit-learn and
-SciPy give the rest. The bootstrap draws with the generator of `src/review/evaluate/intervals.rs`, so it comes out the same.
+SciPy give the rest. The bootstrap draws with the generator of `crates/review/src/evaluate/intervals.rs`, so it comes out the same.
 """
 
 import json
@@ -19,7 +19,7 @@ from scipy.stats import binomtest, norm
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
-OUT = Path(__file__).resolve().parent.parent / "tests" / "it" / "fixtures" / "evaluation.json"
+OUT = Path(__file__).resolve().parent.parent / "crates/review/src/evaluate/reference.json"
 LABELS = 16
 ROWS = 1000
 RESAMPLES = 1000

@@ -13,12 +13,11 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Stage, TextHash};
 use topicmill::gpu::GpuWatch;
-use topicmill::record::{Labelled, RunSettings};
-use topicmill::store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
 use topicmill::worker::Worker;
+use topicmill_core::clock::{SharedClock, SystemClock};
+use topicmill_core::record::{Labelled, RunSettings};
+use topicmill_core::{Stage, TextHash};
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
 use topicmill_score::Labeler;
@@ -27,6 +26,7 @@ use topicmill_score::engine::Logits;
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -344,7 +344,7 @@ impl Bench {
     }
 
     /// Texts of which all is stored.
-    async fn known_hashes(&self) -> Outcome<Vec<topicmill::domain::TextHash>> {
+    async fn known_hashes(&self) -> Outcome<Vec<topicmill_core::TextHash>> {
         let sql = "SELECT DISTINCT text_hash FROM pair_logits LIMIT 1000";
         let mut hashes = Vec::new();
         on!(&self.url, connection, {
@@ -357,7 +357,7 @@ impl Bench {
     }
 
     fn done(&self, claim: &Claim) -> Vec<Classified> {
-        let one = |post: &topicmill::store::ClaimedPost| {
+        let one = |post: &topicmill_store::ClaimedPost| {
             let logits = PairLogits {
                 entailment: 1.5,
                 contradiction: Some(-1.5),

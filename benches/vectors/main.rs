@@ -10,8 +10,8 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
-use topicmill::domain::Listing;
 use topicmill::pipeline_file::Pipeline;
+use topicmill_core::Listing;
 use topicmill_score::batch::Batch;
 use topicmill_score::reddit::post_text;
 use topicmill_score::score::{PairLogits, evidence};

@@ -1,7 +1,7 @@
 //! Runs of every kind, and what is said of them.
 
 use super::*;
-use crate::record::{Gpu, RunSettings, Stages, Summary};
+use topicmill_core::record::{Gpu, RunSettings, Stages, Summary};
 
 /// Seconds that an engine computes, waits for posts and waits for the writer.
 const NEVER_WAITS: (f64, f64, f64) = (99.0, 0.5, 0.5);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::BacklogError;
 use super::targets::{prepare, row_of};
-use crate::clock::SharedClock;
-use crate::domain::TextHash;
 use crate::engines::autotune::{self, Allowance, Found};
 use crate::engines::estimate::{self, EstimatedCost};
-use crate::store::{Missing, Sought, Store, StoreError};
+use topicmill_core::TextHash;
+use topicmill_core::clock::SharedClock;
 use topicmill_score::labeler::{Pair, Prepared};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{LabelSet, LabelerError, Models};
+use topicmill_store::{Missing, Sought, Store, StoreError};
 
 /// Texts of the sample on which the cost is measured.
 const SAMPLE: u32 = 2_000;

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use super::lane::Shared;
 use super::tally::Tally;
 use super::{BacklogError, LabelStep};
-use crate::record::Labelled;
-use crate::store::{Classified, StoreError};
 use crate::worker::Worker;
+use topicmill_core::record::Labelled;
+use topicmill_store::{Classified, StoreError};
 
 /// Most posts of a page.
 const PAGE_POSTS: u64 = 4_000;

@@ -3,7 +3,7 @@
 //! In go the target of a run and whether it may become the current one. The current one never changes by the way: a
 //! run under another label set or model labels beside it, and says so when it begins and when it ends.
 
-use crate::store::{LabelSetRow, ModelRow, Store, StoreError, Target};
+use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
 /// Letters of a hash that people are shown.
 const SHORT: usize = 12;
@@ -166,7 +166,7 @@ fn short(hash: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Timestamp;
+    use topicmill_core::Timestamp;
 
     #[test]
     fn a_label_set_is_named_by_what_means_no_other() {

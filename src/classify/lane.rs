@@ -20,15 +20,14 @@ use super::patience::Patience;
 use super::tally::Tally;
 use super::watched::Watched;
 use super::{BacklogError, LabelStep, OnLabelStep, Options};
-use crate::domain::TextHash;
-use crate::record::Stages;
-use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
-use crate::traced;
 use crate::worker::Worker;
+use topicmill_core::TextHash;
+use topicmill_core::record::Stages;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::reddit::post_text;
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Models, PairLogits, Shortlist, TextError};
+use topicmill_store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -421,7 +420,7 @@ impl Shared<'_> {
                 .complete(lease, self.target, mode, run, now, posts)
                 .await
         });
-        let span = traced!("write labels", posts = n, lease = lease.0);
+        let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
         let written = written.instrument(span).await?;
         done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         match written {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::patience::Patience;
-use crate::store::{Lease, Store, StoreError, died};
 use crate::worker::Worker;
+use topicmill_store::{Lease, Store, StoreError, died};
 
 /// How long a renewal may take, where a third of the lease is longer.
 const RENEWS_WITHIN: Duration = Duration::from_mins(1);

@@ -32,12 +32,12 @@ use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;
 use self::targets::{Targets, prepare, targets, vectors_of_small};
-use crate::domain::FailureKind;
 use crate::gpu::{GpuWatch, Sampler};
-use crate::record::{Alike, GpuNow, Labelled, RunSettings};
-use crate::review::compare::Moves;
-use crate::store::{Store, StoreError, Target, Waiting, Watch, is_stop};
 use crate::worker::Worker;
+use topicmill_core::FailureKind;
+use topicmill_core::record::{Alike, GpuNow, Labelled, RunSettings};
+use topicmill_review::compare::Moves;
+use topicmill_store::{Store, StoreError, Target, Waiting, Watch, is_stop};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);

@@ -11,8 +11,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::store::StoreError;
 use crate::worker::Worker;
+use topicmill_store::StoreError;
 
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
 /// server. A watcher repeats the last one.
@@ -113,9 +113,9 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::clock::{Clock, ManualClock, SharedClock};
-    use crate::domain::Stage;
-    use crate::store::{Access, Store};
+    use topicmill_core::Stage;
+    use topicmill_core::clock::{Clock, ManualClock, SharedClock};
+    use topicmill_store::{Access, Store};
 
     #[tokio::test]
     async fn a_call_whose_answer_was_lost_on_the_way_is_done_again() {

@@ -1,7 +1,7 @@
 //! What a lane counts, told as it goes: the record of the run and a monitor read the same numbers.
 
 use super::{LabelStep, OnLabelStep};
-use crate::record::Labelled;
+use topicmill_core::record::Labelled;
 
 /// Counts, each of which [`tell`](Self::tell) tells once.
 pub(super) struct Tally<'a> {

@@ -1,11 +1,11 @@
 //! Under which rows of `models` and `label_sets` a model's work is stored.
 
 use super::BacklogError;
-use crate::store::{ModelRow, Store, StoreError, Target};
 use crate::worker::Worker;
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
+use topicmill_store::{ModelRow, Store, StoreError, Target};
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;

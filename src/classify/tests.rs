@@ -7,16 +7,16 @@ mod shortlists;
 
 use self::scene::*;
 use super::*;
-use crate::clock::ManualClock;
-use crate::domain::{Authors, Post, SourceKind, Stage, Timestamp};
 use crate::gpu::{GpuReading, Probe};
-use crate::record::Gpu;
-use crate::store::{Access, Page};
+use topicmill_core::clock::ManualClock;
+use topicmill_core::record::Gpu;
+use topicmill_core::{Authors, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::scripted::{Scripted, nli_folder, set};
 use topicmill_score::{Labeler, Mode, Shortlist};
+use topicmill_store::{Access, Page};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
@@ -30,7 +30,7 @@ async fn a_small_limit_is_shared_among_the_engines_of_a_process() {
 
 /// Labels a hundred posts with two engines, both of which have some.
 async fn is_shared(posts: usize, limit: Option<u64>) {
-    let scene = Scene::with_posts(posts, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(posts, topicmill_core::clock::SystemClock::shared()).await;
     let (to_one, from_other) = std::sync::mpsc::channel();
     let (to_other, from_one) = std::sync::mpsc::channel();
     // Each waits in its first batch until the other has posts, too. The labels' own batch is no post's.
@@ -61,7 +61,7 @@ async fn is_shared(posts: usize, limit: Option<u64>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
-    let scene = Scene::with_posts(5_000, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(5_000, topicmill_core::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music", "travel"]);
     let search = async |limit| {
         let models = models(Box::new(Scripted::default()));
@@ -75,7 +75,7 @@ async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
-    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
     let broken = |batch| match batch {
         0..20 => Ok(()),
         _ => Err(EngineError::Run("the device is gone".into())),
@@ -93,7 +93,7 @@ async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_that_another_worker_took_over_are_refused_and_counted() {
-    let scene = Scene::with_posts(900, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(900, topicmill_core::clock::SystemClock::shared()).await;
     let (store, runtime) = (scene.store.clone(), tokio::runtime::Handle::current());
     let robbed = move |batch| {
         if batch == 2 {
@@ -115,7 +115,7 @@ async fn posts_that_another_worker_took_over_are_refused_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_set_that_changes_costs_only_its_new_pairs() {
-    let scene = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(700, topicmill_core::clock::SystemClock::shared()).await;
     let done = scene.label_as(&set(&["food", "music", "travel"])).await;
     assert_eq!((done.posts, done.pairs, done.pairs_reused), (700, 2_100, 0));
 
@@ -139,7 +139,7 @@ async fn a_label_set_that_changes_costs_only_its_new_pairs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_is_scored_once_however_many_posts_have_it() {
-    let scene = Scene::with_posts(0, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(0, topicmill_core::clock::SystemClock::shared()).await;
     // Some within one window, some windows apart.
     let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
     scene.add(posts).await;
@@ -166,14 +166,14 @@ async fn a_text_is_scored_once_however_many_posts_have_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn engines_side_by_side_do_what_one_does() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
     let engines: Vec<Box<dyn Engine>> =
         (0..4).map(|_| Box::new(Scripted::default()) as _).collect();
     let (ended, done) = scene.label_with(engines, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
     scene.assert_whole(3_000).await;
-    let alone = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    let alone = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
     alone.label_as(&labels).await;
     let scores = "SELECT fullname, label, score FROM post_scores ORDER BY 1, 2";
     let scores = [
@@ -186,7 +186,7 @@ async fn engines_side_by_side_do_what_one_does() {
     );
 
     // One that breaks stops the others, which write what they have.
-    let scene = Scene::with_posts(9_000, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(9_000, topicmill_core::clock::SystemClock::shared()).await;
     let breaks = Scripted {
         life: 3,
         ..Scripted::default()
@@ -200,7 +200,7 @@ async fn engines_side_by_side_do_what_one_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_failed_too_often_is_tried_again_when_asked_for() {
-    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music"]);
     // No more claims than there are posts: one that failed is else tried again at once.
     let run = async |engine, retry_failed, posts| {

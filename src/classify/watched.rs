@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::clock::SharedClock;
-use crate::record::Stages;
+use topicmill_core::clock::SharedClock;
+use topicmill_core::record::Stages;
 
 /// The watch over an engine's thread.
 pub(super) struct Watched<'a> {
@@ -53,7 +53,7 @@ impl<'a> Watched<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use topicmill_core::clock::ManualClock;
 
     #[test]
     fn every_moment_of_the_engine_is_counted_once() {

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::setup::{ModelFlags, PipelineFlags, Setup, aside};
 use super::{CliError, Exit};
 use crate::engines::OpenedModel;
-use crate::source::sample;
 use topicmill_score::LabelSet;
 use topicmill_score::labeler::Prepared;
 use topicmill_score::reddit::post_text;
 use topicmill_score::text::EncodedText;
+use topicmill_sources::sample;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

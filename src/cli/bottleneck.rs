@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::output::Found;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
-use crate::domain::Stage;
-use crate::record::{BudgetOrigin, Labelled};
-use crate::store::{Access, RunId, RunRow, Store, Table};
+use topicmill_core::Stage;
+use topicmill_core::record::{BudgetOrigin, Labelled};
+use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
 const RUNS: u32 = 1_000;

@@ -8,7 +8,7 @@ use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags
 use super::{CliError, Exit, OutputFormat, Setup, labelling, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{Estimate, EstimatedCost};
-use crate::store::{Access, Missing, Table};
+use topicmill_store::{Access, Missing, Table};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

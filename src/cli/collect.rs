@@ -6,12 +6,12 @@ use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::span::span;
 use super::{CliError, Exit, summary};
 use crate::collect::{Pace, Span};
-use crate::domain::{Listing, Outcome, RunStatus, SourceKind, Topic, TopicReport};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
-use crate::source::{self, Source};
-use crate::store::Access;
 use crate::telemetry::Progress;
+use topicmill_core::{Listing, Outcome, RunStatus, SourceKind, Topic, TopicReport};
+use topicmill_sources::Source;
+use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -103,7 +103,8 @@ impl Collecting {
             setup.clock.now(),
         )?;
         check_span(kind, listing, span)?;
-        let source = source::open(kind, setup.source_settings(), setup.clock.clone()).await?;
+        let source =
+            topicmill_sources::open(kind, setup.source_settings(), setup.clock.clone()).await?;
         check_order(kind, listing, &pipeline)?;
         let topics = pipeline.reads();
         Ok(Self {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::config::is_secret;
-use crate::domain::redact_url;
+use topicmill_core::redact_url;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

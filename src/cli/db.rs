@@ -10,8 +10,8 @@ use serde_json::json;
 use super::purge::rewriting;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::pipeline::WRITTEN_BY;
-use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;
+use topicmill_store::{Access, Info, Table};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:

@@ -9,9 +9,9 @@ use super::report::database_name;
 use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit, labelling, output};
 use crate::config::Origin;
-use crate::domain::redact_url;
-use crate::report::{self, ReportOptions};
-use crate::store::{Access, Address, Store};
+use topicmill_core::redact_url;
+use topicmill_pages::report::{self, ReportOptions};
+use topicmill_store::{Access, Address, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
 const DATABASE: &str = "sqlite:demo.db";
@@ -73,7 +73,7 @@ async fn picture(setup: &Setup, store: &Store, url: &str) -> Result<Option<PathB
     let now = setup.clock.now().into();
     let options = ReportOptions::of_all(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);
-    match report::place_page(&path, &page, false) {
+    match crate::report_files::place_page(&path, &page, false) {
         Ok(()) => Ok(Some(path)),
         Err(error) => {
             tracing::warn!("the report was not written: {error}");

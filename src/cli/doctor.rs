@@ -6,12 +6,12 @@ use serde_json::json;
 use super::bottleneck;
 use super::setup::{ModelFlags, PipelineFlags, word};
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::SourceKind;
-use crate::source::reddit::Credentials;
-use crate::store::{Access, Address, Store, StoreError};
+use topicmill_core::SourceKind;
 use topicmill_score::engine::EngineName;
 use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
 use topicmill_score::openvino::load_openvino;
+use topicmill_sources::reddit::Credentials;
+use topicmill_store::{Access, Address, Store, StoreError};
 
 const CODES: &str = "Examples:
   topicmill doctor --source arctic-shift

@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::output::thousands;
 use super::{CliError, Exit, Setup};
-use crate::store::{Dropped, Store};
 use crate::telemetry::Progress;
+use topicmill_store::{Dropped, Store};
 
 /// Flags of both.
 #[derive(Debug, Clone, Args)]

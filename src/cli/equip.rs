@@ -14,13 +14,13 @@ use serde_json::json;
 use super::setup::{SMALL_MODEL, aside};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
-use crate::store::is_gone;
 use topicmill_score::folder::{ModelFolder, Processor};
 use topicmill_score::onnx::library::{
     Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
 };
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
+use topicmill_store::is_gone;
 
 /// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements.txt");

@@ -8,7 +8,6 @@ use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
 use crate::config::ConfigError;
-use crate::domain::FailureKind;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
@@ -19,16 +18,17 @@ use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::placing::is_full;
 use crate::purge::PurgeError;
-use crate::report::ReportError;
-use crate::review::gold::GoldError;
-use crate::serve::ServeError;
-use crate::source::SourceError;
-use crate::source::file::dump::DumpError;
-use crate::store::StoreError;
+use crate::report_files::ReportError;
+use topicmill_core::FailureKind;
+use topicmill_pages::serve::ServeError;
+use topicmill_review::gold::GoldError;
 use topicmill_score::engine::DeviceError;
 use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
 use topicmill_score::onnx::OnnxError;
+use topicmill_sources::SourceError;
+use topicmill_sources::file::dump::DumpError;
+use topicmill_store::StoreError;
 
 /// How a command ended, for whoever called the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

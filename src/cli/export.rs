@@ -13,10 +13,10 @@ use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{
     self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
 };
-use crate::store::{Access, Store};
-use crate::tables::bytes;
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
+use topicmill_store::{Access, Store};
+use topicmill_tables::bytes;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]

@@ -9,14 +9,14 @@ use super::purge::read_ids;
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::collect::RefillPlan;
-use crate::domain::{RunStatus, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
-use crate::source::file::dump::{self, Reading};
-use crate::source::file::filter::Filter;
-use crate::source::file::table::{Column, FIELDS, Given};
-use crate::store::Access;
-use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
+use topicmill_core::{RunStatus, Timestamp, Topic};
+use topicmill_sources::file::dump::{self, Reading};
+use topicmill_sources::file::filter::Filter;
+use topicmill_sources::file::table::{Column, FIELDS, Given};
+use topicmill_store::Access;
+use topicmill_tables::bytes;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
@@ -91,13 +91,13 @@ enum Format {
 
 impl Format {
     /// The format of a table of posts.
-    fn of_table(self) -> Option<tables::Format> {
+    fn of_table(self) -> Option<topicmill_tables::Format> {
         match self {
-            Self::Listing | Self::Json => Some(tables::Format::Json),
-            Self::Ndjson | Self::Dump => Some(tables::Format::Ndjson),
-            Self::Csv => Some(tables::Format::Csv),
-            Self::Tsv => Some(tables::Format::Tsv),
-            Self::Parquet => Some(tables::Format::Parquet),
+            Self::Listing | Self::Json => Some(topicmill_tables::Format::Json),
+            Self::Ndjson | Self::Dump => Some(topicmill_tables::Format::Ndjson),
+            Self::Csv => Some(topicmill_tables::Format::Csv),
+            Self::Tsv => Some(topicmill_tables::Format::Tsv),
+            Self::Parquet => Some(topicmill_tables::Format::Parquet),
             Self::Ids => None,
         }
     }

@@ -6,10 +6,10 @@ use crate::classify::{self, LabelStep, Options};
 use crate::engines::{Budget, EnginePool, cores};
 use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
-use crate::record::{Alike, BudgetOrigin, Labelled, RunSettings};
-use crate::store::Store;
 use crate::telemetry::{Progress, tenths};
+use topicmill_core::record::{Alike, BudgetOrigin, Labelled, RunSettings};
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
+use topicmill_store::Store;
 
 /// Models with the best token budget, as far as it is known or worth searching for, and where it comes from.
 /// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.

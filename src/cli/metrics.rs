@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{CliError, Setup};
 use crate::metrics::{self, Listening};
-use crate::store::Access;
+use topicmill_store::Access;
 
 /// Flags of commands that run for long.
 #[derive(Debug, Clone, Args)]

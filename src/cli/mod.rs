@@ -48,10 +48,10 @@ use clap::{Args, Parser, Subcommand};
 pub use self::error::{CliError, Exit};
 use self::output::OutputFormat;
 use self::setup::Setup;
-use crate::domain::redact_url;
-use crate::panics;
-use crate::store::is_stop;
 use crate::telemetry::{self, LogFormat};
+use topicmill_core::redact_url;
+use topicmill_store::is_stop;
+use topicmill_tables::panics;
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
 #[derive(Debug, Parser)]

@@ -13,10 +13,10 @@ use super::labels::{named_model, told_apart};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
-use crate::store::{Access, Dropped, Table};
 use crate::telemetry::Progress;
 use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::{Graph, Manifest};
+use topicmill_store::{Access, Dropped, Table};
 
 /// Where models are kept, beside the one that ships.
 const FOLDER: &str = "models";

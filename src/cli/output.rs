@@ -14,10 +14,10 @@ use serde_json::Value;
 
 pub use self::people::{for_people, for_reading, with_bars};
 use super::{CliError, screen};
-use crate::domain::spreadsheet_safe;
-pub use crate::look::whole as thousands;
-use crate::store::Table;
 use crate::telemetry::{self, LogFormat, harmless};
+use topicmill_core::spreadsheet_safe;
+pub use topicmill_pages::look::whole as thousands;
+use topicmill_store::Table;
 
 /// Rows of a table that are laid out together.
 const ROWS_A_TABLE: usize = 1_000;

@@ -6,10 +6,10 @@ use clap::{ArgGroup, Args};
 
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::domain::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownWord};
 use crate::purge::{Check, PurgePlan, PurgeStep};
-use crate::store::Access;
 use crate::telemetry::Progress;
+use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownWord};
+use topicmill_store::Access;
 
 /// The four ways to purge; one call may combine them.
 const USAGE: &str = "\

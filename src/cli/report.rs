@@ -8,9 +8,9 @@ use serde_json::json;
 use super::labels::subject;
 use super::span::times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::redact_url;
-use crate::report::{self, Report as Numbers, ReportOptions};
-use crate::store::Access;
+use topicmill_core::redact_url;
+use topicmill_pages::report::{self, Report as Numbers, ReportOptions};
+use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -75,11 +75,11 @@ impl Report {
             return Ok(Exit::Done);
         }
         let page = report::render_page(&numbers);
-        report::place_page(&self.out, &page, self.overwrite)?;
+        crate::report_files::place_page(&self.out, &page, self.overwrite)?;
         let charts = match &self.svg {
             Some(folder) => {
                 let charts = report::charts(&numbers);
-                report::place_charts(folder, &charts, self.overwrite)?
+                crate::report_files::place_charts(folder, &charts, self.overwrite)?
             }
             None => Vec::new(),
         };

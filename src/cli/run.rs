@@ -6,7 +6,7 @@ use super::collect::{Collecting, What};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit, labelling};
 use crate::classify::Options;
-use crate::store::Access;
+use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

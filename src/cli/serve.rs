@@ -8,8 +8,8 @@ use super::labels::login;
 use super::metrics::{MetricsFlags, address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
-use crate::serve::{Asking, Options, SEARCHED, Server};
-use crate::store::Access;
+use topicmill_pages::serve::{Asking, Options, SEARCHED, Server};
+use topicmill_store::Access;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

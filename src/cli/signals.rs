@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Exit;
-use crate::clock::SharedClock;
+use topicmill_core::clock::SharedClock;
 
 /// After a signal, how long a command may block: longer, and it waits for input that may never come.
 pub const BLOCKED: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::CliError;
 use crate::collect::Span;
-use crate::domain::{Timestamp, length};
+use topicmill_core::{Timestamp, length};
 
 /// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
 pub fn span(

@@ -10,9 +10,9 @@ use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::analysis;
-use crate::store::{self, Access, Answered, Inquiry, Part};
 use crate::telemetry::harmless;
+use topicmill_store::analysis;
+use topicmill_store::{Access, Answered, Inquiry, Part};
 
 /// After a signal, how long the end of the query on the server may take.
 const GRACE: Duration = Duration::from_secs(4);
@@ -97,7 +97,7 @@ impl Sql {
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,
             stop: stop.clone(),
         };
-        let (into, parts) = store::parts();
+        let (into, parts) = topicmill_store::parts();
         let (format, safe_csv) = (self.format, self.safe_csv);
         // Whoever reads may be slow, and must not keep a signal from being heard.
         let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));

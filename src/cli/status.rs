@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::length;
 use crate::engines::find_model;
 use crate::outlook::{Limits, Outlook, Problem, Usual};
-use crate::store;
-use crate::store::{Access, Standing, Table};
+use topicmill_core::length;
 use topicmill_score::folder;
+use topicmill_store::{Access, Standing, Table};
 
 const EXAMPLES: &str = "Examples:
   topicmill status
@@ -50,7 +49,7 @@ impl Status {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
         let attempts = setup.settings().classify.max_attempts;
-        let me = store::worker_name();
+        let me = topicmill_store::worker_name();
         let now = setup.clock.now();
         let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
         // Only then somebody is told how to label.
@@ -66,7 +65,7 @@ impl Status {
             }
             OutputFormat::Csv => output::print_table(&backlog(&outlook.backlog), self.format)?,
             OutputFormat::Table => {
-                let url = crate::domain::redact_url(setup.settings().database.url.reveal());
+                let url = topicmill_core::redact_url(setup.settings().database.url.reveal());
                 output::print(&screen::of(&outlook, &url))?;
             }
         }

@@ -11,9 +11,9 @@
 use std::collections::HashSet;
 
 use super::{Reader, Result, take};
-use crate::domain::{Post, Timestamp};
-use crate::source::error::SourceError;
-use crate::source::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimePage, Way, site_of};
+use topicmill_core::{Post, Timestamp};
+use topicmill_sources::error::SourceError;
+use topicmill_sources::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimePage, Way, site_of};
 
 impl Reader<'_, '_> {
     pub(super) async fn read_archive(

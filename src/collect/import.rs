@@ -1,11 +1,11 @@
 //! Files into the store, block by block.
 
 use super::{REJECTED_SHOWN, Sink};
-use crate::domain::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
-use crate::source::file::dump::{Block, Blocks, End};
-use crate::source::file::row::{Position, Record};
-use crate::source::page::Rejected;
-use crate::store::{ImportState, Page, Result, Upserted};
+use topicmill_core::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
+use topicmill_sources::file::dump::{Block, Blocks, End};
+use topicmill_sources::file::row::{Position, Record};
+use topicmill_sources::page::Rejected;
+use topicmill_store::{ImportState, Page, Result, Upserted};
 
 /// Blocks of a file that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
-use crate::domain::{Fullname, Post, PurgeReason, Rejections, Topic};
-use crate::source::page::{Rejected, Source};
-use crate::source::reddit::{Fate, Found, INFO_LIMIT, Reddit};
+use topicmill_core::{Fullname, Post, PurgeReason, Rejections, Topic};
+use topicmill_sources::page::{Rejected, Source};
+use topicmill_sources::reddit::{Fate, Found, INFO_LIMIT, Reddit};
 
 /// What filling did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -5,10 +5,10 @@
 //! So a gap is left whatever ends the run.
 
 use super::{MOST_LISTED, Reader, Result};
-use crate::domain::{Listing, Post, Timestamp};
-use crate::source::error::SourceError;
-use crate::source::page::Paging;
-use crate::store::Gap;
+use topicmill_core::{Listing, Post, Timestamp};
+use topicmill_sources::error::SourceError;
+use topicmill_sources::page::Paging;
+use topicmill_store::Gap;
 
 /// A stretch of time whose posts are all wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,6 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::tables;
-
 /// A pipeline file of a thousand labels with a page of descriptions each has about this size.
 pub const MOST_BYTES: u64 = 4 << 20;
 /// Letters of the file that a message repeats.
@@ -51,7 +49,7 @@ pub fn read(path: &Path) -> Result<String, NoText> {
 fn decoded(file: Box<dyn Read + Send>) -> Result<String, NoText> {
     let mut bytes = Vec::new();
     // A pipe does not say how long it is, so the reading is bounded and not the length that the system reports.
-    tables::bytes::text(file)
+    topicmill_tables::bytes::text(file)
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
             io::ErrorKind::IsADirectory => NoText::Folder,

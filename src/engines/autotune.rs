@@ -8,7 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::clock::SharedClock;
+use topicmill_core::clock::SharedClock;
 use topicmill_score::batch::BatchRow;
 use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, Prepared};

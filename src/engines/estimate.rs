@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::SharedClock;
+use topicmill_core::clock::SharedClock;
 use topicmill_score::labeler::{Labeler, LabelerError, Pairs, Prepared};
 use topicmill_score::text::EncodedText;
 

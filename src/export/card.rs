@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::columns::Column;
 use super::counts::Counts;
 use super::{ExportError, Subject};
-use crate::domain::Timestamp;
-use crate::store::Store;
+use topicmill_core::Timestamp;
+use topicmill_store::Store;
 
 /// By this line `export` sees that a folder is one that it made.
 const SIGN: &str = "This data set was made by topicmill";

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use topicmill_score::LabelSet;
 
 use super::{Filters, Subject};
-use crate::domain::Timestamp;
-use crate::store::ColumnType::{self, Boolean, Hex, Integer, Number, Text, Time};
+use topicmill_core::Timestamp;
+use topicmill_store::ColumnType::{self, Boolean, Hex, Integer, Number, Text, Time};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use crate::store::{Batch, Cell};
+use topicmill_store::{Batch, Cell};
 
 /// Places of columns that the counts need.
 const TOPIC: usize = 2;

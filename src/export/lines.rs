@@ -7,8 +7,8 @@ use std::io::{self, BufWriter, Write};
 use chrono::{DateTime, SecondsFormat};
 
 use super::{Column, Format};
-use crate::domain::spreadsheet_safe;
-use crate::store::{Batch, Cell, ColumnCells};
+use topicmill_core::spreadsheet_safe;
+use topicmill_store::{Batch, Cell, ColumnCells};
 
 /// A file of lines.
 pub(super) enum Lines {

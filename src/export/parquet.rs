@@ -9,8 +9,8 @@ use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
 
 use super::columns::{Column, UNIQUE};
-use crate::store::{Batch, ColumnCells, ColumnType, Values};
-use crate::tables::columnar::{
+use topicmill_store::{Batch, ColumnCells, ColumnType, Values};
+use topicmill_tables::columnar::{
     ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, schema_of, write_slices,
 };
 

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use minhash_rs::prelude::MinHash;
 
 use super::columns::place_of_hash;
-use crate::store::{Batch, Cell, ColumnCells};
+use topicmill_store::{Batch, Cell, ColumnCells};
 
 /// Words of a shingle: texts are alike as far as they share these.
 const SHINGLE: usize = 3;

@@ -14,7 +14,7 @@ use super::parquet::ParquetFile;
 use super::split::{self, Assigned, Sorter};
 use super::{Column, Destination, ExportError, Format};
 use crate::placing::{self, Standing};
-use crate::store::{Batch, Incoming};
+use topicmill_store::{Batch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
 const ROWS_A_FILE: u64 = 500_000;

@@ -19,11 +19,11 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use super::columns::renamed;
 use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
-use crate::tables::ParquetFault;
-use crate::tables::columnar::{
+use topicmill_tables::ParquetFault;
+use topicmill_tables::columnar::{
     ColumnKind, ColumnSlice, ParquetWriter, RowGroup, begin, disk_error, schema_of, write_slices,
 };
-use crate::tables::parquet::{caught, under};
+use topicmill_tables::parquet::{caught, under};
 
 /// Rows of a group: as many as other writers put into one, in powers of ten.
 const GROUP_ROWS: usize = 100_000;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{FilesError, Reading};
-use crate::tables::{Cell, Row, json};
 use topicmill_score::reddit;
+use topicmill_tables::{Cell, Row, json};
 
 /// Put before the name of a column where one of ours has that name.
 const RENAMED: &str = "input_";

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::columnar::{self, Column, Kind};
 use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
-use crate::tables::{Format, Packing};
+use topicmill_tables::{Format, Packing};
 
 /// Makes the output of the lines in a file. `inputs`: where its columns are copied from, if they are.
 pub(super) fn convert(

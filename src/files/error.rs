@@ -3,10 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::domain::FailureKind;
 use crate::placing::is_full;
-use crate::tables::TableError;
+use topicmill_core::FailureKind;
 use topicmill_score::LabelerError;
+use topicmill_tables::TableError;
 
 /// Why files cannot be scored.
 #[derive(Debug, thiserror::Error)]

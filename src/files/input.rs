@@ -7,9 +7,9 @@ use std::sync::mpsc::SyncSender;
 use super::columns::{Columns, Kept};
 use super::output::Shape;
 use super::{FileJob, FilesError};
-use crate::tables::{self, Format, Row, Table, TableError, bytes};
 use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
+use topicmill_tables::{Format, Row, Table, TableError, bytes};
 
 /// A window ends early when its rows together are this long.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
@@ -145,7 +145,7 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
 fn open(job: &FileJob, path: &Path, copied: bool) -> Result<(Table, Option<Columns>), FilesError> {
     let failed = |source: TableError| FilesError::of_table(path, source);
     let reading = &job.reading;
-    let table = tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
+    let table = topicmill_tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
     let mut table = table.ok_or_else(|| FilesError::Empty(vec![path.to_owned()]))?;
     let Some(names) = table.rows.names() else {
         return Ok((table, None));

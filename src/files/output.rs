@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{FileJob, FilesError};
-use crate::tables::json::Members;
-use crate::tables::{Format, Packing, bytes};
 use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
+use topicmill_tables::json::Members;
+use topicmill_tables::{Format, Packing, bytes};
 
 /// What every output says of a text, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];

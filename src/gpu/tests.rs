@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::clock::ManualClock;
+use topicmill_core::clock::ManualClock;
 
 fn reading(percent: u32, used: u32, watts: u32) -> GpuReading {
     GpuReading {

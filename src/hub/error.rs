@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::ModelError;
 
-use crate::domain::FailureKind;
+use topicmill_core::FailureKind;
 
 /// Why a model was not fetched.
 #[derive(Debug, thiserror::Error)]

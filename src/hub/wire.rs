@@ -10,7 +10,7 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RAN
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use super::{HubSource, PullError};
-use crate::source::http::install_tls;
+use topicmill_http::install_tls;
 
 /// The hub itself needs two or three.
 const MAX_HOPS: usize = 10;

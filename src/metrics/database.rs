@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::sheet::{Sheet, real, whole};
-use crate::domain::{CLOCKS_DIFFER, Stage, Timestamp};
-use crate::report::Drift;
-use crate::store::{About, LastRun, MixPart, Newest, Store, StoreError};
+use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp};
+use topicmill_pages::report::Drift;
+use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
 /// The newest posts whose mix of labels is told: enough that chance alone moves sixteen labels by an index of 0.02.
 const NEWER: u32 = 2_000;

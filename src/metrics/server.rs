@@ -15,9 +15,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::Metrics;
 use super::database::Read;
 use super::sheet;
-use crate::clock::SharedClock;
-use crate::patient::{BindError, Patient};
-use crate::store::Store;
+use topicmill_core::clock::SharedClock;
+use topicmill_pages::patient::{BindError, Patient};
+use topicmill_store::Store;
 
 /// Whoever asks more often than this gets what the database said before: Prometheus asks every 15 seconds or more seldom,
 /// and several of them, or a person with a browser, must cost the database no more than one does.

@@ -10,9 +10,9 @@ use serde_json::json;
 use topicmill_score::labeler::BatchTimes;
 
 use super::*;
-use crate::clock::SystemClock;
-use crate::source::http::QuotaLeft;
-use crate::store::{Access, Store};
+use topicmill_core::clock::SystemClock;
+use topicmill_http::QuotaLeft;
+use topicmill_store::{Access, Store};
 
 fn value(text: &str, line: &str) -> f64 {
     let value = text.lines().find_map(|found| found.strip_prefix(line));
@@ -146,7 +146,7 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
     let quota = QuotaLeft {
         remaining: 966.0,
         used: 1.0,
-        resets_at: crate::domain::Timestamp::from_epoch_secs(0).unwrap(),
+        resets_at: topicmill_core::Timestamp::from_epoch_secs(0).unwrap(),
     };
     other.note(|traffic| traffic.quota = Some(quota));
     let of = |status: &str| {

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::{Outlook, shows};
-use crate::domain::{CLOCKS_DIFFER, Stage, Timestamp, ago};
+use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp, ago};
 
 /// How old things may be; `None` is not checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

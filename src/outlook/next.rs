@@ -4,8 +4,8 @@ use serde::Serialize;
 use topicmill_score::{LabelSet, Mode};
 
 use super::Outlook;
-use crate::domain::{RunStatus, Stage};
-use crate::store::LabelledBeside;
+use topicmill_core::{RunStatus, Stage};
+use topicmill_store::LabelledBeside;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::{Outcome, Timestamp};
+use topicmill_core::{Outcome, Timestamp};
 
 /// A topic whose latest reading failed, in at least one of its subreddits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

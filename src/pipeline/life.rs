@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use crate::domain::RunStatus;
 use crate::notify::Ended;
-use crate::store;
-use crate::store::{RunId, Running, Store, StoreError};
+use topicmill_core::RunStatus;
+use topicmill_store::{RunId, Running, Store, StoreError};
 
 /// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
 /// which it does once a minute anyway.
@@ -59,7 +58,7 @@ pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)
     let dead = runs.filter_map(|run| {
         // Earlier versions recorded no signs of life, so a run without any may well be alive.
         let patience = if run.beats { SILENCE } else { LONG_AGO };
-        let why = if store::died(&run.worker, me) {
+        let why = if topicmill_store::died(&run.worker, me) {
             "its process was killed"
         } else if run.silent > patience {
             "it showed no sign of life any more"

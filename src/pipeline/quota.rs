@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::clock::SharedClock;
-use crate::source::Source;
-use crate::source::http::keeper::{Keeper, KeeperError};
-use crate::store::{Store, StoreError};
+use topicmill_core::clock::SharedClock;
+use topicmill_http::keeper::{Keeper, KeeperError};
+use topicmill_sources::Source;
+use topicmill_store::{Store, StoreError};
 
 /// From now on the slots of this client are those of every process with its client id and this database.
 pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {

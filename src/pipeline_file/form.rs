@@ -13,8 +13,8 @@ use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
 use super::{Pipeline, REDDIT};
 use crate::config::written::{self, NoText};
-use crate::domain::{Listing, Topic};
-use crate::source::page::check_subreddit;
+use topicmill_core::{Listing, Topic};
+use topicmill_sources::page::check_subreddit;
 
 /// Keys above the first topic.
 pub(super) const FILE_KEYS: &[&str] = &[

@@ -6,8 +6,8 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::mistakes::{Found, nearest, quoted};
 use super::section::{Placed, Section};
-use crate::domain::{CatchUp, Overlap, length};
 use crate::schedule::{Entry, STAGES, Timetable, check_name, words};
+use topicmill_core::{CatchUp, Overlap, length};
 
 /// Keys of a schedule.
 pub(super) const SCHEDULE_KEYS: &[&str] = &[
@@ -166,8 +166,8 @@ fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
 mod tests {
     use std::path::Path;
 
-    use crate::domain::{CatchUp, Listing, Overlap};
     use crate::pipeline_file::Pipeline;
+    use topicmill_core::{CatchUp, Listing, Overlap};
 
     fn parse(schedules: &str) -> Result<Pipeline, String> {
         let text = format!("labels = [\"climate change\", \"gaming\"]\n{schedules}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::timetable::Timetable;
-use crate::domain::{CatchUp, Overlap};
+use topicmill_core::{CatchUp, Overlap};
 
 /// Names go into unit files, labels of Kubernetes and file names, all of which take these.
 const LONGEST_NAME: usize = 40;

@@ -16,7 +16,7 @@ mod timetable;
 
 use std::time::Duration;
 
-use crate::domain::{SlotStatus, Timestamp};
+use topicmill_core::{SlotStatus, Timestamp};
 
 pub use self::entry::{Entry, STAGES, check_name, words};
 pub use self::plan::next_due;

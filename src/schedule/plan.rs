@@ -6,8 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::entry::Entry;
-use crate::domain::{CatchUp, Overlap, SlotStatus, Timestamp, WAITS_FOR_CLOCK};
-use crate::store::{NewSlot, Planned, ScheduleState};
+use topicmill_core::{CatchUp, Overlap, SlotStatus, Timestamp, WAITS_FOR_CLOCK};
+use topicmill_store::{NewSlot, Planned, ScheduleState};
 
 /// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
 /// long again for a busy machine.
@@ -188,9 +188,9 @@ pub(super) fn wait(entry: &Entry, now: DateTime<Utc>, most: Duration) -> Duratio
 mod tests {
     use super::*;
     use crate::schedule::Timetable;
-    use crate::store::{RunningSlot, SlotLease};
     use SlotStatus::{Missed, Skipped, Waiting};
     use chrono_tz::Tz;
+    use topicmill_store::{RunningSlot, SlotLease};
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::from_epoch_secs(1_750_000_500 + 60 * minutes).unwrap()

@@ -17,10 +17,10 @@ use super::entry::Entry;
 use super::plan::{self, Decided};
 use super::slot::{self, Order, StageEnd, Surroundings};
 use super::{Event, What};
-use crate::clock::SharedClock;
-use crate::domain::{SlotStatus, Timestamp};
-use crate::store::died;
-use crate::store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
+use topicmill_core::clock::SharedClock;
+use topicmill_core::{SlotStatus, Timestamp};
+use topicmill_store::died;
+use topicmill_store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
 /// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
 const TICK: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ impl Drop for Held {
 type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<SlotStatus>)>>;
 
 impl Scheduler {
-    /// Follows no schedule yet. `worker`: see [`crate::store::worker_name`].
+    /// Follows no schedule yet. `worker`: see [`topicmill_store::worker_name`].
     pub fn new(store: Store, clock: SharedClock, worker: String, lease: Duration) -> Self {
         Self {
             around: Surroundings {

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::entry::Entry;
 use super::{Event, What};
-use crate::clock::SharedClock;
-use crate::domain::{CatchUp, SlotStatus, ago};
-use crate::store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
+use topicmill_core::clock::SharedClock;
+use topicmill_core::{CatchUp, SlotStatus, ago};
+use topicmill_store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
 /// How long a stage that was told to stop may take to do so, before it is left where it is.
 const STOPS_WITHIN: Duration = Duration::from_mins(1);

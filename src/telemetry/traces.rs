@@ -7,18 +7,6 @@
 /// What marks the spans of traces.
 pub(super) const TARGET: &str = "otel";
 
-/// A span of a run, for traces alone.
-#[macro_export]
-macro_rules! traced {
-    ($name:literal $($fields:tt)*) => {
-        if cfg!(feature = "otel") {
-            tracing::trace_span!(target: "otel", $name $($fields)*)
-        } else {
-            tracing::Span::none()
-        }
-    };
-}
-
 #[cfg(not(feature = "otel"))]
 mod built {
     use tracing_subscriber::layer::Identity;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use axum::extract::State;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::ManualClock;
 use topicmill::collect::Pace;
-use topicmill::domain::{Outcome, SourceKind, Topic, TopicReport};
 use topicmill::pipeline::Context;
-use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
-use topicmill::store::Store;
+use topicmill_core::clock::ManualClock;
+use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
+use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
+use topicmill_store::Store;
 use wiremock::ResponseTemplate;
 
 use crate::collect::{PACE, climate, topic};
@@ -649,7 +649,7 @@ async fn it_says_who_asks_and_sends_no_key() {
         };
         let (_, clock) = client(&archive.server.uri());
         let source = ArcticShift::new(&settings, clock).unwrap();
-        let way = topicmill::source::page::Way::NewestFirst;
+        let way = topicmill_sources::page::Way::NewestFirst;
         source.page("climate", way, None, 5).await.unwrap();
         let requests = archive.server.received_requests().await.unwrap();
         assert_eq!(requests[0].headers["user-agent"], sent);

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 use crate::support::made;
 use crate::support::postgres::databases;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
-use topicmill::domain::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill::pipeline::{Context, RunRecord};
-use topicmill::source::reddit::Reddit;
-use topicmill::store::{Claimant, Classified, Store, Written};
+use topicmill_core::clock::{Clock, ManualClock};
+use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill_score::{Mode, hex};
+use topicmill_sources::reddit::Reddit;
+use topicmill_store::{Claimant, Classified, Store, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use topicmill::domain::PurgeReason;
-use topicmill::store::{Checked, Dropped, Target};
+use topicmill_core::PurgeReason;
+use topicmill_store::{Checked, Dropped, Target};
 
 use crate::store::{Fixture, fixture, labels, of_file, post, save};
 use crate::support::made::at;

@@ -244,7 +244,7 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
         let closest = store.closest_calls(target, None, 3).await.unwrap();
         let names: Vec<&str> = closest
             .iter()
-            .map(topicmill::domain::Fullname::as_str)
+            .map(topicmill_core::Fullname::as_str)
             .collect();
         let expected: Vec<String> = (0..20)
             .map(|i| format!("t3_k{i:05}"))

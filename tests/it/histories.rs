@@ -9,12 +9,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use topicmill::domain::{PurgeReason, Stage, TextHash};
-use topicmill::store::{
-    Checked, Claim, Claimant, Classified, Lease, RunId, Store, Target, Written,
-};
+use topicmill_core::{PurgeReason, Stage, TextHash};
 use topicmill_score::Mode;
 use topicmill_score::reddit::post_text;
+use topicmill_store::{Checked, Claim, Claimant, Classified, Lease, RunId, Store, Target, Written};
 
 use crate::support::made::{self, at};
 use crate::support::postgres::databases;

@@ -1,9 +1,9 @@
 //! What a file says stays as it is, texts are decoded once, and a stretch of time is collected whole or leaves a gap.
 
 use serde_json::{Value, json};
-use topicmill::domain::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
-use topicmill::source::post::post_from_value;
-use topicmill::store::{Checked, Page};
+use topicmill_core::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill_sources::post::post_from_value;
+use topicmill_store::{Checked, Page};
 
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran};

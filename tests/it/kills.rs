@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Connection;
-use topicmill::clock::SystemClock;
-use topicmill::store::{Access, Store};
+use topicmill_core::clock::SystemClock;
+use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;

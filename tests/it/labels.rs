@@ -1,7 +1,7 @@
 //! `topicmill labels`, and what it leaves in the databases: versions, none of these, and where labels come from.
 
 use serde_json::{Value, json};
-use topicmill::store::Target;
+use topicmill_store::Target;
 
 use crate::support::engine::repository;
 use crate::support::made::{self, pipeline};

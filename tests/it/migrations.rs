@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use topicmill::store::{Access, Migration, Store, StoreError};
+use topicmill_store::{Access, Migration, Store, StoreError};
 
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::Program;

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, MakeCurrent, Options};
-use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Post, Stage};
 use topicmill::gpu::GpuWatch;
-use topicmill::record::{Labelled, RunSettings};
-use topicmill::store::{Access, RunId, Store};
 use topicmill::worker::Worker;
+use topicmill_core::clock::{SharedClock, SystemClock};
+use topicmill_core::record::{Labelled, RunSettings};
+use topicmill_core::{Post, Stage};
 use topicmill_score::{LabelSet, Labeler};
+use topicmill_store::{Access, RunId, Store};
 
 use crate::support::engine::{Scripted, scripted};
 use crate::support::made;
@@ -85,7 +85,7 @@ pub fn options(lease: Duration) -> Options {
 
 /// Labels what can be claimed now, in this process.
 async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
-    let run = begin(store, &topicmill::store::worker_name()).await;
+    let run = begin(store, &topicmill_store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
 }
 
@@ -95,7 +95,7 @@ async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration
         store,
         clock: &clock,
         stop: &CancellationToken::new(),
-        name: &topicmill::store::worker_name(),
+        name: &topicmill_store::worker_name(),
         run,
     };
     let (mut done, labelers) = (Labelled::default(), vec![labeler.into()]);
@@ -123,7 +123,7 @@ async fn worker() {
         return;
     };
     let clock: SharedClock = SystemClock::shared();
-    let name = topicmill::store::worker_name();
+    let name = topicmill_store::worker_name();
     let run = begin(&store, &name).await;
     let engine = |ids: &dyn Fn(&str) -> Vec<i64>| Scripted {
         batch: Duration::from_millis(task["batch_ms"].as_u64().unwrap()),

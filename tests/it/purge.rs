@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{Clock, ManualClock};
-use topicmill::domain::{
-    Authors, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
-};
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan, Report};
-use topicmill::source::reddit::Reddit;
-use topicmill::store::{
+use topicmill_core::clock::{Clock, ManualClock};
+use topicmill_core::{Authors, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage};
+use topicmill_score::{LabelSet, Mode};
+use topicmill_sources::reddit::Reddit;
+use topicmill_store::{
     Access, Claimant, Classified, Page, Store, StoredLabels, Target, Upserted, Written,
 };
-use topicmill_score::{LabelSet, Mode};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
@@ -250,10 +248,7 @@ impl Scene {
         }
     }
 
-    pub async fn claim(
-        &self,
-        target: Target,
-    ) -> (topicmill::store::RunId, topicmill::store::Claim) {
+    pub async fn claim(&self, target: Target) -> (topicmill_store::RunId, topicmill_store::Claim) {
         let now = self.clock.now().into();
         let run = self.store().begin_run(Stage::Classify, "w", now).await;
         let run = run.unwrap();
@@ -277,7 +272,7 @@ pub fn post(id: &str, title: &str) -> Post {
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: Some("Discussion".into()),
-        created_at: topicmill::domain::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
+        created_at: topicmill_core::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
         source: SourceKind::Reddit,
         ..made::post(id, title, &format!("Body of {title}"))
     }

@@ -14,12 +14,12 @@ use axum::response::Json;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{FailureKind, Outcome};
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan};
-use topicmill::source::Source;
-use topicmill::store::{QuotaSlot, QuotaTerms, Store};
+use topicmill_core::clock::{SharedClock, SystemClock};
+use topicmill_core::{FailureKind, Outcome};
+use topicmill_sources::Source;
+use topicmill_store::{QuotaSlot, QuotaTerms, Store};
 
 use crate::collect::{PACE, Scene, children, climate, outcomes, topic};
 use crate::support::postgres::{TestDatabase, databases};

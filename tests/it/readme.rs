@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use topicmill::clock::SystemClock;
-use topicmill::domain::Listing;
 use topicmill::pipeline_file::Pipeline;
-use topicmill::source::sample::SampleReddit;
+use topicmill_core::Listing;
+use topicmill_core::clock::SystemClock;
+use topicmill_sources::sample::SampleReddit;
 
 use crate::support::arctic_shift::{Archive, Borders, row_with};
 use crate::support::engine::{library, repository};

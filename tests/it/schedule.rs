@@ -10,10 +10,10 @@ use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::{Clock, ManualClock};
-use topicmill::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
 use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, What};
-use topicmill::store::{SlotRow, SlotTaker, Store};
+use topicmill_core::clock::{Clock, ManualClock};
+use topicmill_core::{CatchUp, Overlap, SlotStatus, Timestamp};
+use topicmill_store::{SlotRow, SlotTaker, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use topicmill::analysis::schema::{Relation, relations};
-use topicmill::store::Store;
+use topicmill_store::Store;
+use topicmill_store::analysis::schema::{Relation, relations};
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use topicmill::clock::ManualClock;
-use topicmill::domain::{Listing, Outcome, SourceKind, Timestamp};
-use topicmill::source::http::Waited;
-use topicmill::source::page::Paging;
-use topicmill::source::reddit::Reddit;
-use topicmill::source::sample::SampleReddit;
-use topicmill::source::{ListingPage, Source, SourceError, SourceSettings, open};
+use topicmill_core::clock::ManualClock;
+use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
+use topicmill_http::Waited;
+use topicmill_sources::page::Paging;
+use topicmill_sources::reddit::Reddit;
+use topicmill_sources::sample::SampleReddit;
+use topicmill_sources::{ListingPage, Source, SourceError, SourceSettings, open};
 use wiremock::matchers::{body_string, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -460,7 +460,7 @@ async fn a_name_that_is_none_sends_nothing() {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_an_example() {
-    let refused = |change: &dyn Fn(&mut topicmill::source::reddit::RedditSettings)| {
+    let refused = |change: &dyn Fn(&mut topicmill_sources::reddit::RedditSettings)| {
         let mut settings = settings("http://127.0.0.1:9");
         change(&mut settings);
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use topicmill::collect::{Pace, Span};
-use topicmill::domain::{Outcome, SourceKind, Timestamp, Topic, TopicReport};
-use topicmill::source::Source;
-use topicmill::store::Gap;
+use topicmill_core::{Outcome, SourceKind, Timestamp, Topic, TopicReport};
+use topicmill_sources::Source;
+use topicmill_store::Gap;
 use wiremock::ResponseTemplate;
 
 use crate::collect::{PACE, Scene, climate, new_climate, posted, topic};

@@ -3,10 +3,10 @@
 mod unusual;
 
 use serde_json::{Value, json};
-use topicmill::clock::SystemClock;
-use topicmill::domain::{RunStatus, Stage, Timestamp};
-use topicmill::store::worker_name;
-use topicmill::store::{Access, Store};
+use topicmill_core::clock::SystemClock;
+use topicmill_core::{RunStatus, Stage, Timestamp};
+use topicmill_store::worker_name;
+use topicmill_store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::made;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::SystemClock;
-use topicmill::store::{Access, Store, is_stop};
+use topicmill_core::clock::SystemClock;
+use topicmill_store::{Access, Store, is_stop};
 
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, Ran, finished};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use topicmill::domain::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
-use topicmill::store::{
+use topicmill_core::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill_score::{LabelSet, Mode};
+use topicmill_store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
     Target, Upserted, Written,
 };
-use topicmill_score::{LabelSet, Mode};
 
 use crate::support::made::{self, at};
 use crate::support::postgres::{databases, sqlite};
@@ -42,7 +42,7 @@ pub async fn save(
     run: RunId,
     posts: &[Post],
     now: i64,
-) -> topicmill::store::Upserted {
+) -> topicmill_store::Upserted {
     let page = Page {
         run,
         source: SourceKind::Sample,
@@ -736,7 +736,7 @@ async fn on_sqlite_a_live_process_keeps_its_lease_from_one_whose_clock_is_fast()
         .arg("600")
         .spawn()
         .unwrap();
-    let me = topicmill::store::worker_name();
+    let me = topicmill_store::worker_name();
     let (place, _) = me.rsplit_once(':').unwrap();
     let claimant = Claimant {
         worker: &format!("{place}:{}", other.id()),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
-use topicmill::domain::{Listing, Outcome, RunStatus};
-use topicmill::source::http::{HttpError, Timeouts};
-use topicmill::source::reddit::Reddit;
-use topicmill::source::{ListingPage, Source, SourceError};
+use topicmill_core::{Listing, Outcome, RunStatus};
+use topicmill_http::{HttpError, Timeouts};
+use topicmill_sources::reddit::Reddit;
+use topicmill_sources::{ListingPage, Source, SourceError};
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
@@ -38,7 +38,7 @@ fn impatient(
     url: &str,
     read: Duration,
     total: Duration,
-) -> topicmill::source::reddit::RedditSettings {
+) -> topicmill_sources::reddit::RedditSettings {
     let mut settings = settings(url);
     settings.tries = 2;
     settings.timeouts = Timeouts {

@@ -7,11 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Event, WINDOWS_IN_FLIGHT, Window};
 use crate::classify::watched::Watched;
-use crate::domain::TextHash;
-use crate::store::Classified;
-use crate::traced;
+use topicmill_core::TextHash;
 use topicmill_score::labeler::{Pair, Pairs, Prepared};
 use topicmill_score::{Labeler, LabelerError, PairLogits, TextVector};
+use topicmill_store::Classified;
 
 /// What a model said of a text a moment ago.
 struct Said {
@@ -67,7 +66,9 @@ pub(super) fn score_windows(
         // A writer that went away wants nothing more.
         let halted = || stop.is_cancelled() || events.is_closed();
         let mut of_window = HashMap::new();
-        let _span = traced!("score", texts = texts.len(), lease = lease.0).entered();
+        let _span =
+            tracing::trace_span!(target: "otel", "score", texts = texts.len(), lease = lease.0)
+                .entered();
         labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
             // Only fails when the writer went away, which `halted` sees.
             let mut tell = |event| watched.told(|| drop(events.blocking_send(event)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
-use crate::domain::TextHash;
+use topicmill_core::TextHash;
 use topicmill_score::labeler::{Pair, Pairs, Prepared};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{PairLogits, Shortlist};

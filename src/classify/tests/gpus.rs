@@ -58,7 +58,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
-    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(20, topicmill_core::clock::SystemClock::shared()).await;
     let options = Options {
         gpus: GpuWatch::without_nvml(),
         ..options()

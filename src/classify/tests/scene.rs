@@ -5,8 +5,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::clock::SharedClock;
-use crate::store::RunId;
+use topicmill_core::clock::SharedClock;
+use topicmill_store::RunId;
 
 pub(super) const LEASE: Duration = Duration::from_mins(5);
 

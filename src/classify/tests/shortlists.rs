@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
     let options = Options {
         limit: Some(50),
         ..options()
@@ -22,7 +22,7 @@ async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run() {
     let labels = set(&["food", "music", "travel"]);
-    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
     let broken = Scripted {
         life: 5,
         ..Scripted::default()

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{read_texts, rounded};
 use crate::cli::setup::{ModelFlags, PipelineFlags};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::clock::SharedClock;
 use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
 use crate::engines::{ModelChoice, OpenedModel};
+use topicmill_core::clock::SharedClock;
 use topicmill_score::folder::Rounding;
 use topicmill_score::openvino::load_openvino;
 use topicmill_score::{

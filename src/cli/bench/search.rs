@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{Bed, Subject};
 use crate::cli::{CliError, Exit, OutputFormat, output};
-use crate::clock::SharedClock;
 use crate::engines::autotune::{self, Allowance};
 use crate::telemetry::tenths;
+use topicmill_core::clock::SharedClock;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Bed, Subject, least_and_median, rounded};
 use crate::cli::{CliError, Exit, OutputFormat, output};
-use crate::clock::SharedClock;
 use crate::telemetry::Progress;
+use topicmill_core::clock::SharedClock;
 use topicmill_score::LabelerError;
 use topicmill_score::batch::{BatchRow, Shapes};
 

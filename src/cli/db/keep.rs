@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::json;
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::redact_url;
 use crate::keeping;
-use crate::store::checking::{Finding, Severity};
-use crate::store::{Access, Address, Store, StoreError};
 use crate::telemetry::Progress;
+use topicmill_core::redact_url;
+use topicmill_store::checking::{Finding, Severity};
+use topicmill_store::{Access, Address, Store, StoreError};
 
 pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
     let store = tokio::select! {

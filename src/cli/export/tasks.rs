@@ -9,12 +9,12 @@ use tempfile::NamedTempFile;
 
 use super::Export;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::{Chosen, Fullname};
 use crate::export::Subject;
 use crate::placing::{Standing, beside, place, put};
-use crate::review::ask;
-use crate::review::tasks::Tasks;
-use crate::store::{Access, ReviewPost, Store};
+use topicmill_core::{Chosen, Fullname};
+use topicmill_review::ask;
+use topicmill_review::tasks::Tasks;
+use topicmill_store::{Access, ReviewPost, Store};
 
 /// Tasks that are written unless asked otherwise: an hour or two of one person's time.
 const TASKS: u32 = 200;

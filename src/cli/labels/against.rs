@@ -6,13 +6,13 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
-use crate::domain::Fullname;
-use crate::review::calibrate::Share;
-use crate::review::evaluate::Estimate;
-use crate::review::gold::{self, GoldRow, Understood};
-use crate::review::held::{self, Held, Labelling};
-use crate::store::Store;
+use topicmill_core::Fullname;
+use topicmill_review::calibrate::Share;
+use topicmill_review::evaluate::Estimate;
+use topicmill_review::gold::{self, GoldRow, Understood};
+use topicmill_review::held::{self, Held, Labelling};
 use topicmill_score::LabelSet;
+use topicmill_store::Store;
 
 /// The word for the topics that posts were collected for.
 const TOPIC: &str = "topic";

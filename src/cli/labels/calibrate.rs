@@ -11,15 +11,15 @@ use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::against::{self, share};
 use super::{Found, Out, WhichModel, find_model, label_vectors, settings_json, short};
-use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
-use crate::review::calibrate::{
+use topicmill_core::{Fullname, TextHash};
+use topicmill_review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
 };
-use crate::review::known;
-use crate::store::{Access, Store};
+use topicmill_review::known;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
+use topicmill_store::{Access, Store};
 
 /// Fewer rows fit nothing.
 const FEWEST_ROWS: usize = 30;
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_pipeline_file_keeps_its_comments() {
-        let read = crate::pipeline_file::Pipeline::load(None, crate::domain::Listing::Hot, 1);
+        let read = crate::pipeline_file::Pipeline::load(None, topicmill_core::Listing::Hot, 1);
         let set = LabelSet {
             mode: Mode::Multi,
             threshold: 0.25,

@@ -8,10 +8,10 @@ use super::super::output::facts;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::side::{Side, parts};
 use super::{Found, cost, rows_of, settings};
-use crate::review::compare::{Compared, Labels, compare};
-use crate::store::{Access, Store, Table};
 use crate::telemetry::Progress;
+use topicmill_review::compare::{Compared, Labels, compare};
 use topicmill_score::{Label, LabelSet};
+use topicmill_store::{Access, Store, Table};
 
 /// Moves from label to label that people are shown of all there are.
 const MOVES: usize = 15;
@@ -202,8 +202,8 @@ fn labels_table(changes: &[Change]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Listing;
     use crate::pipeline_file::Pipeline;
+    use topicmill_core::Listing;
 
     #[test]
     fn labels_are_added_removed_changed_and_moved() {

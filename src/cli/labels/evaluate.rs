@@ -9,11 +9,11 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::against::{self, estimate, share};
 use super::side::Side;
 use super::{Found, NONE, nothing_current, rows_of, short};
-use crate::domain::Fullname;
-use crate::review::evaluate::{Difference, Evaluation, difference, evaluate};
-use crate::review::held::{Held, Labelling};
-use crate::store::{Access, Store, Table};
+use topicmill_core::Fullname;
+use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
+use topicmill_review::held::{Held, Labelling};
 use topicmill_score::{LabelSet, Mode};
+use topicmill_store::{Access, Store, Table};
 
 /// Confusions that people are shown of all there are.
 const CONFUSIONS: usize = 8;

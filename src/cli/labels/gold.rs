@@ -6,8 +6,8 @@ mod shown;
 use clap::{Args, Subcommand};
 
 use super::super::{CliError, Exit, Setup};
-use crate::domain::FullnameError;
-use crate::store::Access;
+use topicmill_core::FullnameError;
+use topicmill_store::Access;
 
 pub(in crate::cli) use self::import::login;
 

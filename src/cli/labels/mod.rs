@@ -26,10 +26,10 @@ use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
 use crate::placing::{Standing, put};
-use crate::review::unused;
-use crate::store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
+use topicmill_review::unused;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
+use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
 
 pub(super) use self::gold::login;
 pub(super) use self::shown::subject;

@@ -8,11 +8,11 @@ use clap::Args;
 use super::super::output;
 use super::super::{CliError, Exit, Setup};
 use super::Named;
-use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use crate::placing::{Standing, put};
-use crate::store::Access;
+use topicmill_core::Listing;
 use topicmill_score::{Background, Label, LabelSet, Mode};
+use topicmill_store::Access;
 
 /// In place of a file: stdout.
 const STDOUT: &str = "-";

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Named, WhichModel, listed, named_model, short, told_apart};
-use crate::store::{Access, ModelRow, Store, Target};
 use topicmill_score::LabelSet;
+use topicmill_store::{Access, ModelRow, Store, Target};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -9,13 +9,13 @@ use super::{Named, WhichModel, find_model, label_vectors, named_model, settings_
 use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::setup::{ModelFlags, Setup};
-use crate::domain::Fullname;
-use crate::review::known::{Known, prediction};
-use crate::store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
 use crate::telemetry::Progress;
+use topicmill_core::Fullname;
+use topicmill_review::known::{Known, prediction};
 use topicmill_score::LabelSet;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::reddit::post_text;
+use topicmill_store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
 
 /// Posts that are read and scored at a time.
 const WINDOW: usize = 1_000;

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Found, Named, Out, WhichModel, find_model, settings_json, short, told_apart};
-use crate::review::suggest::{
+use crate::telemetry::Progress;
+use topicmill_review::suggest::{
     Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
 };
-use crate::store::{Access, ModelRow, NoLabel, Store, Table, Target};
-use crate::telemetry::Progress;
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
+use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
 
 /// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
 const FEWEST_POSTS: u64 = 30;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::{Found, WhichModel, settings, settings_json};
-use crate::domain::Topic;
+use topicmill_core::Topic;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::{LabelerError, fits};

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::as_text;
 use crate::cli::screen;
-use crate::store::Table;
 use crate::telemetry::harmless;
+use topicmill_store::Table;
 
 /// What is left of a text, at least, that was cut: enough to tell it from its neighbours.
 const READABLE: usize = 12;

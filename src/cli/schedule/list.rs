@@ -7,9 +7,9 @@ use serde_json::json;
 use super::entries;
 use crate::cli::setup::PipelineFlags;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::domain::{SlotStatus, Timestamp, WAITS_FOR_CLOCK, ago};
 use crate::schedule::{self, Entry};
-use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
+use topicmill_core::{SlotStatus, Timestamp, WAITS_FOR_CLOCK, ago};
+use topicmill_store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.
 const COUNTED_DAYS: i64 = 7;

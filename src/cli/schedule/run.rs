@@ -11,10 +11,10 @@ use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
-use crate::domain::SlotStatus;
 use crate::schedule::{Entry, Event, Order, Scheduler};
-use crate::store::Access;
-use crate::store::worker_name;
+use topicmill_core::SlotStatus;
+use topicmill_store::Access;
+use topicmill_store::worker_name;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

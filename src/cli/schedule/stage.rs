@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use crate::cli::{
     CliError, Exit, Setup, classify, collect, db, export, import, output, purge, report, run,
 };
-use crate::domain::SlotStatus;
 use crate::schedule::{Order, StageEnd};
-use crate::store::is_stop;
+use topicmill_core::SlotStatus;
+use topicmill_store::is_stop;
 
 /// A command line without the program's name.
 #[derive(Debug, Parser)]

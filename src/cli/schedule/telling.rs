@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::cli::setup::Setup;
-use crate::domain::{RunStatus, SlotStatus, Timestamp, ago};
 use crate::metrics::Metrics;
 use crate::notify::Ended;
 use crate::schedule::{Event, What};
-use crate::store::Store;
-use crate::store::worker_name;
+use topicmill_core::{RunStatus, SlotStatus, Timestamp, ago};
+use topicmill_store::Store;
+use topicmill_store::worker_name;
 
 /// A scheduled run that starts later than this is logged as late.
 const LATE: Duration = Duration::from_mins(1);

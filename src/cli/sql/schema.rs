@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::super::{CliError, OutputFormat, output};
-use crate::analysis::schema::{Column, Relation, relation_named, relations};
-use crate::store::Table;
+use topicmill_store::Table;
+use topicmill_store::analysis::schema::{Column, Relation, relation_named, relations};
 
 /// Prints the columns of one table or view, or else what tables and views there are.
 pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {

@@ -3,10 +3,10 @@
 use chrono::TimeDelta;
 
 use crate::cli::{output, screen};
-use crate::domain::{RunStatus, Timestamp, ago};
 use crate::outlook::{FailedTopic, Outlook, short};
-use crate::store::{LastRun, StageRuns};
 use crate::telemetry::harmless;
+use topicmill_core::{RunStatus, Timestamp, ago};
+use topicmill_store::{LastRun, StageRuns};
 
 /// The widest of the words that a line begins with, and two spaces.
 const INDENT: usize = 13;

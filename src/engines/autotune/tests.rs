@@ -1,7 +1,7 @@
 //! The search on curves of known shape, and the tuning of a scripted engine.
 
 use super::*;
-use crate::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 use topicmill_score::scripted::{Scripted, nli_folder, set};
 
 const RANGE: Range = Range {

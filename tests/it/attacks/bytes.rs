@@ -9,10 +9,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
-use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
-use topicmill::store::{Access, Claim, Store, Written};
+use topicmill_core::{Post, SourceKind};
 use topicmill_score::Mode;
+use topicmill_store::{Access, Claim, Store, Written};
 
 use super::purge::scored;
 use crate::purge::{Scene, post};
@@ -222,7 +222,7 @@ async fn happen(
     model: &mut Model,
     scene: &mut Scene,
     place: &Place<'_>,
-    claims: &mut Vec<(topicmill::store::RunId, Claim)>,
+    claims: &mut Vec<(topicmill_store::RunId, Claim)>,
 ) {
     let target = scene.target().await;
     match *event {
@@ -248,7 +248,7 @@ async fn happen(
                 return;
             };
             let done = scored(scene, target, &claim).await;
-            let now = topicmill::clock::Clock::now(&*scene.clock).into();
+            let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
             let written =
                 scene
                     .store()
@@ -337,7 +337,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         .await;
     if matches!(place, Place::Postgres(..)) {
         let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
-        prop_assert_eq!(rewritten, topicmill::store::Rewritten::Whole);
+        prop_assert_eq!(rewritten, topicmill_store::Rewritten::Whole);
     }
     prop_assert!(!scene.store().is_rewrite_due().await.unwrap());
     let left = words_in(&place.files().await);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, BacklogError, Options};
-use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
-use topicmill::domain::{RunStatus, Stage};
 use topicmill::pipeline::Context;
-use topicmill::record::Labelled;
-use topicmill::store::{Access, Claimant, RunId, Store, Written};
 use topicmill::worker::Worker;
+use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
+use topicmill_core::record::Labelled;
+use topicmill_core::{RunStatus, Stage};
+use topicmill_store::{Access, Claimant, RunId, Store, Written};
 
 use crate::proofs::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
@@ -42,7 +42,7 @@ async fn label(
     stop: &CancellationToken,
     options: &Options,
 ) -> (Result<(), BacklogError>, Labelled) {
-    let name = topicmill::store::worker_name();
+    let name = topicmill_store::worker_name();
     let worker = Worker {
         store,
         clock,
@@ -190,7 +190,7 @@ async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
     let url = proxy.url(&database.url);
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
-    let name = topicmill::store::worker_name();
+    let name = topicmill_store::worker_name();
     let worker = Worker {
         store: &store,
         clock: &clock,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use topicmill::clock::SystemClock;
-use topicmill::domain::SourceKind;
-use topicmill::store::{Claimant, QuotaTerms};
+use topicmill_core::SourceKind;
+use topicmill_core::clock::SystemClock;
+use topicmill_store::{Claimant, QuotaTerms};
 
 use crate::purge::{Scene, some};
 use crate::support::postgres::postgres;
@@ -23,7 +23,7 @@ async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
     let right = SystemClock::shared().now();
     let (ahead, behind) = (right + TimeDelta::minutes(6), right - TimeDelta::minutes(6));
     let run = store
-        .begin_run(topicmill::domain::Stage::Classify, "w", right.into())
+        .begin_run(topicmill_core::Stage::Classify, "w", right.into())
         .await
         .unwrap();
     let claimant = Claimant {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
-use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
+use topicmill_core::{Post, SourceKind};
 
 use crate::purge::{Scene, holds, post, some};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
@@ -288,7 +288,7 @@ async fn a_backup_that_is_taken_while_others_write_is_whole() {
 
 #[tokio::test]
 async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state() {
-    use topicmill::store::Rewritten;
+    use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &texts(0)).await;
@@ -317,7 +317,7 @@ async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state()
 
 #[tokio::test]
 async fn a_rewrite_does_not_make_everybody_wait_behind_a_table_that_is_used() {
-    use topicmill::store::Rewritten;
+    use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a"])).await;

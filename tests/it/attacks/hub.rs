@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
-use topicmill::clock::{Clock, ManualClock, Sleep};
 use topicmill::hub::{Hub, HubSource, PullError, Wanted};
+use topicmill_core::clock::{Clock, ManualClock, Sleep};
 use topicmill_score::hex;
 
 use crate::support::engine::repository;

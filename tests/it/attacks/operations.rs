@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use topicmill::cli::Exit;
-use topicmill::domain::RunStatus;
 use topicmill::pipeline::Context;
+use topicmill_core::RunStatus;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -160,7 +160,7 @@ fn paths_of_a_settings_file_are_relative_to_its_folder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_that_panics_is_recorded_as_failed() {
     for database in databases() {
-        let clock = topicmill::clock::ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        let clock = topicmill_core::clock::ManualClock::at(chrono::DateTime::UNIX_EPOCH);
         let store = database.open().await;
         let server = reddit::server().await;
         reddit::mount_listing(&server, reddit::page(&["a"]), 9).await;

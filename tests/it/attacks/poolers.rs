@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::{Program, words};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
-use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
-use topicmill::store::{Classified, Target, Written};
+use topicmill_core::{Post, SourceKind};
 use topicmill_score::{Mode, TextVector};
+use topicmill_store::{Classified, Target, Written};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::made;
@@ -41,11 +41,11 @@ fn vector_that_says(text: &str) -> TextVector {
 pub async fn scored(
     scene: &Scene,
     target: Target,
-    claim: &topicmill::store::Claim,
+    claim: &topicmill_store::Claim,
 ) -> Vec<Classified> {
     let texts = ["About climate.".to_owned()];
     let hypothesis = scene.store().ensure_hypotheses(&texts).await.unwrap()[0];
-    let one = |post: &topicmill::store::ClaimedPost| Classified {
+    let one = |post: &topicmill_store::ClaimedPost| Classified {
         logits: vec![(target.model, hypothesis, made::logits(2.0))],
         vector: Some((target.model, vector_that_says(&post.title))),
         ..made::classified(&post.fullname, post.text_hash, &[0.75])
@@ -144,7 +144,7 @@ async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_no
         scene.save(SourceKind::Import, &[edited]).await;
 
         let done = scored(&scene, target, &claim).await;
-        let now = topicmill::clock::Clock::now(&*scene.clock).into();
+        let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
         let written = scene
             .store()
             .complete(claim.lease, target, Mode::Single, run, now, &done);
@@ -480,17 +480,17 @@ async fn an_authors_name_that_is_forgotten_is_noted_for_the_files() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.save(SourceKind::Reddit, &some(&["a"])).await;
-        let name: topicmill::domain::Fullname = "a".parse().unwrap();
-        let checked = topicmill::store::Checked {
+        let name: topicmill_core::Fullname = "a".parse().unwrap();
+        let checked = topicmill_store::Checked {
             alive: vec![name.clone()],
             authorless: vec![name],
             ..Default::default()
         };
-        let now = topicmill::clock::Clock::now(&*scene.clock).into();
+        let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
         for due in [true, false] {
             let run = scene
                 .store()
-                .begin_run(topicmill::domain::Stage::Purge, "w", now)
+                .begin_run(topicmill_core::Stage::Purge, "w", now)
                 .await;
             scene
                 .store()

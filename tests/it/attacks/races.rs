@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::{Connection, Executor};
-use topicmill::clock::SystemClock;
-use topicmill::domain::{
+use topicmill_core::clock::SystemClock;
+use topicmill_core::{
     Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
-};
-use topicmill::store::{
-    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Target,
-    Written,
 };
 use topicmill_score::Mode;
 use topicmill_score::reddit::post_text;
+use topicmill_store::{
+    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Target,
+    Written,
+};
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
 use crate::support::engine::repository;
@@ -177,7 +177,7 @@ impl Scene {
     async fn run(&self, store: &Store, stage: Stage) -> Result<(), StoreError> {
         self.step(store, "begin_run").await;
         let run = store
-            .begin_run(topicmill::domain::Stage::Collect, "w", at(2026))
+            .begin_run(topicmill_core::Stage::Collect, "w", at(2026))
             .await?;
         match stage {
             Stage::Collect => {
@@ -257,7 +257,7 @@ impl Scene {
             if claim.posts.is_empty() {
                 return Ok(());
             }
-            let scored = |post: &topicmill::store::ClaimedPost| {
+            let scored = |post: &topicmill_store::ClaimedPost| {
                 let said = said_of(TextHash::of(&post_text(&post.title, &post.selftext)));
                 let logits = made::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
@@ -522,7 +522,7 @@ async fn each_stage_is_held_anywhere_while_each_runs() {
 }
 
 /// A migration as one may come: it changes a table that others write to.
-const SECOND: topicmill::store::Migration = (
+const SECOND: topicmill_store::Migration = (
     2,
     "made up",
     "ALTER TABLE posts ADD COLUMN more TEXT; UPDATE posts SET more = title",

@@ -11,9 +11,9 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use topicmill::collect::Pace;
-use topicmill::domain::{Outcome, SourceKind, Timestamp};
 use topicmill::pipeline::Context;
-use topicmill::source::arctic_shift::ArcticShift;
+use topicmill_core::{Outcome, SourceKind, Timestamp};
+use topicmill_sources::arctic_shift::ArcticShift;
 
 use crate::collect::{Scene, child, climate, new_climate, posted};
 use crate::support::arctic_shift::{self, Archive, Borders, START, row, row_with};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished};

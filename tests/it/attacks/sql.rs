@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use topicmill::store::{Access, Store};
+use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::{Program, Ran, finished};

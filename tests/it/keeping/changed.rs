@@ -1,6 +1,6 @@
 //! `labels drop` and `model drop`.
 
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 use super::*;
 
@@ -91,8 +91,8 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
         assert_eq!(count(url, "SELECT COUNT(*) FROM posts").await, 4);
         // A worker that comes back after its lease has ended writes nothing.
         let store = Store::open(url, Access::Existing).await.unwrap();
-        let now = topicmill::domain::Timestamp::from(SystemClock::shared().now());
-        let lease = topicmill::store::Lease(1);
+        let now = topicmill_core::Timestamp::from(SystemClock::shared().now());
+        let lease = topicmill_store::Lease(1);
         assert!(
             !store
                 .renew(lease, now, Duration::from_mins(1))

@@ -1,7 +1,7 @@
 //! `db check`: what is wrong is found and named, and what is right is left in peace.
 
 use serde_json::Value;
-use topicmill::store::checking::Severity;
+use topicmill_store::checking::Severity;
 
 use super::*;
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use topicmill::store::{Access, Store};
+use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran, finished, limited};

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use std::fmt::Write as _;
 
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 use super::*;
 

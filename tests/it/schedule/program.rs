@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde_json::Value;
-use topicmill::clock::SystemClock;
-use topicmill::store::{Access, Store};
+use topicmill_core::clock::SystemClock;
+use topicmill_store::{Access, Store};
 
 use crate::support::engine::repository;
 use crate::support::postgres::databases;

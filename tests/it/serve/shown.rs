@@ -316,10 +316,10 @@ fn an_empty_and_an_unlabelled_database_have_pages_too() {
 #[test]
 fn the_description_of_the_api_has_its_paths_and_its_answers() {
     let description: Value = serde_json::from_str(
-        &std::fs::read_to_string(repository("src/serve/openapi.json")).unwrap(),
+        &std::fs::read_to_string(repository("crates/pages/src/serve/openapi.json")).unwrap(),
     )
     .unwrap();
-    let code = std::fs::read_to_string(repository("src/serve/api.rs")).unwrap();
+    let code = std::fs::read_to_string(repository("crates/pages/src/serve/api.rs")).unwrap();
     let mut routes: Vec<String> = code
         .split(".route(\"")
         .skip(1)

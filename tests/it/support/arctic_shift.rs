@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill::clock::ManualClock;
-use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
+use topicmill_core::clock::ManualClock;
+use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 

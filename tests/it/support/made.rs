@@ -1,9 +1,9 @@
 //! Posts, label sets, models and labels for tests to which it does not matter much which.
 
 use serde_json::json;
-use topicmill::domain::{Authors, Post, SourceKind, TextHash, Timestamp};
-use topicmill::store::{Classified, ModelRow, Page, RunId, Store, Target};
+use topicmill_core::{Authors, Post, SourceKind, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
+use topicmill_store::{Classified, ModelRow, Page, RunId, Store, Target};
 
 pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
-use topicmill::store::{Access, Store, Target};
+use topicmill_store::{Access, Store, Target};
 
 use super::engine::repository;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill::clock::ManualClock;
-use topicmill::domain::SourceKind;
-use topicmill::source::http::Timeouts;
-use topicmill::source::reddit::{Reddit, RedditSettings};
+use topicmill_core::SourceKind;
+use topicmill_core::clock::ManualClock;
+use topicmill_http::Timeouts;
+use topicmill_sources::reddit::{Reddit, RedditSettings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 

@@ -14,11 +14,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use topicmill::clock::ManualClock;
-use topicmill::domain::{Fullname, Listing, SourceKind};
-use topicmill::source::SourceError;
-use topicmill::source::http::{HttpError, Timeouts};
-use topicmill::source::reddit::{Reddit, RedditSettings};
+use topicmill_core::clock::ManualClock;
+use topicmill_core::{Fullname, Listing, SourceKind};
+use topicmill_http::{HttpError, Timeouts};
+use topicmill_sources::SourceError;
+use topicmill_sources::reddit::{Reddit, RedditSettings};
 
 /// A request and its answer, as recorded.
 #[derive(Debug, Clone, Deserialize)]

@@ -1,7 +1,7 @@
 //! Rows in every table of a database, and all that a database holds, past the store.
 
 use sqlx::{AssertSqlSafe, Connection, Row};
-use topicmill::store::{Access, Store};
+use topicmill_store::{Access, Store};
 
 /// One row or more in every table but those of schedules. Of posts each source, there and removed.
 const ROWS: &str = "

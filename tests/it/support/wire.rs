@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use topicmill::clock::SystemClock;
+use topicmill_core::clock::SystemClock;
 
 /// What becomes of a request.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::super::{Found, Named};
 use crate::cli::output::facts;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
-use crate::domain::{Fullname, Timestamp};
-use crate::review::gold::{self, GoldError, GoldRow};
-use crate::store::{Access, GoldAnswer, SavedGold, Store};
+use topicmill_core::{Fullname, Timestamp};
+use topicmill_review::gold::{self, GoldError, GoldRow};
+use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
 /// Problems that are told of each kind; more of them are counted.
 const TOLD: usize = 20;

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::super::{Found, NONE};
 use crate::cli::output::facts;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::review::gold::{self, Agreed};
-use crate::store::{Access, StoredGold, Table};
+use topicmill_review::gold::{self, Agreed};
+use topicmill_store::{Access, StoredGold, Table};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -9,9 +9,9 @@ use toml_edit::{DocumentMut, Item};
 use super::super::calibrate::whole_background;
 use super::super::new::{free_slug, quoted};
 use crate::cli::CliError;
-use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text};
-use crate::review::suggest::Suggestion;
+use topicmill_core::Listing;
+use topicmill_review::suggest::Suggestion;
 
 /// What stands above the first of them.
 const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here on: give each the words that you would use, and\n\

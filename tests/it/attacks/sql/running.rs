@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::clock::SystemClock;
-use topicmill::store::{Access, Answered, Inquiry, Part, Store, parts};
+use topicmill_core::clock::SystemClock;
+use topicmill_store::{Access, Answered, Inquiry, Part, Store, parts};
 
 use super::{asked, csv, sql, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};

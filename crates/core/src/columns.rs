@@ -1,0 +1,70 @@
+//! How times and words stand in a column of a database: only the crate of a type may say so.
+
+use chrono::{DateTime, Utc};
+use sqlx_core::database::Database;
+use sqlx_core::decode::Decode;
+use sqlx_core::encode::{Encode, IsNull};
+use sqlx_core::error::BoxDynError;
+use sqlx_core::types::Type;
+
+use crate::{RunStatus, Stage, Timestamp};
+
+impl<DB: Database> Type<DB> for Timestamp
+where
+    DateTime<Utc>: Type<DB>,
+{
+    fn type_info() -> DB::TypeInfo {
+        DateTime::<Utc>::type_info()
+    }
+
+    fn compatible(kind: &DB::TypeInfo) -> bool {
+        DateTime::<Utc>::compatible(kind)
+    }
+}
+
+impl<'q, DB: Database> Encode<'q, DB> for Timestamp
+where
+    DateTime<Utc>: Encode<'q, DB>,
+{
+    fn encode_by_ref(&self, buffer: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        self.as_datetime().encode_by_ref(buffer)
+    }
+}
+
+impl<'r, DB: Database> Decode<'r, DB> for Timestamp
+where
+    DateTime<Utc>: Decode<'r, DB>,
+{
+    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        DateTime::<Utc>::decode(value).map(Self::from)
+    }
+}
+
+/// A word of ours in a column of text.
+macro_rules! word_column {
+    ($($word:ty),+) => {$(
+        impl<DB: Database> Type<DB> for $word
+        where
+            String: Type<DB>,
+        {
+            fn type_info() -> DB::TypeInfo {
+                String::type_info()
+            }
+
+            fn compatible(kind: &DB::TypeInfo) -> bool {
+                String::compatible(kind)
+            }
+        }
+
+        impl<'r, DB: Database> Decode<'r, DB> for $word
+        where
+            String: Decode<'r, DB>,
+        {
+            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                Ok(String::decode(value)?.parse()?)
+            }
+        }
+    )+};
+}
+
+word_column!(Stage, RunStatus);

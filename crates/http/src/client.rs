@@ -1,0 +1,402 @@
+//! Sends a request until its answer is taken, is refused for good, or the tries are used up.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use reqwest::{Client, RequestBuilder, redirect};
+use tokio::sync::Mutex;
+use tracing::Instrument;
+
+use super::answer::{Answer, LARGEST_ANSWER, SHORTEST_WAIT};
+use super::keeper::{Keeper, KeeperError};
+use super::quota::{NoSlot, Quota};
+use super::traffic::{Cause, Meter, Traffic};
+use topicmill_core::FailureKind;
+use topicmill_core::clock::SharedClock;
+
+/// The longest of the growing waits between tries.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Whom a client asks, as messages name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// Its name, `Arctic Shift`.
+    pub name: &'static str,
+    /// Its section of the settings, `arctic_shift`.
+    pub section: &'static str,
+}
+
+/// How long the parts of a request may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// Between two reads of a response.
+    pub read: Duration,
+    /// From sending a request to the last byte of its response.
+    pub total: Duration,
+}
+
+/// Why a request has no answer that its sender could judge.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The HTTP client could not be built.
+    #[error(
+        "the HTTPS client cannot start: check that the system has CA certificates (Debian's package is `ca-certificates`)"
+    )]
+    Client(#[source] reqwest::Error),
+    /// The site asks for more patience than the settings allow.
+    #[error("{} asks for a wait of {} s for {what}, above `{}.wait_budget_secs` = {}: run again later, or raise it", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs())]
+    WaitTooLong {
+        /// Who asks for it.
+        site: Site,
+        /// What was asked for.
+        what: String,
+        /// The wait it would have taken.
+        wait: Duration,
+        /// The most that was allowed.
+        budget: Duration,
+    },
+    /// Every try ended in a failure that another try may cure.
+    #[error("{} failed for {what}, tried {tries}×, at last with: {detail}; run again later", .site.name)]
+    GaveUp {
+        /// Who failed.
+        site: Site,
+        /// What was asked for.
+        what: String,
+        /// Whether the last failure was a limit of requests.
+        is_rate_limit: bool,
+        /// How often it was tried.
+        tries: u32,
+        /// The last failure in words.
+        detail: String,
+        /// The last failure, where there was no answer at all.
+        source: Option<reqwest::Error>,
+    },
+    /// Whoever keeps the quota for all processes failed, so nothing may be sent.
+    #[error(transparent)]
+    Keeper(KeeperError),
+    /// An answer of a size that none has.
+    #[error(
+        "the answer for {what} is larger than {limit} bytes, the most that is read: check `{}.api_url`", .site.section
+    )]
+    TooLarge {
+        /// Who gave it.
+        site: Site,
+        /// What was asked for.
+        what: String,
+        /// The most that is read.
+        limit: usize,
+    },
+}
+
+impl HttpError {
+    /// The kind of this error, which decides the exit code.
+    pub const fn kind(&self) -> FailureKind {
+        match self {
+            Self::Client(_) => FailureKind::Usage,
+            Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
+            Self::Keeper(error) => error.kind,
+            Self::TooLarge { .. } => FailureKind::Unfinished,
+        }
+    }
+
+    /// Whether the same may succeed later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
+    }
+
+    /// Whether there is no way to the site.
+    pub fn is_unreachable(&self) -> bool {
+        let Self::GaveUp { source, .. } = self else {
+            return false;
+        };
+        source.as_ref().is_some_and(reqwest::Error::is_connect)
+    }
+
+    /// Whether a limit of requests is why.
+    pub fn is_rate_limit(&self) -> bool {
+        match self {
+            Self::GaveUp { is_rate_limit, .. } => *is_rate_limit,
+            other => matches!(other, Self::WaitTooLong { .. }),
+        }
+    }
+}
+
+/// How a client behaves.
+pub struct Manners<'a> {
+    /// The site that it asks.
+    pub site: Site,
+    /// How it names itself.
+    pub user_agent: &'a str,
+    /// The times after which it gives up on a connection or an answer.
+    pub timeouts: Timeouts,
+    /// Requests a minute that it allows itself, whatever the site's headers say.
+    pub per_minute: NonZeroU32,
+    /// A single wait above this gives up instead.
+    pub wait_budget: Duration,
+    /// How often a request is sent at most.
+    pub tries: u32,
+    /// No request leaves while another one is under way or waits for its next try, and requests keep their distance.
+    pub one_at_a_time: bool,
+    /// It asks this machine only.
+    pub on_this_machine: bool,
+}
+
+/// What a request is for. All share one pace, but only answers with data tell of the quota.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Posts or whatever else the site has.
+    Data,
+    /// A token to ask with.
+    Token,
+}
+
+/// What to do about an answer.
+pub enum Judgement<T, E> {
+    /// It is what was asked for.
+    Take(T),
+    /// Asking again may help.
+    Again(Trouble),
+    /// Asking again will not help.
+    Never(E),
+}
+
+/// A failure of one try that the next may not have.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// In words.
+    pub detail: String,
+    /// How long to wait, where the answer named it.
+    pub wait: Option<Duration>,
+    /// Too many requests: the wait holds for everybody.
+    pub is_rate_limit: bool,
+    /// Worth one more try after this wait even where the usual tries are used up.
+    pub last_resort: Option<Duration>,
+    /// The failure, where there was no answer.
+    pub source: Option<reqwest::Error>,
+}
+
+/// A client of one site, shared by all tasks of a run.
+#[derive(Debug)]
+pub struct PoliteClient {
+    site: Site,
+    http: Client,
+    clock: SharedClock,
+    quota: Quota,
+    meter: Arc<Meter>,
+    wait_budget: Duration,
+    tries: u32,
+    /// Time between two requests that leave one at a time, and when the next one may.
+    turn: Option<(Duration, Mutex<Duration>)>,
+}
+
+/// Makes ring the process's TLS provider. May be called any number of times; the first call counts.
+///
+/// Building an HTTPS client panics without one. Each client of this program calls this itself.
+pub fn install_tls() {
+    // An error says that there is one already, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+impl PoliteClient {
+    /// A client; sends nothing yet.
+    ///
+    /// # Errors
+    /// When the HTTPS client cannot start.
+    pub fn new(manners: &Manners<'_>, clock: SharedClock) -> Result<Self, HttpError> {
+        install_tls();
+        let mut builder = Client::builder()
+            .user_agent(manners.user_agent)
+            // A redirect means that something is wrong, and following it would carry a token along.
+            .redirect(redirect::Policy::none())
+            .connect_timeout(manners.timeouts.connect)
+            .read_timeout(manners.timeouts.read)
+            .timeout(manners.timeouts.total);
+        if manners.on_this_machine {
+            // The sample Reddit must answer behind a proxy, and where no CA certificates are installed.
+            builder = builder.no_proxy().tls_certs_only([]);
+        }
+        let meter = Arc::<Meter>::default();
+        let (per_minute, wait_budget) = (manners.per_minute, manners.wait_budget);
+        let distance = Duration::from_mins(1) / per_minute.get();
+        Ok(Self {
+            site: manners.site,
+            http: builder.build().map_err(HttpError::Client)?,
+            quota: Quota::new(per_minute, wait_budget, clock.clone(), meter.clone()),
+            meter,
+            clock,
+            wait_budget,
+            tries: manners.tries,
+            turn: manners.one_at_a_time.then(|| (distance, Mutex::default())),
+        })
+    }
+
+    /// What this client has done so far.
+    pub fn traffic(&self) -> Traffic {
+        self.meter.so_far()
+    }
+
+    /// What counts its traffic.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
+    pub fn share_quota(&self, keeper: Keeper) {
+        self.quota.keep_with(keeper);
+    }
+
+    /// Sends a request, which is made anew for each try, until `judge` takes or refuses its answer.
+    ///
+    /// # Errors
+    /// When `judge` refuses, when every try fails, when a wait is above the budget, or when the shared quota cannot be kept.
+    pub async fn exchange<T, E: From<HttpError>>(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        request: impl Fn(&Client) -> RequestBuilder,
+        judge: impl Fn(&Answer) -> Judgement<T, E>,
+    ) -> Result<T, E> {
+        let no_slot = |no_slot| self.no_slot(what, no_slot);
+        let mut backoff = backoff(self.tries);
+        let mut tries = 0;
+        // Held until the answer is taken or given up: while one request waits for its next try, no other one leaves.
+        let mut turn = match &self.turn {
+            Some((distance, next_at)) => Some((*distance, next_at.lock().await)),
+            None => None,
+        };
+        loop {
+            if let Some((_, next_at)) = &turn {
+                let wait = next_at.saturating_sub(self.clock.elapsed());
+                if !wait.is_zero() {
+                    let paused = self.quota.pause(wait, Cause::OwnPace).await;
+                    paused.map_err(no_slot)?;
+                }
+            }
+            self.quota.slot().await.map_err(no_slot)?;
+            // Counted from when the request leaves, because the wait for a slot may have been longer.
+            if let Some((distance, next_at)) = &mut turn {
+                **next_at = self.clock.elapsed() + *distance;
+            }
+            self.meter.sent(purpose == Purpose::Token);
+            tries += 1;
+            let span =
+                tracing::trace_span!(target: "otel", "request", what, site = self.site.name, tries);
+            let attempt = self.attempt(purpose, what, request(&self.http));
+            let trouble = match attempt.instrument(span).await? {
+                Ok(answer) => match judge(&answer) {
+                    Judgement::Take(taken) => return Ok(taken),
+                    Judgement::Never(error) => return Err(error),
+                    Judgement::Again(trouble) => trouble,
+                },
+                Err(trouble) => trouble,
+            };
+            // The number of waits also bounds the number of tries.
+            let next = backoff.next().or(trouble.last_resort);
+            let (wait, cause) = match trouble.wait {
+                Some(wait) => (wait, Cause::RetryAfter),
+                None => (next.unwrap_or_default(), Cause::Backoff),
+            };
+            // Before anything is given up here: whoever asks next, in any process, has to wait as well.
+            if trouble.is_rate_limit {
+                self.quota.hold(wait).await.map_err(no_slot)?;
+            }
+            match self.quota.affords(wait) {
+                // This error names the setting that allows a longer wait. For other troubles, a longer wait would not
+                // help.
+                Err(over) if trouble.is_rate_limit && next.is_some() => {
+                    return Err(no_slot(over).into());
+                }
+                Ok(()) if next.is_some() => {}
+                _ => return Err(self.give_up(trouble, what, tries).into()),
+            }
+            tracing::warn!(
+                what,
+                failure = trouble.detail,
+                wait_secs = wait.as_secs_f64(),
+                tries,
+                "{} did not answer as hoped; waiting before another try",
+                self.site.name
+            );
+            self.quota.pause(wait, cause).await.map_err(no_slot)?;
+            self.meter.note(|traffic| traffic.retries += 1);
+        }
+    }
+
+    /// Sends a request once. The outer error is final, the inner one may pass.
+    async fn attempt(
+        &self,
+        purpose: Purpose,
+        what: &str,
+        request: RequestBuilder,
+    ) -> Result<Result<Answer, Trouble>, HttpError> {
+        let read = Answer::read(request).await;
+        if !matches!(read, Ok(Some(_))) {
+            self.meter.note(|traffic| traffic.no_answer += 1);
+        }
+        let answer = match read {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
+                return Err(HttpError::TooLarge {
+                    site: self.site,
+                    what: what.to_owned(),
+                    limit: LARGEST_ANSWER,
+                });
+            }
+            Err(error) => {
+                let detail = if error.is_timeout() {
+                    "no whole answer within the timeouts of the settings"
+                } else {
+                    "the connection failed or broke off"
+                };
+                return Ok(Err(Trouble {
+                    detail: detail.to_owned(),
+                    source: Some(error),
+                    ..Trouble::default()
+                }));
+            }
+        };
+        self.meter.answered(answer.status.as_u16());
+        if purpose == Purpose::Data {
+            let observed = self.quota.observe(&answer.headers).await;
+            observed.map_err(|no_slot| self.no_slot(what, no_slot))?;
+        }
+        Ok(Ok(answer))
+    }
+
+    fn give_up(&self, trouble: Trouble, what: &str, tries: u32) -> HttpError {
+        HttpError::GaveUp {
+            site: self.site,
+            what: what.to_owned(),
+            is_rate_limit: trouble.is_rate_limit,
+            tries,
+            detail: trouble.detail,
+            source: trouble.source,
+        }
+    }
+
+    fn no_slot(&self, what: &str, no_slot: NoSlot) -> HttpError {
+        match no_slot {
+            NoSlot::OverBudget(wait) => HttpError::WaitTooLong {
+                site: self.site,
+                what: what.to_owned(),
+                wait,
+                budget: self.wait_budget,
+            },
+            NoSlot::Keeper(error) => HttpError::Keeper(error),
+        }
+    }
+}
+
+/// The waits between that many tries of one request, growing and jittered so that many clients spread out.
+pub fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
+    ExponentialBuilder::new()
+        .with_min_delay(SHORTEST_WAIT)
+        .with_max_delay(LONGEST_BACKOFF)
+        .with_max_times(tries.saturating_sub(1) as usize)
+        .with_jitter()
+        .build()
+}

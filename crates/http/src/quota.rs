@@ -1,0 +1,402 @@
+//! When the next request may leave.
+//!
+//! Two limits hold at once. Our own, `requests_per_minute`, is kept by governor, whose GCRA hands out slots
+//! atomically; it reads our clock, so that a test decides what time it is. The site's is read from the
+//! `X-Ratelimit-*` headers of each answer, whatever its window: with nothing remaining the window's end is
+//! awaited, and once less than half is left the rest is spread over the time to it.
+//!
+//! A slot is looked at and taken under one lock, so that no two callers take the same one. They also take
+//! turns: whoever waits holds the turn, so that the others do not all wake for one slot, and none overtakes.
+//!
+//! Where a [`Keeper`] holds the quota for several processes, a slot is reserved there, too, and what holds
+//! this process is told there. Both must agree, so a keeper that lost its memory lets nobody run away.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use governor::RateLimiter;
+use governor::clock::Clock as GovernorClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use reqwest::header::HeaderMap;
+
+use super::answer::{SHORTEST_WAIT, number, reset};
+use super::keeper::{Keeper, KeeperError};
+use super::traffic::{Cause, Meter, QuotaLeft};
+use topicmill_core::clock::SharedClock;
+use topicmill_core::{QuotaSlot, QuotaTerms, Timestamp};
+
+/// Two answers whose windows end this close together speak of the same window.
+const SAME_WINDOW: Duration = Duration::from_secs(2);
+
+/// The pace of a client.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    clock: SharedClock,
+    budget: Duration,
+    per_minute: NonZeroU32,
+    own: RateLimiter<NotKeyed, InMemoryState, OurClock, NoOpMiddleware<Duration>>,
+    theirs: Mutex<Pace>,
+    turn: tokio::sync::Mutex<()>,
+    keeper: OnceLock<Keeper>,
+    meter: Arc<Meter>,
+}
+
+/// Why there is no slot.
+#[derive(Debug)]
+pub(crate) enum NoSlot {
+    /// The wait is above the budget, and was not waited.
+    OverBudget(Duration),
+    /// Whoever keeps the quota for all processes failed.
+    Keeper(KeeperError),
+}
+
+impl Quota {
+    pub(crate) fn new(
+        per_minute: NonZeroU32,
+        budget: Duration,
+        clock: SharedClock,
+        meter: Arc<Meter>,
+    ) -> Self {
+        let limit = governor::Quota::per_minute(per_minute);
+        Self {
+            own: RateLimiter::direct_with_clock(limit, OurClock(clock.clone())),
+            theirs: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            keeper: OnceLock::new(),
+            meter,
+            per_minute,
+            budget,
+            clock,
+        }
+    }
+
+    /// From now on slots are reserved with this keeper, too. The first one stays.
+    pub(crate) fn keep_with(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Waits for a slot and takes it.
+    pub(crate) async fn slot(&self) -> Result<(), NoSlot> {
+        let _turn = self.turn.lock().await;
+        // Looked at again after each wait: an answer to another request may have held everybody meanwhile.
+        while let Err((wait, cause)) = self.try_take() {
+            self.pause(wait, cause).await?;
+        }
+        // The keeper comes last: a slot reserved there and then not used would be lost to all processes.
+        let Some(keeper) = self.keeper.get() else {
+            return Ok(());
+        };
+        let terms = QuotaTerms {
+            interval: Duration::from_mins(1) / self.per_minute.get(),
+            burst: self.per_minute.get(),
+            patience: self.budget,
+        };
+        let QuotaSlot { wait, held } = (keeper.reserve)(terms).await.map_err(NoSlot::Keeper)?;
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let cause = if held {
+            Cause::RetryAfter
+        } else {
+            Cause::OwnPace
+        };
+        self.pause(wait, cause).await
+    }
+
+    /// Takes a slot if both limits have one now; else says how long until it is worth another look.
+    fn try_take(&self) -> Result<(), (Duration, Cause)> {
+        let now = self.clock.elapsed();
+        let mut pace = self.pace();
+        let (wait, cause) = pace.wait(now);
+        if !wait.is_zero() {
+            return Err((wait, cause));
+        }
+        // The site first: `check` takes a slot of ours, which would be lost where the site allows none.
+        self.own
+            .check()
+            .map_err(|until| (until.wait_time_from(now), Cause::OwnPace))?;
+        pace.take(now);
+        Ok(())
+    }
+
+    /// Waits, unless that is more than the budget allows.
+    pub(crate) async fn pause(&self, wait: Duration, cause: Cause) -> Result<(), NoSlot> {
+        self.affords(wait)?;
+        self.meter.waited(cause, wait);
+        self.clock.sleep(wait).await;
+        Ok(())
+    }
+
+    /// Whether a wait is within the budget.
+    pub(crate) fn affords(&self, wait: Duration) -> Result<(), NoSlot> {
+        if wait > self.budget {
+            Err(NoSlot::OverBudget(wait))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all, in every process.
+    pub(crate) async fn hold(&self, wait: Duration) -> Result<(), NoSlot> {
+        let until = self.clock.elapsed() + wait;
+        {
+            let mut pace = self.pace();
+            // In a block of its own: the lock of a thread must not be held while the keeper is told.
+            pace.held_until = pace.held_until.max(until);
+        }
+        self.tell(wait).await
+    }
+
+    /// Takes note of an answer's headers; a window with nothing left holds the other processes, too.
+    pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), NoSlot> {
+        let now = self.clock.now();
+        let left = number(headers, "x-ratelimit-remaining");
+        let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
+            return Ok(());
+        };
+        // Without this header nobody knows what half of the window is, so nothing is spread.
+        let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
+        let quota = QuotaLeft {
+            remaining: left,
+            used,
+            resets_at: Timestamp::from(now + reset),
+        };
+        self.meter.note(|traffic| traffic.quota = Some(quota));
+        let reset = reset.max(SHORTEST_WAIT);
+        self.pace()
+            .observe(left, used, self.clock.elapsed() + reset);
+        if left < 1.0 {
+            self.tell(reset).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, wait: Duration) -> Result<(), NoSlot> {
+        match self.keeper.get() {
+            Some(keeper) => (keeper.hold)(wait).await.map_err(NoSlot::Keeper),
+            None => Ok(()),
+        }
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.theirs.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// What the site allows. All times are those of [`topicmill_core::clock::Clock::elapsed`].
+#[derive(Debug, Default)]
+struct Pace {
+    held_until: Duration,
+    last_taken: Duration,
+    window: Option<Window>,
+}
+
+/// The site's window as last told, less the slots taken since.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    left: f64,
+    used: f64,
+    ends: Duration,
+}
+
+impl Pace {
+    fn wait(&self, now: Duration) -> (Duration, Cause) {
+        let held = self.held_until.saturating_sub(now);
+        let Some(window) = self.window else {
+            return (held, Cause::RetryAfter);
+        };
+        // Zero once the window has ended: what the next one allows is not known, so it holds nobody.
+        let rest = window.ends.saturating_sub(now);
+        let paced = if window.left < 1.0 {
+            rest
+        } else if window.left < window.used && !rest.is_zero() {
+            (self.last_taken + rest.div_f64(window.left)).saturating_sub(now)
+        } else {
+            Duration::ZERO
+        };
+        if held >= paced {
+            (held, Cause::RetryAfter)
+        } else {
+            (paced, Cause::TheirQuota)
+        }
+    }
+
+    fn take(&mut self, now: Duration) {
+        self.last_taken = now;
+        if let Some(window) = &mut self.window {
+            window.left -= 1.0;
+            window.used += 1.0;
+        }
+    }
+
+    /// An answer knows nothing of the requests that left after its own, so within a window the lower
+    /// number counts.
+    fn observe(&mut self, left: f64, used: f64, ends: Duration) {
+        let left = match self.window {
+            Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),
+            _ => left,
+        };
+        self.window = Some(Window { left, used, ends });
+    }
+}
+
+/// governor's view of our clock.
+#[derive(Debug, Clone)]
+struct OurClock(SharedClock);
+
+impl GovernorClock for OurClock {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::LONGEST_WINDOW;
+    use topicmill_core::FailureKind;
+    use topicmill_core::clock::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn quota(per_minute: u32) -> (Arc<ManualClock>, Quota) {
+        let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        let per_minute = NonZeroU32::new(per_minute).unwrap();
+        let quota = Quota::new(per_minute, 60 * SECOND, clock.clone(), Arc::default());
+        (clock, quota)
+    }
+
+    fn headers(remaining: &str, used: &str, reset: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining", remaining.parse().unwrap());
+        headers.insert("x-ratelimit-used", used.parse().unwrap());
+        headers.insert("x-ratelimit-reset", reset.parse().unwrap());
+        headers
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn threads_do_not_take_more_than_a_window_has() {
+        let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        let per_minute = NonZeroU32::new(100).unwrap();
+        let quota = Quota::new(per_minute, Duration::ZERO, clock, Arc::default());
+        quota.observe(&headers("64", "0", "600")).await.unwrap();
+        let quota = Arc::new(quota);
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                let quota = quota.clone();
+                tokio::spawn(async move { quota.slot().await.is_ok() })
+            })
+            .collect();
+        let mut taken = 0;
+        for task in tasks {
+            taken += usize::from(task.await.unwrap());
+        }
+        assert_eq!(
+            taken, 33,
+            "one more than half; then each would have to wait"
+        );
+    }
+
+    #[tokio::test]
+    async fn headers_set_the_pace() {
+        for (told, waits) in [
+            // The window's end is awaited; what the next one allows is unknown, so it holds nobody.
+            (&[["0.0", "996", "37"], ["many", "1", "2"]][..], &[37][..]),
+            (&[["0", "300", "0"]], &[1]),
+            // The last half is spread over the rest of the window.
+            (
+                &[
+                    ["598.0", "2", "300"],
+                    ["10.0", "590", "60"],
+                    ["9.0", "591", "54"],
+                ],
+                &[6, 6],
+            ),
+            (
+                &[["many", "1", "2"], ["NaN", "1", "2"], ["0", "1", "later"]],
+                &[],
+            ),
+        ] {
+            let (clock, quota) = quota(100);
+            for [left, used, reset] in told {
+                quota.observe(&headers(left, used, reset)).await.unwrap();
+                quota.slot().await.unwrap();
+            }
+            let waits: Vec<_> = waits.iter().map(|secs| *secs * SECOND).collect();
+            assert_eq!(clock.sleeps(), waits, "{told:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn slots_taken_since_an_answer_are_counted() {
+        let (clock, quota) = quota(100);
+        quota.observe(&headers("2", "0", "40")).await.unwrap();
+        quota.slot().await.unwrap();
+        // The answer to a request that left before that slot was taken.
+        quota.observe(&headers("2", "0", "40")).await.unwrap();
+        quota.slot().await.unwrap();
+        quota.slot().await.unwrap();
+        let total: Duration = clock.sleeps().iter().sum();
+        assert_eq!(
+            total,
+            40 * SECOND,
+            "the third slot lies behind the window's end"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_window_beyond_all_reason_does_not_overflow() {
+        for reset in ["1e300", "18446744073709549568", "99999999999"] {
+            let (clock, quota) = quota(100);
+            clock.advance(Duration::from_hours(1));
+            quota.observe(&headers("0", "1", reset)).await.unwrap();
+            let no_slot = quota.slot().await.unwrap_err();
+            assert!(
+                matches!(no_slot, NoSlot::OverBudget(LONGEST_WINDOW)),
+                "{no_slot:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_keeper_is_told_what_holds_everybody() {
+        let (_, quota) = quota(100);
+        let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let hears = told.clone();
+        let (wait, held) = (Duration::ZERO, false);
+        quota.keep_with(Keeper {
+            reserve: Box::new(move |_| Box::pin(async move { Ok(QuotaSlot { wait, held }) })),
+            hold: Box::new(move |wait| {
+                hears.lock().unwrap().push(wait);
+                Box::pin(async { Ok(()) })
+            }),
+        });
+        quota.observe(&headers("1", "995", "37")).await.unwrap();
+        quota.observe(&headers("0.0", "996", "36")).await.unwrap();
+        quota.observe(&headers("0", "300", "0")).await.unwrap();
+        quota.hold(4 * SECOND).await.unwrap();
+        assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn a_hold_holds_for_all_and_a_shorter_one_does_not_end_it() {
+        let (clock, quota) = quota(100);
+        quota.hold(4 * SECOND).await.unwrap();
+        quota.hold(2 * SECOND).await.unwrap();
+        quota.slot().await.unwrap();
+        assert_eq!(clock.sleeps(), [4 * SECOND]);
+        let gone = || KeeperError {
+            kind: FailureKind::Database,
+            source: "gone".into(),
+        };
+        quota.keep_with(Keeper {
+            reserve: Box::new(move |_| Box::pin(async move { Err(gone()) })),
+            hold: Box::new(move |_| Box::pin(async move { Err(gone()) })),
+        });
+        assert!(quota.hold(SECOND).await.is_err() && quota.slot().await.is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! From sums to a report.
+
+use std::collections::BTreeMap;
+
+use topicmill_score::{LabelSet, Mode};
+
+use super::ReportOptions;
+use super::data::{BINS, Call, Change, Line, Period, Report, TopicLine};
+use super::drift::{Drift, is_real, real};
+use super::time::Axis;
+use crate::look;
+use topicmill_core::{SourceKind, Timestamp};
+use topicmill_store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
+
+/// Characters of a title that is quoted: three lines on a telephone, most titles whole.
+const TITLE: usize = 160;
+/// Topics that are told: those behind them are put together.
+const TOPICS: usize = 400;
+
+/// What the report shows beside the sums.
+pub struct Around {
+    pub gaps: Vec<Gap>,
+    pub reconciled_at: Option<Timestamp>,
+    pub model: Option<ModelRow>,
+}
+
+/// What posts have in common that have one outcome.
+type Key = (Fate, Option<String>);
+
+fn key(fate: Fate, label: Option<&String>) -> Key {
+    (fate, label.cloned())
+}
+
+/// Counts an outcome collects.
+struct Tally {
+    posts: u64,
+    before: u64,
+    after: u64,
+    score_sum: f64,
+    series: Vec<u64>,
+    bins: Vec<u64>,
+}
+
+impl Tally {
+    fn new(columns: usize) -> Self {
+        Self {
+            posts: 0,
+            before: 0,
+            after: 0,
+            score_sum: 0.0,
+            series: vec![0; columns],
+            bins: vec![0; BINS],
+        }
+    }
+}
+
+/// Makes the report.
+pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Around) -> Report {
+    let axis = match (sums.first, sums.last) {
+        (Some(first), Some(last)) => Axis::new(sums.step, first, last),
+        _ => Axis::default(),
+    };
+    let set = options.subject.as_ref().map(|(_, set)| set);
+    let names = Names::of(set);
+    let period = match options.since {
+        Some(_) => Period::Before,
+        None => Period::Halves,
+    };
+    let tallies = tallies(&sums, set, &axis, period);
+    let lines = lines(&tallies, &names);
+    let pairs: Vec<_> = tallies
+        .values()
+        .map(|one| (one.before, one.after))
+        .collect();
+    let drift = sums.split.and_then(|_| Drift::of(&pairs));
+    let shown = || {
+        let cells = sums.cells.iter();
+        cells.filter(move |cell| period == Period::Halves || cell.is_later)
+    };
+    let posts_of = |fate| {
+        let cells = shown().filter(|cell| cell.fate == fate);
+        cells.map(|cell| cell.posts).sum()
+    };
+    let (topics, agreement) = topics(shown(), &lines, &names, &axis);
+    let is_bounded = options.since.is_some() || options.until.is_some();
+    let is_shown = |gap: &Gap| {
+        !is_bounded
+            || sums.first.is_some_and(|first| gap.until_at >= first)
+                && sums.last.is_some_and(|last| gap.from_at <= last)
+    };
+    Report {
+        database: options.database.clone(),
+        now: options.now,
+        model: around
+            .model
+            .map(|model| format!("{} ({})", model.name, model.precision)),
+        label_set: set.map(|set| (set.name.clone(), set.hash().chars().take(12).collect())),
+        threshold: set.map_or(0.0, |set| set.threshold),
+        scores_are_shares: set.is_none_or(|set| set.mode != Mode::Raw),
+        is_bounded,
+        first: sums.first,
+        last: sums.last,
+        period: drift.map(|_| period),
+        totals: totals(shown(), &axis),
+        posts: shown().map(|cell| cell.posts).sum(),
+        waiting: posts_of(Fate::Waiting),
+        without_text: posts_of(Fate::WithoutText),
+        axis,
+        lines,
+        topics,
+        agreement,
+        drift,
+        closest: calls(&sums.closest, scores, set, &names),
+        surest: calls(&sums.surest, scores, set, &names),
+        gaps: around.gaps.into_iter().filter(is_shown).collect(),
+        skipped: sums.skipped,
+        reconciled_at: around.reconciled_at,
+    }
+}
+
+/// The words of labels, by their slugs.
+struct Names<'s>(BTreeMap<&'s str, &'s str>);
+
+impl<'s> Names<'s> {
+    fn of(set: Option<&'s LabelSet>) -> Self {
+        let labels = set.map(|set| set.labels.iter()).unwrap_or_default();
+        Self(
+            labels
+                .map(|label| (label.slug.as_str(), label.label.as_str()))
+                .collect(),
+        )
+    }
+
+    fn name(&self, slug: &str) -> String {
+        self.0.get(slug).map_or(slug, |name| name).to_owned()
+    }
+}
+
+fn tallies(
+    sums: &Sums,
+    set: Option<&LabelSet>,
+    axis: &Axis,
+    period: Period,
+) -> BTreeMap<Key, Tally> {
+    let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
+    // A label that no post has is worth a line, too.
+    for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
+        let key = key(Fate::Labelled, Some(&label.slug));
+        tallies.insert(key, Tally::new(axis.len()));
+    }
+    for cell in sums.cells.iter().filter(|cell| cell.fate.is_scored()) {
+        let tally = tallies
+            .entry(key(cell.fate, cell.label.as_ref()))
+            .or_insert_with(|| Tally::new(axis.len()));
+        if cell.is_later {
+            tally.after += cell.posts;
+        } else {
+            tally.before += cell.posts;
+        }
+        // What came before the time that is shown is there to compare with, and counts for nothing else.
+        if period == Period::Before && !cell.is_later {
+            continue;
+        }
+        tally.posts += cell.posts;
+        tally.score_sum += cell.score_sum;
+        if let Some(column) = axis.column(&cell.time) {
+            tally.series[column] += cell.posts;
+        }
+    }
+    for bin in &sums.bins {
+        if let Some(tally) = tallies.get_mut(&key(bin.fate, bin.label.as_ref())) {
+            tally.bins[bin.bin.min(BINS - 1)] += bin.posts;
+        }
+    }
+    tallies
+}
+
+fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<Line> {
+    let sum = |of: fn(&Tally) -> u64| tallies.values().map(of).sum::<u64>();
+    let (posts, before, after) = (sum(|t| t.posts), sum(|t| t.before), sum(|t| t.after));
+    let share = |n: u64, all: u64| if all == 0 { 0.0 } else { real(n) / real(all) };
+    let mut lines: Vec<Line> = tallies
+        .iter()
+        .map(|((fate, label), tally)| {
+            let slug = match (fate, label) {
+                (Fate::Other, _) => "other".to_owned(),
+                (Fate::Labelled, Some(label)) => label.clone(),
+                _ => "unsure".to_owned(),
+            };
+            let name = match fate {
+                Fate::Labelled => names.name(&slug),
+                _ => slug.clone(),
+            };
+            let change = (before > 0 && after > 0).then(|| Change {
+                before: tally.before,
+                after: tally.after,
+                from: share(tally.before, before),
+                to: share(tally.after, after),
+                is_real: is_real((tally.before, before), (tally.after, after), tallies.len()),
+            });
+            Line {
+                slug,
+                name,
+                fate: *fate,
+                posts: tally.posts,
+                share: share(tally.posts, posts),
+                series: tally.series.clone(),
+                mean_score: (tally.posts > 0).then(|| tally.score_sum / real(tally.posts)),
+                bins: tally.bins.clone(),
+                change,
+            }
+        })
+        .collect();
+    lines.sort_by(|a, b| {
+        let rank = |line: &Line| (line.fate, std::cmp::Reverse(line.posts));
+        rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name))
+    });
+    lines
+}
+
+fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u64; 3]> {
+    let mut totals = vec![[0; 3]; axis.len()];
+    for cell in cells {
+        let place = match cell.fate {
+            Fate::Labelled => 0,
+            Fate::Other | Fate::Unsure => 1,
+            Fate::Waiting | Fate::WithoutText => 2,
+        };
+        if let Some(column) = axis.column(&cell.time) {
+            totals[column][place] += cell.posts;
+        }
+    }
+    totals
+}
+
+/// Topics with what their posts became, and how often the label is the topic.
+fn topics<'c>(
+    cells: impl Iterator<Item = &'c HeatCell>,
+    lines: &[Line],
+    names: &Names<'_>,
+    axis: &Axis,
+) -> (Vec<TopicLine>, (u64, u64)) {
+    let places: BTreeMap<(Fate, &str), usize> = lines
+        .iter()
+        .enumerate()
+        .map(|(place, line)| ((line.fate, line.slug.as_str()), place))
+        .collect();
+    let mut topics: BTreeMap<&str, TopicLine> = BTreeMap::new();
+    let mut agreement = (0, 0);
+    for cell in cells {
+        let Some(topic) = &cell.topic else { continue };
+        let line = topics.entry(topic).or_insert_with(|| TopicLine {
+            slug: topic.clone(),
+            name: names.name(topic),
+            posts: 0,
+            scored: 0,
+            row: vec![0; lines.len()],
+            series: vec![0; axis.len()],
+        });
+        line.posts += cell.posts;
+        if let Some(column) = axis.column(&cell.time) {
+            line.series[column] += cell.posts;
+        }
+        if !cell.fate.is_scored() {
+            continue;
+        }
+        line.scored += cell.posts;
+        let slug = match cell.fate {
+            Fate::Other => "other",
+            Fate::Labelled => cell.label.as_deref().unwrap_or_default(),
+            _ => "unsure",
+        };
+        if let Some(place) = places.get(&(cell.fate, slug)) {
+            line.row[*place] += cell.posts;
+        }
+        if places.contains_key(&(Fate::Labelled, topic.as_str())) {
+            agreement.1 += cell.posts;
+            if cell.fate == Fate::Labelled && slug == topic {
+                agreement.0 += cell.posts;
+            }
+        }
+    }
+    let mut topics: Vec<_> = topics.into_values().collect();
+    // In the order of the labels, so that agreement is a diagonal; then what is no label, the largest first.
+    topics.sort_by_key(|topic| {
+        let place = places.get(&(Fate::Labelled, topic.slug.as_str()));
+        (
+            place.copied().unwrap_or(usize::MAX),
+            std::cmp::Reverse(topic.posts),
+            topic.slug.clone(),
+        )
+    });
+    topics.truncate(TOPICS);
+    (topics, agreement)
+}
+
+/// A title as it is quoted.
+pub(super) fn title(title: &str) -> String {
+    match look::line(title, TITLE) {
+        title if title.is_empty() => "(no title)".to_owned(),
+        title => title,
+    }
+}
+
+fn calls(
+    samples: &[Sample],
+    scores: &[Drawn],
+    set: Option<&LabelSet>,
+    names: &Names<'_>,
+) -> Vec<Call> {
+    let labels = set.map(|set| set.labels.as_slice()).unwrap_or_default();
+    samples
+        .iter()
+        .map(|sample| {
+            let drawn = scores
+                .iter()
+                .find(|drawn| drawn.fullname == sample.fullname);
+            let scores = drawn
+                .map(|drawn| drawn.scores.as_slice())
+                .unwrap_or_default();
+            let mut best: Vec<_> = labels
+                .iter()
+                .zip(scores)
+                .map(|(label, score)| (label.label.clone(), *score))
+                .collect();
+            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            best.truncate(2);
+            // The sample Reddit's posts are nowhere else, and a path is one of Reddit's or none.
+            let path = sample.permalink.as_deref();
+            let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
+            let is_sample = sample.source == SourceKind::Sample.as_str();
+            Call {
+                fullname: sample.fullname.clone(),
+                title: title(&sample.title),
+                subreddit: look::line(&sample.subreddit, 60),
+                link: path
+                    .filter(|_| !is_sample)
+                    .map(|path| format!("https://www.reddit.com{path}")),
+                topic: sample.topic.as_deref().map(|topic| names.name(topic)),
+                best,
+                is_labelled: sample.label.is_some(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! What posts were collected for, against what they are labelled as.
+
+use super::super::Report;
+use super::super::data::{Line, TopicLine};
+use super::super::drift::real;
+use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE};
+use crate::look::{line, percent};
+use topicmill_store::Fate;
+
+/// From this share on, a cell on a desk shows its number.
+const TOLD: f64 = 0.045;
+/// Pixels of the name of a column, at most.
+const HEADING: f64 = 175.0;
+/// The largest share of a step of colour; the last step has the rest.
+const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
+
+/// The heat map; without two topics there is none.
+pub fn chart(report: &Report) -> Option<Chart> {
+    let rows: Vec<&TopicLine> = report
+        .topics
+        .iter()
+        .filter(|topic| topic.scored > 0)
+        .collect();
+    if rows.len() < 2 || report.lines.len() < 2 {
+        return None;
+    }
+    let shown = &rows[..rows.len().min(MOST)];
+    let columns = columns(report, shown);
+    let head = ["topic", "label", "posts", "of the topic"];
+    let mut pairs: Vec<(u64, f64, &TopicLine, &Line)> = rows
+        .iter()
+        .flat_map(|topic| {
+            topic
+                .row
+                .iter()
+                .zip(&report.lines)
+                .map(move |(posts, line)| (*posts, real(*posts) / real(topic.scored), *topic, line))
+        })
+        .filter(|(posts, ..)| *posts > 0)
+        .collect();
+    pairs.sort_by(|a, b| {
+        b.0.cmp(&a.0)
+            .then(a.2.slug.cmp(&b.2.slug))
+            .then(a.3.slug.cmp(&b.3.slug))
+    });
+    let table = pairs.iter().map(|(posts, share, topic, label)| {
+        vec![
+            line(&topic.name, 60),
+            line(&label.name, 60),
+            crate::look::whole(*posts),
+            percent(*share),
+        ]
+    });
+    Some(Chart {
+        id: "topics-against-labels",
+        title: "Topics against labels".to_owned(),
+        read: format!(
+            "A row is what posts were collected for, a column what they are labelled as; numbers are percent of the row. \
+             On the diagonal both agree.{}",
+            parted(&pairs, &report.lines)
+        ),
+        table: Table::new(2, &head, table),
+        wide: draw(shown, &columns, WIDE, true),
+        narrow: draw(shown, &columns, NARROW, false),
+    })
+}
+
+/// Where topic and label part most often, in a sentence.
+fn parted(pairs: &[(u64, f64, &TopicLine, &Line)], lines: &[Line]) -> String {
+    let is_label = |slug: &str| lines.iter().any(|line| line.slug == slug);
+    let apart = pairs
+        .iter()
+        .filter(|(_, _, topic, line)| {
+            topic.slug != line.slug && is_label(&topic.slug) && line.fate == Fate::Labelled
+        })
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    apart.map_or_else(String::new, |(_, share, topic, label)| {
+        format!(
+            " They part most for {}: {} of its posts are about {}.",
+            line(&topic.name, 48),
+            percent(*share),
+            line(&label.name, 48)
+        )
+    })
+}
+
+/// Outcomes that are columns: those of the rows in their order, then the largest others.
+fn columns<'r>(report: &'r Report, rows: &[&TopicLine]) -> Vec<(usize, &'r Line)> {
+    let place = |slug: &str| report.lines.iter().position(|line| line.slug == slug);
+    let mut places: Vec<usize> = rows.iter().filter_map(|row| place(&row.slug)).collect();
+    for (place, line) in report.lines.iter().enumerate() {
+        if !places.contains(&place) && line.posts > 0 {
+            places.push(place);
+        }
+    }
+    places.truncate(MOST);
+    places
+        .into_iter()
+        .map(|place| (place, &report.lines[place]))
+        .collect()
+}
+
+fn step(share: f64) -> usize {
+    STEPS
+        .iter()
+        .position(|most| share < *most)
+        .unwrap_or(STEPS.len())
+}
+
+/// Where things stand in a heat map.
+struct Grid {
+    left: f64,
+    top: f64,
+    cell: f64,
+    tall: f64,
+    /// Room for the numbers by which a telephone names columns; a desk has their names.
+    numbers: f64,
+}
+
+impl Grid {
+    fn is_wide(&self) -> bool {
+        self.numbers == 0.0
+    }
+}
+
+fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bool) -> Svg {
+    let widest = |names: &mut dyn Iterator<Item = &String>| {
+        names.map(|name| measure(name)).fold(0.0, f64::max)
+    };
+    let names = widest(&mut rows.iter().map(|row| &row.name));
+    let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
+    let numbers = if is_wide { 0.0 } else { 22.0 };
+    let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 }) + numbers;
+    // A slanted name climbs as far as it is long, times the sine of 45 degrees, and as far to the right.
+    let climb = if is_wide { heading * 0.72 } else { 0.0 };
+    let cell = ((width - left - climb) / real(columns.len() as u64)).min(44.0);
+    let (least, most) = if is_wide { (24.0, 34.0) } else { (17.0, 26.0) };
+    let grid = Grid {
+        left,
+        top: climb + 18.0,
+        cell,
+        tall: cell.clamp(least, most),
+        numbers,
+    };
+    let mut svg = Svg::new(width, grid.top + grid.tall * real(rows.len() as u64) + 4.0);
+    for (n, (_, line)) in columns.iter().enumerate() {
+        let x = left + cell * (real(n as u64) + 0.5);
+        if is_wide {
+            svg.slanted((x, grid.top - 7.0), "", &line.name, HEADING);
+        } else if cell >= 17.0 || n % 2 == 0 {
+            let number = (n + 1).to_string();
+            svg.text((x, grid.top - 6.0), Anchor::Middle, "", &number, 30.0);
+        }
+    }
+    for (m, row) in rows.iter().enumerate() {
+        draw_row(
+            &mut svg,
+            &grid,
+            row,
+            columns,
+            grid.top + grid.tall * real(m as u64),
+        );
+    }
+    svg
+}
+
+fn draw_row(svg: &mut Svg, grid: &Grid, row: &TopicLine, columns: &[(usize, &Line)], y: f64) {
+    let middle = y + grid.tall / 2.0 + 4.0;
+    let place = columns.iter().position(|(_, line)| line.slug == row.slug);
+    if let (false, Some(place)) = (grid.is_wide(), place) {
+        let number = (place + 1).to_string();
+        svg.text((grid.left - 8.0, middle), Anchor::End, "", &number, 20.0);
+    }
+    let name = grid.left - grid.numbers - 8.0;
+    svg.text((name, middle), Anchor::End, "name", &row.name, name - 2.0);
+    for (n, (place, line)) in columns.iter().enumerate() {
+        let share = real(row.row[*place]) / real(row.scored.max(1));
+        let x = grid.left + grid.cell * real(n as u64);
+        let step = step(share);
+        let told = format!("{} → {}: {}", row.name, line.name, percent(share));
+        let told = crate::look::line(&told, 200);
+        let size = (grid.cell - 2.0, grid.tall - 2.0);
+        svg.rect((x, y), size, &format!("h{step}"), &told);
+        if grid.is_wide() && grid.cell >= 22.0 && share >= TOLD {
+            let class = if step < 6 { "on-light" } else { "on-dark" };
+            let number = format!("{:.0}", share * 100.0);
+            let at = (x + grid.cell / 2.0 - 1.0, middle);
+            svg.text(at, Anchor::Middle, class, &number, grid.cell);
+        }
+    }
+}

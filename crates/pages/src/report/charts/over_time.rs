@@ -1,0 +1,138 @@
+//! Posts over time: all of them, and those of each label.
+
+use super::super::Report;
+use super::super::data::Line;
+use super::super::drift::real;
+use super::super::svg::{Anchor, Svg};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
+use crate::look::{percent, whole};
+
+/// What is drawn of a post, from the ground up: with the class of its mark and its name.
+const KINDS: [(&str, &str); 3] = [
+    ("mark", "with a label"),
+    ("mark-grey", "none of the labels"),
+    ("mark-soft", "not labelled"),
+];
+
+/// All posts, by whether they have a label.
+pub fn posts(report: &Report) -> Option<Chart> {
+    if report.posts == 0 {
+        return None;
+    }
+    let rows = report.totals.iter().enumerate().map(|(column, totals)| {
+        let numbers = totals.iter().map(|n| whole(*n));
+        std::iter::once(report.axis.name(column))
+            .chain(numbers)
+            .collect()
+    });
+    let [labelled, none, waiting] = KINDS.map(|(_, name)| name);
+    Some(Chart {
+        id: "posts-over-time",
+        title: "Posts over time".to_owned(),
+        read: format!(
+            "A column is a {}, by when the posts were posted (UTC), not when they were collected.",
+            report.axis.unit()
+        ),
+        table: Table::new(1, &["from", labelled, none, waiting], rows),
+        wide: draw(report, WIDE, 220.0),
+        narrow: draw(report, NARROW, 190.0),
+    })
+}
+
+fn draw(report: &Report, width: f64, height: f64) -> Svg {
+    let mut svg = Svg::new(width, height);
+    let bottom = height - 26.0;
+    let name = |column| report.axis.name(column);
+    let (left, column) = stack(&mut svg, KINDS, &report.totals, (30.0, bottom), name);
+    time_ticks(&mut svg, report, left, bottom + 20.0, column);
+    svg
+}
+
+/// Each label in a small chart of its own, all on one scale.
+pub fn labels(report: &Report) -> Option<Chart> {
+    let lines: Vec<&Line> = report.lines.iter().filter(|line| line.posts > 0).collect();
+    // One label is what the chart of all posts shows.
+    if lines.len() < 2 || report.axis.len() < 2 {
+        return None;
+    }
+    let head: Vec<String> = std::iter::once("from".to_owned())
+        .chain(
+            lines
+                .iter()
+                .take(MOST)
+                .map(|line| crate::look::line(&line.name, 60)),
+        )
+        .collect();
+    let rows = (0..report.axis.len()).map(|column| {
+        let numbers = lines
+            .iter()
+            .take(MOST)
+            .map(|line| whole(line.series[column]));
+        std::iter::once(report.axis.name(column))
+            .chain(numbers)
+            .collect()
+    });
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let left_out = lines.len().saturating_sub(MOST);
+    let rest = match left_out {
+        0 => String::new(),
+        1 => " One smaller label is left out.".to_owned(),
+        n => format!(" {n} smaller labels are left out."),
+    };
+    Some(Chart {
+        id: "labels-over-time",
+        title: "Each label over time".to_owned(),
+        read: format!(
+            "Posts a {}; all of these share one scale, so that heights compare.{rest}",
+            report.axis.unit()
+        ),
+        table: Table::new(1, &head, rows),
+        wide: multiples(report, &lines, WIDE, 3),
+        narrow: multiples(report, &lines, NARROW, 2),
+    })
+}
+
+fn multiples(report: &Report, lines: &[&Line], width: f64, across: usize) -> Svg {
+    const HEIGHT: f64 = 92.0;
+    const GAP: f64 = 22.0;
+    let lines = &lines[..lines.len().min(MOST)];
+    let down = lines.len().div_ceil(across);
+    let mut svg = Svg::new(width, HEIGHT * real(down as u64) + 16.0);
+    let each = (width - GAP * real(across as u64 - 1)) / real(across as u64);
+    let largest = lines.iter().flat_map(|line| line.series.iter()).max();
+    let largest = real(largest.copied().unwrap_or(1).max(1));
+    let columns = report.axis.len();
+    for (place, line) in lines.iter().enumerate() {
+        let left = (each + GAP) * real((place % across) as u64);
+        let top = HEIGHT * real((place / across) as u64);
+        let (head, foot) = (top + 24.0, top + HEIGHT - 18.0);
+        let share = percent(line.share);
+        let room = each - super::super::svg::width(&share) - 8.0;
+        svg.text((left, top + 13.0), Anchor::Start, "name", &line.name, room);
+        svg.text((left + each, top + 13.0), Anchor::End, "", &share, 60.0);
+        let places: Vec<_> = line
+            .series
+            .iter()
+            .enumerate()
+            .map(|(column, posts)| {
+                let x = left + each * real(column as u64) / real(columns as u64 - 1);
+                (x, foot - (foot - head) * real(*posts) / largest)
+            })
+            .collect();
+        let is_label = line.fate == topicmill_store::Fate::Labelled;
+        let (area, stroke) = if is_label {
+            ("mark-soft", "stroke")
+        } else {
+            ("h1", "stroke-grey")
+        };
+        svg.area(&places, foot, area);
+        svg.path(&places, stroke);
+        svg.line((left, foot), (left + each, foot), "axis");
+    }
+    let y = svg.height - 4.0;
+    let (first, last) = (report.axis.name(0), report.axis.name(columns - 1));
+    svg.text((0.0, y), Anchor::Start, "", &first, each / 2.0);
+    svg.text((each, y), Anchor::End, "", &last, each / 2.0);
+    svg
+}

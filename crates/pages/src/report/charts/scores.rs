@@ -1,0 +1,214 @@
+//! How sure the model is: scores of all posts, and of each label.
+
+use super::super::Report;
+use super::super::data::{BINS, Line};
+use super::super::drift::real;
+use super::super::svg::{Anchor, Svg};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
+use crate::look::{line, percent, score, whole};
+use topicmill_store::Fate;
+
+/// Columns of the drawing: two of the numbers each.
+const COLUMNS: usize = BINS / 2;
+
+/// What is drawn, from the ground up.
+const KINDS: [Fate; 3] = [Fate::Labelled, Fate::Unsure, Fate::Other];
+const NAMES: [(&str, &str); 3] = [
+    ("mark", "with a label"),
+    ("mark-warm", "unsure"),
+    ("mark-grey", "other"),
+];
+
+fn counts(report: &Report) -> Vec<[u64; 3]> {
+    let mut columns = vec![[0; 3]; COLUMNS];
+    for (kind, fate) in KINDS.into_iter().enumerate() {
+        for line in report.lines.iter().filter(|line| line.fate == fate) {
+            for (bin, posts) in line.bins.iter().enumerate() {
+                columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
+            }
+        }
+    }
+    columns
+}
+
+/// The best scores of all posts.
+pub fn all(report: &Report) -> Option<Chart> {
+    let scored = report.scored();
+    if scored == 0 || !report.scores_are_shares {
+        return None;
+    }
+    let counts = counts(report);
+    let rows = (0..COLUMNS).map(|column| {
+        let from = real(column as u64) / real(COLUMNS as u64);
+        let numbers = counts[column].iter().map(|posts| whole(*posts));
+        std::iter::once(score(from)).chain(numbers).collect()
+    });
+    Some(Chart {
+        id: "scores",
+        title: "How sure the labels are".to_owned(),
+        read: format!(
+            "The best score of each post: the further right, the surer. {}",
+            none(report, scored)
+        ),
+        table: Table::new(1, &["score from", "with a label", "unsure", "other"], rows),
+        wide: draw(report, &counts, WIDE, 220.0),
+        narrow: draw(report, &counts, NARROW, 190.0),
+    })
+}
+
+/// How many posts have no label, and why.
+fn none(report: &Report, scored: u64) -> String {
+    let share = |fate| percent(real(report.of(fate)) / real(scored));
+    let other = (report.of(Fate::Other) > 0).then(|| {
+        let share = share(Fate::Other);
+        format!("{share} of the posts are other, because a topic beside the labels fits better")
+    });
+    let unsure = (report.of(Fate::Unsure) > 0).then(|| {
+        let (share, threshold) = (share(Fate::Unsure), score(report.threshold));
+        format!("{share} of the posts are unsure, because their best score lies under the threshold of {threshold}")
+    });
+    match [other, unsure].into_iter().flatten().collect::<Vec<_>>() {
+        none if none.is_empty() => "Each post has a label.".to_owned(),
+        why => format!("{}.", why.join("; ")),
+    }
+}
+
+fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
+    let mut svg = Svg::new(width, height);
+    let (top, bottom) = (44.0, height - 26.0);
+    let name = |column| {
+        let from = real(column as u64) / real(COLUMNS as u64);
+        format!("{} to {}", score(from), score(from + 0.04))
+    };
+    let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name);
+    for tenth in [0_u32, 2, 4, 6, 8, 10] {
+        let share = f64::from(tenth) / 10.0;
+        let x = left + (width - left) * share;
+        let anchor = match tenth {
+            0 => Anchor::Start,
+            10 => Anchor::End,
+            _ => Anchor::Middle,
+        };
+        svg.text((x, bottom + 18.0), anchor, "", &format!("{share:.1}"), 40.0);
+    }
+    if report.threshold > 0.0 && report.threshold <= 1.0 {
+        let x = left + (width - left) * report.threshold;
+        svg.line((x, top - 14.0), (x, bottom), "stroke-warm");
+        let said = format!("threshold {}", score(report.threshold));
+        let (anchor, at) = if x > width / 2.0 {
+            (Anchor::End, x - 6.0)
+        } else {
+            (Anchor::Start, x + 6.0)
+        };
+        svg.text((at, top - 5.0), anchor, "warm", &said, width / 2.0);
+    }
+    svg
+}
+
+/// The score under which a share of a line's posts lies, from its columns.
+fn quantile(line: &Line, share: f64) -> Option<f64> {
+    let all: u64 = line.bins.iter().sum();
+    let wanted = real(all) * share;
+    let mut below = 0.0;
+    for (bin, posts) in line.bins.iter().enumerate() {
+        let posts = real(*posts);
+        if posts > 0.0 && below + posts >= wanted {
+            // Between the ends of the column, as if its posts lay evenly in it.
+            let within = ((wanted - below) / posts).clamp(0.0, 1.0);
+            return Some((real(bin as u64) + within) / real(BINS as u64));
+        }
+        below += posts;
+    }
+    None
+}
+
+/// The middle and the width of each label's scores.
+pub fn by_label(report: &Report) -> Option<Chart> {
+    if !report.scores_are_shares {
+        return None;
+    }
+    let mut lines: Vec<(&Line, [f64; 3])> = report
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let quantiles = [
+                quantile(line, 0.1)?,
+                quantile(line, 0.5)?,
+                quantile(line, 0.9)?,
+            ];
+            Some((line, quantiles))
+        })
+        .collect();
+    if lines.len() < 2 {
+        return None;
+    }
+    lines.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
+    let rows = lines.iter().map(|(one, [low, middle, high])| {
+        vec![
+            line(&one.name, 60),
+            whole(one.posts),
+            score(*low),
+            score(*middle),
+            score(*high),
+        ]
+    });
+    let head = [
+        "label",
+        "posts",
+        "one in ten lies under",
+        "half lie under",
+        "one in ten lies over",
+    ];
+    Some(Chart {
+        id: "scores-by-label",
+        title: "Scores of each label".to_owned(),
+        read: "The dot is the middle score of a label's posts; eight in ten of them lie on the line. A long line far to \
+               the left is a label whose words could say more."
+            .to_owned(),
+        table: Table::new(1, &head, rows),
+        wide: ranges(&lines, WIDE, 230.0),
+        narrow: ranges(&lines, NARROW, 130.0),
+    })
+}
+
+fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
+    const ROW: f64 = 24.0;
+    let lines = &lines[..lines.len().min(MOST)];
+    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
+    let bottom = ROW * real(lines.len() as u64) + 2.0;
+    let mut svg = Svg::new(width, bottom + 22.0);
+    let right = width - 40.0;
+    let x = |score: f64| left + (right - left - 8.0) * score;
+    for quarter in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        svg.line((x(quarter), 0.0), (x(quarter), bottom), "axis");
+        svg.text(
+            (x(quarter), bottom + 16.0),
+            Anchor::Middle,
+            "",
+            &format!("{quarter}"),
+            40.0,
+        );
+    }
+    for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
+        let y = ROW * (real(place as u64) + 0.5);
+        svg.name(left, y, &line.name);
+        let is_label = line.fate == Fate::Labelled;
+        let (bar, dot) = if is_label {
+            ("mark-soft", "mark")
+        } else {
+            ("h2", "mark-grey")
+        };
+        svg.rect((x(*low), y - 4.0), (x(*high) - x(*low), 8.0), bar, "");
+        let told = format!(
+            "{}: half under {}, eight in ten from {} to {}",
+            line.name,
+            score(*middle),
+            score(*low),
+            score(*high)
+        );
+        svg.dot((x(*middle), y), 5.0, dot, &crate::look::line(&told, 200));
+        svg.text((width, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
+    }
+    svg
+}

@@ -1,0 +1,302 @@
+//! Drawing: marks and texts of one SVG. A text never sticks out: it is measured before it is drawn, and cut where it
+//! does not fit, with the whole of it in a `<title>`.
+
+use std::fmt::Write;
+
+use crate::look;
+
+/// A picture in the making.
+pub struct Svg {
+    /// Pixels.
+    pub width: f64,
+    /// Pixels.
+    pub height: f64,
+    body: String,
+}
+
+/// Where the place of a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// Its left end.
+    Start,
+    /// Its middle.
+    Middle,
+    /// Its right end.
+    End,
+}
+
+impl Anchor {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Start => "",
+            Self::Middle => " mid",
+            Self::End => " end",
+        }
+    }
+}
+
+/// A text as XML and HTML take it.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no way to write these.
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// How wide a text is at most, in pixels at 12 pixels of height: as wide as in `DejaVu Sans`, the widest of the
+/// usual fonts of systems.
+pub fn width(text: &str) -> f64 {
+    text.chars().map(advance).sum()
+}
+
+fn advance(c: char) -> f64 {
+    if look::is_mark(c) {
+        return 0.0;
+    }
+    match c {
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 4.0,
+        'f' | 't' | 'r' | '(' | ')' | '/' | '-' | '[' | ']' | '"' => 5.2,
+        'c' | 's' | 'z' | 'J' => 6.8,
+        'm' | 'M' | 'W' | '@' | '%' | '&' | '…' | '—' | '→' => 12.1,
+        'A'..='Z' | 'w' | '+' | '<' | '>' | '=' | '~' | '−' | '^' | '#' => 10.2,
+        c if c.is_ascii() => 7.8,
+        // Han, Kana, Hangul, wide forms, emoji.
+        '\u{1100}'..='\u{115f}'
+        | '\u{2e80}'..='\u{a4cf}'
+        | '\u{ac00}'..='\u{d7a3}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe6f}'
+        | '\u{ff00}'..='\u{ff60}'
+        | '\u{2600}'..='\u{27bf}' => 14.0,
+        c if u32::from(c) >= 0x1_0000 => 17.0,
+        // Letters of most scripts; some of India's and of Arabic are wide.
+        '\u{600}'..='\u{1fff}' => 13.0,
+        _ => 10.5,
+    }
+}
+
+/// As much of a text as fits, with an ellipsis where that is not all.
+pub fn fit(text: &str, room: f64) -> String {
+    let text = look::line(text, 400);
+    if width(&text) <= room {
+        return text;
+    }
+    let mut used = advance('…');
+    let mut end = 0;
+    for (at, c) in text.char_indices() {
+        used += advance(c);
+        if used > room {
+            break;
+        }
+        end = at + c.len_utf8();
+    }
+    format!("{}…", text[..end].trim_end())
+}
+
+impl Svg {
+    /// An empty one.
+    pub fn new(width: f64, height: f64) -> Self {
+        Self {
+            width,
+            height,
+            body: String::new(),
+        }
+    }
+
+    fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
+        self.body
+            .write_fmt(arguments)
+            .expect("a string takes what is written");
+    }
+
+    /// A box with what is told of it, if anything.
+    pub fn rect(&mut self, at: (f64, f64), size: (f64, f64), class: &str, told: &str) {
+        let ((x, y), (width, height)) = (at, size);
+        let rect = format!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\""
+        );
+        if told.is_empty() {
+            self.put(format_args!("{rect}/>"));
+        } else {
+            self.put(format_args!(
+                "{rect}><title>{}</title></rect>",
+                escape(told)
+            ));
+        }
+    }
+
+    /// A line from one place to another.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        self.put(format_args!(
+            "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    /// A dot.
+    pub fn dot(&mut self, at: (f64, f64), radius: f64, class: &str, told: &str) {
+        let (x, y) = at;
+        self.put(format_args!(
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"><title>{}</title></circle>",
+            escape(told)
+        ));
+    }
+
+    /// A line through places.
+    pub fn path(&mut self, places: &[(f64, f64)], class: &str) {
+        let places = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+        let places = places.collect::<Vec<_>>().join(" ");
+        self.put(format_args!(
+            "<polyline class=\"{class}\" points=\"{places}\"/>"
+        ));
+    }
+
+    /// What lies between a line and the ground.
+    pub fn area(&mut self, places: &[(f64, f64)], ground: f64, class: &str) {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else {
+            return;
+        };
+        let ends = [(last.0, ground), (first.0, ground)];
+        let places = places.iter().chain(&ends);
+        let places = places.map(|(x, y)| format!("{x:.1},{y:.1}"));
+        let places = places.collect::<Vec<_>>().join(" ");
+        self.put(format_args!(
+            "<polygon class=\"{class}\" points=\"{places}\"/>"
+        ));
+    }
+
+    /// A text in as much room as there is.
+    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
+        let shown = fit(text, room);
+        let whole = look::line(text, 400);
+        let told = if shown == whole {
+            String::new()
+        } else {
+            format!("<title>{}</title>", escape(&whole))
+        };
+        self.put(format_args!(
+            "<text class=\"{class}{}\" x=\"{:.1}\" y=\"{:.1}\">{told}{}</text>",
+            anchor.class(),
+            at.0,
+            at.1,
+            escape(&shown)
+        ));
+    }
+
+    /// The name of a row at this height, which ends left of the chart.
+    pub fn name(&mut self, left: f64, y: f64, text: &str) {
+        self.text(
+            (left - 10.0, y + 4.0),
+            Anchor::End,
+            "name",
+            text,
+            left - 12.0,
+        );
+    }
+
+    /// A text that climbs to the right, from its place on.
+    pub fn slanted(&mut self, at: (f64, f64), class: &str, text: &str, room: f64) {
+        let shown = fit(text, room);
+        self.put(format_args!(
+            "<text class=\"{class}\" transform=\"translate({:.1},{:.1}) rotate(-45)\"><title>{}</title>{}</text>",
+            at.0,
+            at.1,
+            escape(&look::line(text, 400)),
+            escape(&shown)
+        ));
+    }
+
+    /// As part of a page.
+    pub fn inline(&self, class: &str, told: &str) -> String {
+        format!(
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\" \
+             aria-label=\"{told}\">{body}</svg>",
+            w = self.width,
+            h = self.height,
+            told = escape(&look::line(told, 400)),
+            body = self.body,
+        )
+    }
+
+    /// As part of a page, as wide as its place.
+    pub fn stretched(&self, class: &str) -> String {
+        format!(
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"100%\" height=\"{h:.0}\" \
+             preserveAspectRatio=\"none\" aria-hidden=\"true\">{body}</svg>",
+            w = self.width,
+            h = self.height,
+            body = self.body,
+        )
+    }
+
+    /// As a file of its own, with its title and its colours.
+    pub fn alone(&self, title: &str, read: &str) -> String {
+        const MARGIN: f64 = 16.0;
+        const HEAD: f64 = 30.0;
+        let (w, h) = (self.width + 2.0 * MARGIN, self.height + 2.0 * MARGIN + HEAD);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart alone\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" \
+             height=\"{h:.0}\" role=\"img\"><!-- {sign} --><title>{title}</title><desc>{read}</desc><style>{tokens}{chart}</style>\
+             <rect class=\"ground\" width=\"{w:.0}\" height=\"{h:.0}\"/>\
+             <text class=\"strong\" x=\"{MARGIN}\" y=\"{y}\">{shown}</text>\
+             <g transform=\"translate({MARGIN},{top})\">{body}</g></svg>\n",
+            sign = super::SIGN,
+            title = escape(title),
+            read = escape(read),
+            tokens = look::TOKENS,
+            chart = look::CHART,
+            y = MARGIN + 12.0,
+            top = MARGIN + HEAD,
+            shown = escape(&fit(title, self.width)),
+            body = self.body,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_where_it_does_not_fit() {
+        assert_eq!(fit("food", 100.0), "food");
+        for long in [
+            "W".repeat(200),
+            "日本語".repeat(60),
+            "👩‍🚀".repeat(99),
+            "i".repeat(200),
+        ] {
+            let shown = fit(&long, 80.0);
+            assert!(shown.ends_with('…') && width(&shown) <= 80.0, "{shown}");
+        }
+        assert_eq!(fit("anything", 0.0), "…");
+        // The last letter alone does not fit, and an ellipsis is narrower than it.
+        assert_eq!(fit("ab料", 28.0), "ab…");
+        assert_eq!(fit("料", 3.0), "…");
+        // Its beginning takes no room, so it must not be counted.
+        let shown = fit("\u{0}<o\u{fffd}\u{fffd}blob", 39.0);
+        assert!(width(&shown) <= 39.0, "{shown}");
+    }
+
+    #[test]
+    fn no_text_is_markup() {
+        let mut svg = Svg::new(100.0, 20.0);
+        let evil = "</text><script>alert(1)</script>\"'&\u{0}\u{ffff}";
+        svg.text((0.0, 9.0), Anchor::Start, "name", evil, 30.0);
+        svg.rect((0.0, 0.0), (9.0, 9.0), "mark", evil);
+        for drawn in [svg.inline("wide", evil), svg.alone(evil, evil)] {
+            assert!(!drawn.contains("<script"), "{drawn}");
+            assert!(!drawn.contains('\0') && !drawn.contains('\u{ffff}'));
+        }
+    }
+}

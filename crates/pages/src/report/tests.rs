@@ -1,0 +1,200 @@
+//! Sums into sentences and drawings.
+
+use topicmill_score::{Label, LabelSet, Mode};
+
+use super::build::{Around, build};
+use super::*;
+use topicmill_store::{Bin, Fate, Gap, HeatCell, Step, Sums};
+
+fn time(day: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(1_790_000_000 + day * 86_400).unwrap()
+}
+
+fn day(day: i64) -> String {
+    time(day).as_datetime().format("%Y-%m-%d").to_string()
+}
+
+/// A report of labels with their posts before and after the middle of twenty days.
+fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
+    let set = LabelSet {
+        name: "trial".into(),
+        template: "About {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.4,
+        temperature: 1.0,
+        labels: labels
+            .iter()
+            .map(|(slug, ..)| Label {
+                slug: (*slug).into(),
+                label: format!("all about {slug}"),
+                descriptions: vec![],
+            })
+            .collect(),
+        background: None,
+    };
+    let cell = |label: Option<&str>, fate, is_later: bool, posts: u64| HeatCell {
+        is_later,
+        time: day(if is_later { 15 } else { 5 }),
+        topic: labels.first().map(|(slug, ..)| (*slug).to_owned()),
+        label: label.map(str::to_owned),
+        fate,
+        posts,
+        score_sum: 0.5 * drift::real(posts),
+    };
+    let mut cells: Vec<HeatCell> = labels
+        .iter()
+        .flat_map(|(slug, before, after)| {
+            let of = |is_later, posts| cell(Some(slug), Fate::Labelled, is_later, posts);
+            [of(false, *before), of(true, *after)]
+        })
+        .collect();
+    cells.push(cell(None, Fate::Other, false, none.0));
+    cells.push(cell(None, Fate::Unsure, true, none.1));
+    cells.retain(|cell| cell.posts > 0);
+    let bins = cells.iter().map(|cell| Bin {
+        label: cell.label.clone(),
+        fate: cell.fate,
+        bin: 25,
+        posts: cell.posts,
+    });
+    let sums = Sums {
+        first: Some(time(0)),
+        last: Some(time(20)),
+        split: Some(time(10)),
+        step: Step::Day,
+        bins: bins.collect(),
+        cells,
+        ..Sums::default()
+    };
+    let options = ReportOptions {
+        subject: Some((
+            Target {
+                model: 1,
+                label_set: 1,
+            },
+            set,
+        )),
+        since: None,
+        until: None,
+        database: "trial.db".into(),
+        now: time(21),
+    };
+    let around = Around {
+        gaps: vec![Gap {
+            source: topicmill_core::SourceKind::Reddit,
+            topic: labels.first().map_or("x", |(slug, ..)| slug).to_owned(),
+            subreddit: "trial".into(),
+            from_at: time(3),
+            until_at: time(4),
+        }],
+        reconciled_at: None,
+        model: None,
+    };
+    build(&options, sums, &[], around)
+}
+
+#[test]
+fn the_headline_says_what_the_numbers_say_and_no_more() {
+    for (labels, none, said) in [
+        (
+            vec![("a", 500, 500), ("b", 100, 100)],
+            (0, 0),
+            "All about a leads with 83 % of the posts",
+        ),
+        (
+            vec![("a", 100, 500), ("b", 100, 100)],
+            (0, 0),
+            "All about a leads with 75 % of the posts: its share grew from 50 % to 83 %",
+        ),
+        (
+            vec![("a", 900, 500), ("b", 10, 200)],
+            (0, 0),
+            "All about a leads with 87 % of the posts: its share fell from 99 % to 71 %",
+        ),
+        (
+            vec![("a", 51, 50), ("b", 50, 50), ("c", 50, 51)],
+            (0, 0),
+            "33 % of the posts get the label of their topic, and no label stands out",
+        ),
+        (
+            vec![("a", 200, 205), ("b", 203, 202), ("c", 5, 5)],
+            (0, 0),
+            "All about a and all about b lead with 49 % and 49 % of the posts",
+        ),
+        (
+            vec![("a", 200, 100), ("b", 100, 200)],
+            (0, 0),
+            "All about a fell from 67 % to 33 % of the posts",
+        ),
+        (
+            vec![("a", 50, 50), ("b", 50, 50)],
+            (400, 400),
+            "80 % of the posts fit none of the labels",
+        ),
+        (
+            vec![("a", 50, 50)],
+            (0, 0),
+            "All about a: 100 % of the posts",
+        ),
+    ] {
+        assert_eq!(headline(&of(&labels, none)), said);
+    }
+}
+
+#[test]
+fn shares_changes_and_agreement_add_up() {
+    let report = of(
+        &[("a", 100, 500), ("b", 100, 100), ("empty", 0, 0)],
+        (30, 20),
+    );
+    assert_eq!(
+        (report.posts, report.scored(), report.waiting),
+        (850, 850, 0)
+    );
+    let shares: f64 = report.lines.iter().map(|line| line.share).sum();
+    assert!((shares - 1.0).abs() < 1e-12);
+    let slugs: Vec<&str> = report.lines.iter().map(|line| line.slug.as_str()).collect();
+    assert_eq!(slugs, ["a", "b", "empty", "other", "unsure"]);
+    let a = &report.lines[0];
+    assert_eq!((a.series[5], a.series[15], a.series.len()), (100, 500, 21));
+    assert_eq!(a.mean_score, Some(0.5));
+    let change = a.change.unwrap();
+    assert!(change.is_real && change.to > change.from);
+    assert_eq!(report.lines[2].mean_score, None);
+    assert_eq!(report.agreement, (600, 850), "all were collected for a");
+    assert_eq!(report.totals[15], [600, 20, 0]);
+}
+
+#[test]
+fn every_chart_is_drawn_for_odd_numbers_of_everything() {
+    let slugs: Vec<String> = (0..90)
+        .map(|n| format!("label-{n}-{}", "x".repeat(n)))
+        .collect();
+    let many: Vec<(&str, u64, u64)> = slugs.iter().map(|slug| (slug.as_str(), 7, 9)).collect();
+    for labels in [
+        &many[..],
+        &many[..1],
+        &many[..2],
+        &[("a", u64::MAX / 64, 1)],
+        &[("a", 0, 0)],
+    ] {
+        let report = of(labels, (1, 0));
+        for chart in charts(&report) {
+            for drawn in [chart.html(), chart.file()] {
+                assert!(
+                    !drawn.contains("NaN") && !drawn.contains("inf") && !drawn.contains("=\"-"),
+                    "{}: {drawn}",
+                    chart.id
+                );
+            }
+            let columns = chart.table.head.len();
+            assert!(
+                chart.table.rows.iter().all(|row| row.len() == columns),
+                "{}",
+                chart.id
+            );
+        }
+        let page = render_page(&report);
+        assert!(page.len() < 1_000_000, "{}", page.len());
+    }
+}

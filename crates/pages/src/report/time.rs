@@ -1,0 +1,229 @@
+//! The columns of time that charts have: hours, days or months, or several of them where there are many.
+
+use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, TimeDelta, Utc};
+
+use topicmill_core::Timestamp;
+use topicmill_store::Step;
+
+/// Columns of a chart, at most: on a telephone each is then two pixels wide.
+const MOST: usize = 120;
+/// Steps that are counted before they are put together: a century of months.
+const MOST_STEPS: usize = 1_200;
+
+/// Columns of time, one after the other without a hole.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Axis {
+    /// How long a step is.
+    pub step: Step,
+    /// Steps a column.
+    pub steps: usize,
+    /// Where each column begins.
+    pub starts: Vec<NaiveDateTime>,
+    first: Option<NaiveDateTime>,
+}
+
+/// The beginning of the step that a time lies in.
+fn floor(step: Step, time: NaiveDateTime) -> NaiveDateTime {
+    let day = time.date();
+    let day = match step {
+        Step::Month => day.with_day(1).expect("each month has a first day"),
+        Step::Hour | Step::Day => day,
+    };
+    let midnight = day.and_hms_opt(0, 0, 0).expect("each day has a midnight");
+    match step {
+        Step::Hour => midnight + TimeDelta::hours(i64::from(chrono::Timelike::hour(&time))),
+        Step::Day | Step::Month => midnight,
+    }
+}
+
+fn after(step: Step, time: NaiveDateTime) -> Option<NaiveDateTime> {
+    match step {
+        Step::Hour => time.checked_add_signed(TimeDelta::hours(1)),
+        Step::Day => time.checked_add_signed(TimeDelta::days(1)),
+        Step::Month => time.checked_add_months(Months::new(1)),
+    }
+}
+
+/// A time as the store writes it.
+fn parse(step: Step, text: &str) -> Option<NaiveDateTime> {
+    let whole = match step {
+        Step::Hour => format!("{text}:00:00"),
+        Step::Day => format!("{text}T00:00:00"),
+        Step::Month => format!("{text}-01T00:00:00"),
+    };
+    NaiveDateTime::parse_from_str(&whole, "%Y-%m-%dT%H:%M:%S").ok()
+}
+
+impl Axis {
+    /// The columns from the first post to the last.
+    pub fn new(step: Step, first: Timestamp, last: Timestamp) -> Self {
+        let first = floor(step, first.as_datetime().naive_utc());
+        let last = last.as_datetime().naive_utc();
+        let steps = std::iter::successors(Some(first), |time| after(step, *time));
+        let all: Vec<_> = steps
+            .take_while(|time| *time <= last)
+            // One post with a date of the year 9999 must not make a hundred thousand of them.
+            .take(MOST_STEPS)
+            .collect();
+        let steps = all.len().div_ceil(MOST).max(1);
+        Self {
+            step,
+            steps,
+            starts: all.iter().step_by(steps).copied().collect(),
+            first: Some(first),
+        }
+    }
+
+    /// How many columns there are.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// The column of a time that the store wrote.
+    pub fn column(&self, time: &str) -> Option<usize> {
+        self.column_at(parse(self.step, time)?)
+    }
+
+    /// The column of a moment; one outside of the axis has none.
+    pub fn column_of(&self, time: Timestamp) -> Option<usize> {
+        self.column_at(time.as_datetime().naive_utc())
+    }
+
+    fn column_at(&self, time: NaiveDateTime) -> Option<usize> {
+        if time < self.first? {
+            return None;
+        }
+        self.starts
+            .partition_point(|start| *start <= time)
+            .checked_sub(1)
+    }
+
+    /// What a column is called.
+    pub fn name(&self, column: usize) -> String {
+        let Some(start) = self.starts.get(column) else {
+            return String::new();
+        };
+        name(self.step, *start)
+    }
+
+    /// What a column is: `day`, `week`, `5 days`.
+    pub fn unit(&self) -> String {
+        match (self.step, self.steps) {
+            (step, 1) => step.word().to_owned(),
+            (Step::Day, 7) => "week".to_owned(),
+            (step, steps) => format!("{steps} {}s", step.word()),
+        }
+    }
+
+    /// Columns to be named below a chart, at most so many, spread evenly.
+    pub fn ticks(&self, most: usize) -> Vec<usize> {
+        let (columns, most) = (self.len(), most.max(1));
+        if columns <= most {
+            return (0..columns).collect();
+        }
+        let every = columns.div_ceil(most);
+        (0..columns).step_by(every).collect()
+    }
+}
+
+/// `22 Nov 13:00`, `22 Nov`, `Nov 2026`.
+fn name(step: Step, start: NaiveDateTime) -> String {
+    let format = match step {
+        Step::Hour => "%-d %b %H:%M",
+        Step::Day => "%-d %b",
+        Step::Month => "%b %Y",
+    };
+    start.format(format).to_string()
+}
+
+/// `22 November 2026`
+pub fn day(time: Timestamp) -> String {
+    time.as_datetime().format("%-d %B %Y").to_string()
+}
+
+/// `22 Nov 2026, 13:05 UTC`
+pub fn moment(time: Timestamp) -> String {
+    let time = time.as_datetime();
+    time.format("%-d %b %Y, %H:%M UTC").to_string()
+}
+
+/// A period as people say it: `8 to 22 November 2026`.
+pub fn period(first: Timestamp, last: Timestamp) -> String {
+    let (a, b): (DateTime<Utc>, DateTime<Utc>) = (first.as_datetime(), last.as_datetime());
+    let (start, end): (NaiveDate, NaiveDate) = (a.date_naive(), b.date_naive());
+    if start == end {
+        return day(last);
+    }
+    let format = match (start.year() == end.year(), start.month() == end.month()) {
+        (true, true) => "%-d",
+        (true, false) => "%-d %B",
+        _ => "%-d %B %Y",
+    };
+    format!("{} to {}", start.format(format), day(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse::<DateTime<Utc>>().unwrap().into()
+    }
+
+    #[test]
+    fn columns_have_no_hole_and_a_most() {
+        let axis = Axis::new(
+            Step::Day,
+            time("2026-01-30T23:59:59Z"),
+            time("2026-02-02T00:00:00Z"),
+        );
+        assert_eq!(axis.len(), 4);
+        assert_eq!(axis.name(0), "30 Jan");
+        assert_eq!(axis.column("2026-02-01"), Some(2));
+        assert_eq!(axis.column("2026-01-29"), None);
+        assert_eq!(axis.unit(), "day");
+        let axis = Axis::new(
+            Step::Day,
+            time("2025-01-01T00:00:00Z"),
+            time("2026-01-31T00:00:00Z"),
+        );
+        assert_eq!((axis.len(), axis.unit().as_str()), (99, "4 days"));
+        assert_eq!(axis.column("2026-01-31"), Some(98));
+        assert_eq!(axis.ticks(5).len(), 5);
+        let months = Axis::new(
+            Step::Month,
+            time("2005-06-23T00:00:00Z"),
+            time("2026-01-31T00:00:00Z"),
+        );
+        assert_eq!((months.len(), months.column("2005-06")), (83, Some(0)));
+        let hour = Axis::new(
+            Step::Hour,
+            time("2026-01-01T05:30:00Z"),
+            time("2026-01-01T05:30:00Z"),
+        );
+        assert_eq!((hour.len(), hour.name(0).as_str()), (1, "1 Jan 05:00"));
+        let millennia = Axis::new(Step::Month, Timestamp::EPOCH, time("9999-01-01T00:00:00Z"));
+        assert!(millennia.len() <= MOST);
+    }
+
+    #[test]
+    fn a_period_says_no_more_than_it_must() {
+        let said = |a: &str, b: &str| period(time(a), time(b));
+        assert_eq!(
+            said("2026-11-08T17:00:00Z", "2026-11-22T13:00:00Z"),
+            "8 to 22 November 2026"
+        );
+        assert_eq!(
+            said("2026-10-08T17:00:00Z", "2026-11-22T13:00:00Z"),
+            "8 October to 22 November 2026"
+        );
+        assert_eq!(
+            said("2026-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
+            "22 November 2026"
+        );
+        assert_eq!(
+            said("2025-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
+            "22 November 2025 to 22 November 2026"
+        );
+    }
+}

@@ -1,0 +1,496 @@
+//! Of every post what lists are filtered and sorted by, in memory: 48 bytes a post.
+//!
+//! A list is chosen by one walk over all of them, whatever is asked for: 1,000,000 posts take some milliseconds, so that no
+//! combination of filters needs an index of the database, and the count of what passes is exact.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use chrono::DateTime;
+use serde_json::Value;
+
+use topicmill_core::TextHash;
+use topicmill_store::{Inquiry, Part, Result, Store, StoreError, parts};
+
+/// The number of a text that is not there.
+const NONE: u32 = u32::MAX;
+/// No votes are known.
+const NO_VOTES: i32 = i32::MIN;
+/// Retention took the text.
+const NO_TEXT: u64 = 0;
+
+/// Numbers for texts that come often.
+#[derive(Debug, Default)]
+pub struct Names {
+    texts: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Names {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = u32::try_from(self.texts.len()).expect("posts are fewer than 2^32");
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// Which of them are wanted, by their numbers; the last one stands for [`NONE`].
+    fn wanted(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
+        let texts = self.texts.iter().map(|text| Some(text.as_str()));
+        texts.chain([None]).map(is_wanted).collect()
+    }
+}
+
+fn is_among(number: u32, wanted: Option<&[bool]>) -> bool {
+    wanted.is_none_or(|wanted| wanted[(number as usize).min(wanted.len() - 1)])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// The newest first.
+    #[default]
+    Newest,
+    /// The highest scores first.
+    Surest,
+    /// The smallest margins first.
+    Closest,
+    /// The highest scores on Reddit first.
+    Reddit,
+}
+
+impl Sort {
+    /// All, with the words that addresses have for them, and those that people read.
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Newest, "newest", "newest"),
+        (Self::Surest, "surest", "surest label"),
+        (Self::Closest, "closest", "closest call"),
+        (Self::Reddit, "reddit_score", "Reddit score"),
+    ];
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Filter {
+    /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
+    pub outcome: Option<String>,
+    pub topic: Option<String>,
+    /// Where they were posted, in any case of letters.
+    pub subreddit: Option<String>,
+    /// Posted at this second of 1970 or later.
+    pub since: Option<i64>,
+    pub until: Option<i64>,
+    /// The best score is this or higher.
+    pub min_score: Option<f32>,
+    pub sort: Sort,
+}
+
+/// A place in a sorted list: what it is sorted by, and the key of the post.
+pub type Place = (i64, i64);
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chosen {
+    pub keys: Vec<Place>,
+    /// Whether there are more behind them.
+    pub more: bool,
+    /// All that pass.
+    pub total: u64,
+}
+
+/// A post: names are numbers, times seconds of 1970.
+#[derive(Debug)]
+struct Row {
+    key: i64,
+    created: i64,
+    /// The first half of the hash of its text.
+    text: u64,
+    score: f32,
+    margin: f32,
+    votes: i32,
+    subreddit: u32,
+    topic: u32,
+    outcome: u32,
+}
+
+impl Row {
+    /// What it is sorted by, the largest first.
+    fn rank(&self, sort: Sort) -> i64 {
+        match sort {
+            Sort::Newest => self.created,
+            // The bits of floats that are not negative are in the order of their values.
+            Sort::Surest => i64::from(self.score.max(0.0).to_bits()),
+            Sort::Closest => -i64::from(self.margin.max(0.0).to_bits()),
+            Sort::Reddit => i64::from(self.votes),
+        }
+    }
+
+    fn is_ranked(&self, sort: Sort) -> bool {
+        match sort {
+            Sort::Newest => true,
+            Sort::Surest | Sort::Closest => self.outcome != NONE,
+            Sort::Reddit => self.votes != NO_VOTES,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Columns {
+    /// In the order of their keys.
+    rows: Vec<Row>,
+    /// Names that are no numbers of base 36.
+    odd: HashMap<i64, String>,
+    pub subreddits: Names,
+    pub topics: Names,
+    pub outcomes: Names,
+}
+
+impl Columns {
+    /// Reads them from the database: by one statement, in no order.
+    pub async fn read(store: &Store) -> Result<Self> {
+        // No row has the keys -1.
+        let target = store.current_target().await?;
+        let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
+        let sql = format!(
+            "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, \
+                    CASE WHEN p.has_text THEN p.text_hash END, \
+                    CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END, c.score, c.margin \
+               FROM posts p LEFT JOIN classifications c \
+                 ON c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+        );
+        // The statement is our own, so the rights of the database's user are no danger here.
+        let inquiry = Inquiry {
+            sql,
+            any_user: true,
+            ..Inquiry::default()
+        };
+        let (into, mut parts) = parts();
+        let take = async {
+            let mut columns = Self::default();
+            while let Some(part) = parts.recv().await {
+                if let Part::Rows(rows) = part {
+                    rows.iter().try_for_each(|row| columns.add(row))?;
+                }
+            }
+            columns.rows.sort_unstable_by_key(|row| row.key);
+            Ok(columns)
+        };
+        let (asked, columns) = futures_util::future::join(store.ask(inquiry, into), take).await;
+        asked?;
+        columns
+    }
+
+    fn add(&mut self, row: &[Value]) -> Result<()> {
+        let text = |at: usize| row[at].as_str();
+        let fullname = text(0).unwrap_or_default();
+        let created = text(1).and_then(seconds);
+        let created = created.ok_or_else(|| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.to_owned(),
+            detail: "its time is none".to_owned(),
+        })?;
+        let key = key(fullname);
+        if key < 0 {
+            self.odd.insert(key, fullname.to_owned());
+        }
+        let hash = text(5).and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok());
+        // The lowest number of all stands for no votes.
+        let votes = row[4]
+            .as_i64()
+            .map(|votes| i32::try_from(votes.max((NO_VOTES + 1).into())).unwrap_or(i32::MAX));
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "seven digits are enough to sort by"
+        )]
+        let number = |at: usize| row[at].as_f64().unwrap_or_default() as f32;
+        self.rows.push(Row {
+            key,
+            created,
+            text: hash.unwrap_or(NO_TEXT),
+            score: number(7),
+            margin: number(8),
+            votes: votes.unwrap_or(NO_VOTES),
+            subreddit: self.subreddits.number(text(2).unwrap_or_default()),
+            topic: text(3).map_or(NONE, |topic| self.topics.number(topic)),
+            outcome: text(6).map_or(NONE, |outcome| self.outcomes.number(outcome)),
+        });
+        Ok(())
+    }
+
+    /// The name of a post by its key.
+    pub fn fullname(&self, key: i64) -> String {
+        self.odd.get(&key).cloned().unwrap_or_else(|| name(key))
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn texts(&self) -> usize {
+        self.rows.iter().filter(|row| row.text != NO_TEXT).count()
+    }
+
+    /// Keys of up to `most` posts that have a text, with the halves of its hash, from the newest post on.
+    pub fn newest_texts(&self, most: usize) -> Vec<(i64, u64)> {
+        let rows = self.rows.iter().filter(|row| row.text != NO_TEXT);
+        let mut rows: Vec<&Row> = rows.collect();
+        rows.sort_unstable_by_key(|row| Reverse((row.created, row.key)));
+        let rows = rows.into_iter().take(most);
+        rows.map(|row| (row.key, row.text)).collect()
+    }
+
+    /// How many posts each outcome has; those without a label come under `unlabelled`.
+    pub fn count_outcomes(&self) -> Vec<(String, u64)> {
+        let mut counts = vec![0_u64; self.outcomes.texts().len() + 1];
+        let last = counts.len() - 1;
+        for row in &self.rows {
+            counts[(row.outcome as usize).min(last)] += 1;
+        }
+        let names = self.outcomes.texts().iter().cloned();
+        names.chain(["unlabelled".to_owned()]).zip(counts).collect()
+    }
+
+    /// The times of the first and of the last post.
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let created = || self.rows.iter().map(|row| row.created);
+        created().min().zip(created().max())
+    }
+
+    /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these.
+    pub fn choose(
+        &self,
+        filter: &Filter,
+        among: Option<&[i64]>,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Chosen {
+        let Filter { sort, .. } = *filter;
+        let outcomes = filter.outcome.as_deref().map(|wanted| {
+            self.outcomes.wanted(|outcome| match outcome {
+                None => wanted == "unlabelled",
+                Some(label) if wanted == "labelled" => label != "other" && label != "unsure",
+                outcome => outcome == Some(wanted),
+            })
+        });
+        let topics = filter.topic.as_deref();
+        let topics = topics.map(|wanted| self.topics.wanted(|topic| topic == Some(wanted)));
+        let subreddits = filter.subreddit.as_deref().map(|wanted| {
+            let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted);
+            self.subreddits.wanted(|name| name.is_some_and(is_wanted))
+        });
+        let since = filter.since.unwrap_or(i64::MIN);
+        let until = filter.until.unwrap_or(i64::MAX);
+        let passes = |row: &Row| {
+            is_among(row.outcome, outcomes.as_deref())
+                && is_among(row.topic, topics.as_deref())
+                && is_among(row.subreddit, subreddits.as_deref())
+                && (since..until).contains(&row.created)
+                && filter
+                    .min_score
+                    .is_none_or(|least| row.outcome != NONE && row.score >= least)
+                && row.is_ranked(sort)
+        };
+        // One more than asked for says that there are more.
+        let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::with_capacity(limit + 2);
+        let mut total = 0;
+        let look = |row: &Row| {
+            if !passes(row) {
+                return;
+            }
+            total += 1;
+            let place = (row.rank(sort), row.key);
+            // By its place and not by how many posts come before it: new posts do not shift the pages behind.
+            let is_shown = after.is_some_and(|after| place >= after);
+            let is_worse = best.len() > limit && best.peek() < Some(&Reverse(place));
+            if !is_shown && !is_worse {
+                best.push(Reverse(place));
+                if best.len() > limit + 1 {
+                    best.pop();
+                }
+            }
+        };
+        match among {
+            // The newest posts have the highest keys, as a rule: what comes first is offered first.
+            None => self.rows.iter().rev().for_each(look),
+            Some(among) => {
+                let place = |key| self.rows.binary_search_by_key(key, |row| row.key).ok();
+                // One may be purged since it was searched.
+                let found = among.iter().filter_map(place);
+                found.map(|at| &self.rows[at]).for_each(look);
+            }
+        }
+        let best = best.into_sorted_vec().into_iter();
+        let mut keys: Vec<Place> = best.map(|place| place.0).collect();
+        let more = keys.len() > limit;
+        keys.truncate(limit);
+        Chosen { keys, more, total }
+    }
+}
+
+/// The number that an id is; below zero where it is none: no post on Reddit has such a name, but a file may.
+pub fn key(fullname: &str) -> i64 {
+    let id = fullname.strip_prefix("t3_");
+    let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
+    // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
+    key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
+        let hash = TextHash::of(fullname);
+        let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+        i64::from_be_bytes(*half) | i64::MIN
+    })
+}
+
+fn name(key: i64) -> String {
+    let mut rest = key.unsigned_abs();
+    let mut digits = Vec::new();
+    while rest > 0 {
+        let digit = u32::try_from(rest % 36).expect("less than 36");
+        digits.push(char::from_digit(digit, 36).expect("less than 36"));
+        rest /= 36;
+    }
+    let id: String = digits.into_iter().rev().collect();
+    format!("t3_{id}")
+}
+
+/// The second of 1970 of a time as SQLite holds it, or as PostgreSQL prints it.
+fn seconds(text: &str) -> Option<i64> {
+    let time = DateTime::parse_from_rfc3339(text)
+        // PostgreSQL prints the zone as `+00`, without minutes.
+        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
+    time.ok().map(|time| time.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn columns() -> Columns {
+        let mut columns = Columns::default();
+        for n in 0..200_i32 {
+            let of = |names: &[&str]| names[usize::try_from(n).unwrap() % names.len()].to_owned();
+            let fullname = format!("t3_{}{n:03}", of(&["z", "1a", "9", "zz1"]));
+            let label = of(&["games", "food", "other", "unsure", ""]);
+            let label = Some(label).filter(|label| !label.is_empty());
+            let score = |n: i32| label.as_ref().map(|_| f64::from(n % 100) / 100.0);
+            let row = json!([
+                fullname,
+                format!("1970-01-01T00:{:02}:{:02}+00:00", n / 180, n / 3 % 60),
+                of(&["Food", "gaming"]),
+                (n % 3 == 0).then_some("games"),
+                (n % 4 != 0).then_some(n - 50),
+                "00000000000000070000000000000000",
+                label,
+                score(n),
+                score(n * 7),
+            ]);
+            columns.add(row.as_array().unwrap()).unwrap();
+        }
+        columns.rows.sort_unstable_by_key(|row| row.key);
+        columns
+    }
+
+    #[test]
+    fn pages_put_together_are_the_whole_list_in_every_order() {
+        let columns = columns();
+        for (sort, ..) in Sort::ALL {
+            let filter = Filter {
+                sort,
+                subreddit: Some("food".into()),
+                ..Filter::default()
+            };
+            let all = columns.choose(&filter, None, None, 1_000);
+            assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
+            assert!(all.keys.is_sorted_by(|a, b| a > b), "{sort:?}");
+            let (mut paged, mut after) = (Vec::new(), None);
+            loop {
+                let page = columns.choose(&filter, None, after, 7);
+                assert_eq!(page.total, all.total);
+                paged.extend(page.keys.iter().copied());
+                after = page.keys.last().copied();
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(paged, all.keys, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn filters_let_through_what_they_say() {
+        let columns = columns();
+        let total = |filter: Filter| columns.choose(&filter, None, None, 5).total;
+        for (outcome, posts) in [
+            ("games", 40),
+            ("labelled", 80),
+            ("unlabelled", 40),
+            ("unsure", 40),
+            ("no such", 0),
+        ] {
+            let filter = Filter {
+                outcome: Some(outcome.into()),
+                ..Filter::default()
+            };
+            assert_eq!(total(filter), posts, "{outcome}");
+        }
+        let topic = Filter {
+            topic: Some("games".into()),
+            since: Some(10),
+            until: Some(20),
+            ..Filter::default()
+        };
+        assert_eq!(total(topic), 10);
+        let least = Filter {
+            min_score: Some(0.9),
+            ..Filter::default()
+        };
+        assert_eq!(total(least), 16);
+    }
+
+    #[test]
+    fn a_search_looks_at_those_that_matched_alone() {
+        let columns = columns();
+        let all = columns.choose(&Filter::default(), None, None, 500);
+        let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
+        let wanted = some.len() as u64;
+        // Keys that are not there.
+        some.extend([2, i64::MAX]);
+        let found = columns.choose(&Filter::default(), Some(&some), None, 500);
+        assert_eq!(found.total, wanted);
+        let kept = all.keys.into_iter().filter(|(_, key)| some.contains(key));
+        assert_eq!(found.keys, kept.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn names_of_any_kind_have_keys_of_their_own() {
+        for fullname in ["t3_1", "t3_z000000", "t3_zzzzzzzzzzzz"] {
+            assert_eq!(name(key(fullname)), fullname);
+        }
+        let odd = [
+            "t3_0",
+            "t3_01",
+            "t3_-1",
+            "t3_A",
+            "t3_zzzzzzzzzzzzzzzz",
+            "x",
+            "",
+        ];
+        assert!(odd.iter().all(|name| key(name) < 0));
+    }
+
+    #[test]
+    fn times_of_both_databases_are_read() {
+        for text in [
+            "2026-11-04T07:06:32+00:00",
+            "2026-11-04 07:06:32+00",
+            "2026-11-04 08:06:32.5+01",
+        ] {
+            assert_eq!(seconds(text), Some(1_793_775_992), "{text}");
+        }
+        assert_eq!(seconds("yesterday"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! A post as a line of a list.
+
+use crate::look;
+use topicmill_store::browsed::ListedPost;
+
+/// Characters of a title on a line: Reddit's longest.
+const TITLE: usize = 300;
+/// Characters of the beginning of a body.
+const EXCERPT: usize = 220;
+
+pub struct Line {
+    pub href: String,
+    pub title: String,
+    pub excerpt: String,
+    /// Label, `other`, `unsure` or `not labelled yet`.
+    pub outcome: String,
+    pub has_label: bool,
+    pub score: Option<String>,
+    /// The score in percent, as wide as its bar is.
+    pub percent: f64,
+    pub subreddit: String,
+    pub topic: String,
+    pub day: String,
+    pub reddit_score: Option<String>,
+    pub num_comments: Option<String>,
+}
+
+impl Line {
+    pub fn new(post: &ListedPost) -> Self {
+        let title = look::line(&post.title, TITLE);
+        let title = match (title.is_empty(), post.text_purged) {
+            (true, true) => "(the text was deleted by retention)".to_owned(),
+            (true, false) => "(no title)".to_owned(),
+            _ => title,
+        };
+        let outcome = match (&post.label, &post.outcome) {
+            (Some(label), _) => look::line(label, 60),
+            (None, Some(outcome)) => outcome.clone(),
+            (None, None) => "not labelled yet".to_owned(),
+        };
+        Self {
+            href: format!("/posts/{}", post.fullname),
+            title,
+            excerpt: look::line(&post.excerpt, EXCERPT),
+            outcome,
+            has_label: post.label.is_some(),
+            score: post.score.map(look::score),
+            percent: post.score.map_or(0.0, percent),
+            subreddit: look::line(&post.subreddit, 40),
+            topic: post
+                .topic
+                .as_deref()
+                .map_or(String::new(), |topic| look::line(topic, 40)),
+            day: post
+                .created_at
+                .as_datetime()
+                .format("%-d %b %Y")
+                .to_string(),
+            reddit_score: post.reddit_score.map(whole),
+            num_comments: post.num_comments.map(whole),
+        }
+    }
+}
+
+/// A share in percent, with the one decimal that a bar can show.
+pub fn percent(share: f64) -> f64 {
+    (share.clamp(0.0, 1.0) * 1000.0).round() / 10.0
+}
+
+/// A whole number, of either sign.
+pub fn whole(n: i64) -> String {
+    let sign = if n < 0 { "−" } else { "" };
+    format!("{sign}{}", look::whole(n.unsigned_abs()))
+}

@@ -1,0 +1,202 @@
+//! The page of a post: everything that is stored of it.
+
+use askama::Template;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::line::{Line, percent, whole};
+use super::{Failed, html};
+use crate::look;
+use crate::serve::listing::{address, head};
+use crate::serve::{Serving, Shared};
+use topicmill_core::{Fullname, Timestamp};
+use topicmill_store::browsed::{Sighting, Verdict, WholePost};
+
+/// Characters of a body that are shown: twice the longest on Reddit.
+const BODY: usize = 80_000;
+/// Characters of a title in a heading: the longest on Reddit.
+const TITLE: usize = 300;
+/// Sightings that stand in the table.
+const ROWS: usize = 60;
+
+#[derive(Template)]
+#[template(path = "serve/post.html")]
+struct PostPage {
+    line: Line,
+    fullname: String,
+    whole_title: Option<String>,
+    body: String,
+    is_cut: bool,
+    on_reddit: Option<String>,
+    /// Address, and how it is shown.
+    link: Option<(String, String)>,
+    subreddit_href: String,
+    label_href: Option<String>,
+    margin: Option<String>,
+    verdicts: Vec<Shown>,
+    sightings: Vec<Seen>,
+    more_sightings: usize,
+    facts: Vec<(&'static str, String)>,
+    parent: Option<String>,
+    same: Vec<Line>,
+}
+
+struct Shown {
+    title: String,
+    is_current: bool,
+    is_old: bool,
+    outcome: String,
+    when: String,
+    threshold: String,
+    threshold_at: f64,
+    scores: Vec<Score>,
+}
+
+struct Score {
+    words: String,
+    shown: String,
+    percent: f64,
+    is_best: bool,
+}
+
+struct Seen {
+    at: String,
+    topic: String,
+    place: String,
+    reddit_score: String,
+}
+
+/// The name of a post in an address; what is no text is no name either.
+pub type Named = Result<Path<String>, PathRejection>;
+
+pub async fn page(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
+    Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
+}
+
+pub async fn find(serving: &Serving, named: Named) -> Result<WholePost, Failed> {
+    let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
+    let post = match fullname.parse::<Fullname>() {
+        Ok(name) => serving.store.whole_post(name.as_str()).await?,
+        Err(_) => None,
+    };
+    post.ok_or_else(|| {
+        let name = head(&fullname);
+        let said = format!(
+            "No post `{name}` is stored. It may have been purged, because it was deleted on Reddit."
+        );
+        Failed(StatusCode::NOT_FOUND, said)
+    })
+}
+
+fn shown(post: &WholePost) -> PostPage {
+    let listed = &post.listed;
+    let is_long = listed.title.chars().count() > TITLE;
+    let permalink = post
+        .permalink
+        .as_deref()
+        // A path from a file may be anything; with two slashes, it would name another host.
+        .filter(|path| path.starts_with('/') && !path.starts_with("//"));
+    let link = post
+        .url
+        .as_deref()
+        // `javascript:` and the like must not become a link.
+        .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+    let outcome = listed.outcome.as_deref();
+    PostPage {
+        line: Line::new(listed),
+        fullname: listed.fullname.clone(),
+        whole_title: is_long.then(|| look::lines(&listed.title, BODY)),
+        body: look::lines(&post.selftext, BODY),
+        is_cut: post.selftext.chars().nth(BODY).is_some(),
+        on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
+        link: link.map(|url| (url.to_owned(), look::line(url, TITLE))),
+        subreddit_href: address(
+            "/posts",
+            [("subreddit", listed.subreddit.as_str())].into_iter(),
+        ),
+        label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
+        margin: listed.margin.map(look::score),
+        verdicts: post.verdicts.iter().map(verdict).collect(),
+        sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
+        more_sightings: post.sightings.len().saturating_sub(ROWS),
+        facts: facts(post),
+        parent: post.crosspost_parent.clone(),
+        same: post.same_text.iter().map(Line::new).collect(),
+    }
+}
+
+fn verdict(verdict: &Verdict) -> Shown {
+    let scores = verdict.scores.iter().map(|one| Score {
+        words: look::line(&one.words, 60),
+        shown: look::score(one.score),
+        percent: percent(one.score),
+        is_best: one.label == verdict.outcome,
+    });
+    Shown {
+        title: format!(
+            "{} ({}), {} {}",
+            look::line(&verdict.label_set, 60),
+            verdict.version,
+            look::line(&verdict.model, 60),
+            verdict.precision
+        ),
+        is_current: verdict.is_current,
+        is_old: !verdict.is_of_this_text,
+        outcome: verdict.outcome.clone(),
+        when: moment(verdict.classified_at),
+        threshold: look::score(verdict.threshold),
+        threshold_at: percent(verdict.threshold),
+        scores: scores.collect(),
+    }
+}
+
+fn seen(sighting: &Sighting) -> Seen {
+    let place = match (&sighting.listing, sighting.rank) {
+        (Some(listing), Some(rank)) => format!("{listing}, place {}", rank + 1),
+        (Some(listing), None) => listing.clone(),
+        (None, _) => "file or archive".to_owned(),
+    };
+    Seen {
+        at: moment(sighting.at),
+        topic: look::line(&sighting.topic, 40),
+        place,
+        reddit_score: sighting.reddit_score.map_or(String::new(), whole),
+    }
+}
+
+fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("posted", moment(post.listed.created_at)),
+        ("first stored", moment(post.collected_at)),
+        ("last seen", moment(post.updated_at)),
+        ("source", post.source.clone()),
+    ];
+    let maybe = |time: Option<Timestamp>| time.map(moment);
+    let ratio = post.upvote_ratio.map(look::percent);
+    let more = [
+        ("collected for", post.listed.topic.clone()),
+        ("author", post.author.clone()),
+        (
+            "flair",
+            post.flair.clone().filter(|flair| !flair.is_empty()),
+        ),
+        ("upvotes", ratio),
+        ("Reddit last showed it", maybe(post.checked_at)),
+        ("removed on Reddit", maybe(post.removed_at)),
+        ("not safe for work", post.over_18.then(|| "yes".to_owned())),
+    ];
+    facts.extend(
+        more.into_iter()
+            .filter_map(|(name, value)| Some((name, look::line(&value?, 120)))),
+    );
+    facts.push(("hash of its text", post.text_hash.clone()));
+    facts
+}
+
+fn moment(time: Timestamp) -> String {
+    time.as_datetime()
+        .format("%-d %b %Y, %H:%M UTC")
+        .to_string()
+}

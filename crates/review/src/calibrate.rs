@@ -1,0 +1,302 @@
+//! Fits a temperature and a threshold to rows of which the right label is known. Pure.
+//!
+//! In go the evidence for each row and its right labels (none: none of these), and the precision that is
+//! wanted; out come the temperature under which the scores are likeliest, the smallest threshold above which
+//! that share of the labels is right, and how good scores and labels are before and after. Whoever fits and
+//! judges on the same rows fools himself, so the same is told of rows that were held out of the fit, too.
+
+use serde::Serialize;
+
+use topicmill_core::TextHash;
+use topicmill_score::score::Evidence;
+
+/// Temperatures that are tried; beyond them the rows say nothing about it.
+pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
+/// A threshold that fewer rows reach is no threshold but a lucky row.
+pub const FEWEST_ANSWERED: usize = 10;
+/// Parts that the rows are divided into; each is judged by a fit to the others.
+pub const FOLDS: u64 = 5;
+/// Bins of scores, of equal width.
+pub const BINS: usize = 10;
+/// The normal distribution has 95 % within this many standard deviations.
+pub(super) const Z95: f64 = 1.959_963_984_540_054;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// Equal texts are held out together.
+    pub text_hash: TextHash,
+    pub evidence: Evidence,
+    /// Positions of the right labels in their set; empty for none of these.
+    pub right: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Setting {
+    pub temperature: f64,
+    pub threshold: f64,
+}
+
+/// So many of so many, and where the true share lies with 95 % certainty (Wilson).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Share {
+    pub of: usize,
+    pub all: usize,
+    pub share: Option<f64>,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Share {
+    pub fn new(of: usize, all: usize) -> Self {
+        if all == 0 {
+            let (share, low, high) = (None, 0.0, 1.0);
+            return Self {
+                of,
+                all,
+                share,
+                low,
+                high,
+            };
+        }
+        // Wilson's interval: the usual one has no width where all or none are right, which is common with few answers.
+        let (n, z2) = (float(all), Z95 * Z95);
+        let p = float(of) / n;
+        let middle = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
+        let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt() / (1.0 + z2 / n);
+        Self {
+            of,
+            all,
+            share: Some(p),
+            low: (middle - half).max(0.0),
+            high: (middle + half).min(1.0),
+        }
+    }
+}
+
+/// Rows whose best score lies in one bin.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bin {
+    pub from: f64,
+    pub to: f64,
+    /// Mean of the best scores; 0 without rows.
+    pub mean_score: f64,
+    /// Rows whose best label is right.
+    pub right: Share,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Quality {
+    /// Rows whose best label is right, whatever the threshold; or that are other, and have none of the labels.
+    pub accuracy: Share,
+    /// Rows that got a label and got a right one, among those that got one.
+    pub precision: Share,
+    pub coverage: Share,
+    /// Rows that got their right label, among those that have one.
+    pub found: Share,
+    /// Mean of minus the log of the probability of the right labels.
+    pub loss: f64,
+    /// Expected calibration error: by how much score and accuracy differ, on average.
+    pub ece: f64,
+    pub bins: Vec<Bin>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Calibration {
+    /// Fitted; its threshold is `None` where no threshold gives the precision that is wanted.
+    pub temperature: f64,
+    /// The smallest that gives the precision that is wanted.
+    pub threshold: Option<f64>,
+    pub before: Quality,
+    /// With what was fitted, on the rows that it was fitted to.
+    pub after: Quality,
+    /// The same, each row judged by a fit that did not see it: what to expect of new posts.
+    pub held_out: Quality,
+}
+
+/// Fits temperature and threshold, and judges them. `None` without a row that has a right label.
+pub fn calibrate(rows: &[Known], before: Setting, wanted: f64) -> Option<Calibration> {
+    let all: Vec<&Known> = rows.iter().collect();
+    let temperature = fit_temperature(&all)?;
+    let threshold = fit_threshold(&all, temperature, wanted);
+    let judge_all = |setting| judge(rows.iter().map(|row| (row, setting)));
+    let held_out = (0..FOLDS).flat_map(|fold| {
+        let (out, kept): (Vec<&Known>, Vec<&Known>) =
+            all.iter().partition(|row| fold_of(row) == fold);
+        let temperature = fit_temperature(&kept).unwrap_or(before.temperature);
+        let threshold = fit_threshold(&kept, temperature, wanted);
+        let setting = setting(temperature, threshold);
+        out.into_iter().map(move |row| (row, setting))
+    });
+    Some(Calibration {
+        temperature,
+        threshold,
+        before: judge_all(before),
+        after: judge_all(setting(temperature, threshold)),
+        held_out: judge(held_out),
+    })
+}
+
+/// Without a threshold that would do nothing gets a label.
+fn setting(temperature: f64, threshold: Option<f64>) -> Setting {
+    Setting {
+        temperature,
+        // No threshold reaches the precision that is wanted, so no label is given.
+        threshold: threshold.unwrap_or(f64::INFINITY),
+    }
+}
+
+fn fold_of(row: &Known) -> u64 {
+    let head = &row.text_hash.as_bytes()[..8];
+    // By the hash of the text: equal texts are in one fold, and nobody is judged by what he learned from.
+    u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
+}
+
+/// The temperature under which the right labels are likeliest, to four decimals; `None` where no row tells.
+///
+/// The loss is convex in 1/T, so on the way from the one end to the other it falls and then rises, once: a
+/// golden-section search finds the place.
+pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
+    let loss = |log: f64| -> Option<f64> {
+        let losses = rows
+            .iter()
+            .filter_map(|row| row.evidence.loss(log.exp(), &row.right));
+        losses.reduce(|a, b| a + b)
+    };
+    let ratio = (5f64.sqrt() - 1.0) / 2.0;
+    // By the logarithm, because halving a temperature changes as much as doubling it.
+    let (mut low, mut high) = (TEMPERATURES.0.ln(), TEMPERATURES.1.ln());
+    let (mut left, mut right) = (high - ratio * (high - low), low + ratio * (high - low));
+    let (mut at_left, mut at_right) = (loss(left)?, loss(right)?);
+    while high - low > 1e-7 {
+        if at_left <= at_right {
+            (high, right, at_right) = (right, left, at_left);
+            left = high - ratio * (high - low);
+            at_left = loss(left)?;
+        } else {
+            (low, left, at_left) = (left, right, at_right);
+            right = low + ratio * (high - low);
+            at_right = loss(right)?;
+        }
+    }
+    // Four digits: people copy this number into a file, and more of them change no label.
+    Some((f64::midpoint(low, high).exp() * 1e4).round() / 1e4)
+}
+
+/// The smallest threshold at which the share `wanted` of the labels given is right; `None` where there is none
+/// that [`FEWEST_ANSWERED`] rows reach.
+pub fn fit_threshold(rows: &[&Known], temperature: f64, wanted: f64) -> Option<f64> {
+    let mut best: Vec<(f64, bool)> = rows
+        .iter()
+        .filter_map(|row| {
+            let (score, right, given) = best_of(row, temperature, 0.0);
+            // What is other gets no label under any threshold.
+            given.then_some((score, right))
+        })
+        .collect();
+    best.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut right = best.iter().filter(|(_, right)| *right).count();
+    for (i, (score, is_right)) in best.iter().enumerate() {
+        let below = i.checked_sub(1).map(|i| best[i].0);
+        // Rows of one score pass a threshold together.
+        let first_of_score = below.is_none_or(|below| below < *score);
+        let answered = best.len() - i;
+        if answered < FEWEST_ANSWERED {
+            return None;
+        }
+        if first_of_score && float(right) >= wanted * float(answered) {
+            return Some(below.map_or(0.0, |below| short_between(below, *score)));
+        }
+        right -= usize::from(*is_right);
+    }
+    None
+}
+
+/// A number of few digits above `low` and not above `high`, near their middle.
+fn short_between(low: f64, high: f64) -> f64 {
+    let middle = f64::midpoint(low, high);
+    (2..=12)
+        .map(|digits| {
+            let scale = 10f64.powi(digits);
+            (middle * scale).round() / scale
+        })
+        .find(|short| low < *short && *short <= high)
+        .unwrap_or(high)
+}
+
+/// Best score, whether it is of the right label, and whether a label is given.
+fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
+    let scores = row.evidence.scores(temperature, threshold);
+    // Other is the right outcome of a row that has none of the labels.
+    match scores.other_score.filter(|_| scores.other) {
+        Some(score) => (score, row.right.is_empty(), false),
+        None => (
+            scores.scores[scores.best],
+            row.right.contains(&scores.best),
+            !scores.abstained,
+        ),
+    }
+}
+
+/// How good rows come out, each under a setting.
+fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
+    let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
+    let (mut loss, mut told) = (0.0, 0);
+    let mut best = Vec::new();
+    for (row, setting) in rows {
+        let (score, is_right, is_given) = best_of(row, setting.temperature, setting.threshold);
+        all += 1;
+        in_scope += usize::from(!row.right.is_empty());
+        right += usize::from(is_right);
+        given += usize::from(is_given);
+        given_right += usize::from(is_given && is_right);
+        if let Some(of_row) = row.evidence.loss(setting.temperature, &row.right) {
+            loss += of_row;
+            told += 1;
+        }
+        best.push((score, is_right));
+    }
+    let (ece, bins) = reliability(best.into_iter());
+    Quality {
+        accuracy: Share::new(right, all),
+        precision: Share::new(given_right, given),
+        coverage: Share::new(given, all),
+        found: Share::new(given_right, in_scope),
+        loss: loss / float(told).max(1.0),
+        ece,
+        bins,
+    }
+}
+
+/// Scores with whether their labels are right, in bins; and by how much the two differ, on average.
+pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Bin>) {
+    let mut all = 0;
+    let mut bins = [(0.0, 0, 0); BINS];
+    for (score, is_right) in rows {
+        all += 1;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a score is 0 to 1"
+        )]
+        let bin = &mut bins[((score * float(BINS)) as usize).min(BINS - 1)];
+        *bin = (bin.0 + score, bin.1 + 1, bin.2 + usize::from(is_right));
+    }
+    let apart =
+        |(sum, n, right): &(f64, usize, usize)| (sum - float(*right)).abs() * f64::from(*n > 0);
+    let ece = bins.iter().map(apart).sum::<f64>() / float(all).max(1.0);
+    let bins = bins.iter().enumerate().map(|(i, (sum, n, right))| Bin {
+        from: float(i) / float(BINS),
+        to: float(i + 1) / float(BINS),
+        mean_score: sum / float(*n).max(1.0),
+        right: Share::new(*right, *n),
+    });
+    (ece, bins.collect())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of rows")]
+fn float(n: usize) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests;

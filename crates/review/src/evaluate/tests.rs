@@ -1,0 +1,177 @@
+//! Against scikit-learn and `SciPy` (`tools/evaluate_reference.py` wrote the fixture), and where they have no answer.
+
+use serde_json::Value;
+
+use super::*;
+
+const FIXTURE: &str = include_str!("reference.json");
+
+fn close(found: f64, expected: &Value, what: &str) {
+    let expected = expected.as_f64().unwrap();
+    assert!(
+        (found - expected).abs() < 1e-9,
+        "{what}: {found} is not {expected}"
+    );
+}
+
+fn share_is(found: &Share, expected: &Value, what: &str) {
+    assert_eq!(
+        (found.of, found.all),
+        (number(&expected[0]), number(&expected[1])),
+        "{what}"
+    );
+    close(found.share.unwrap(), &expected[2], what);
+    close(found.low, &expected[3], what);
+    close(found.high, &expected[4], what);
+}
+
+fn estimate_is(found: &Estimate, expected: &Value, what: &str) {
+    close(found.value.unwrap(), &expected[0], what);
+    close(found.low, &expected[1], what);
+    close(found.high, &expected[2], what);
+}
+
+fn number(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap()
+}
+
+fn rows(fixture: &Value, at: usize) -> Vec<Judged> {
+    let row = |row: &Value| Judged {
+        right: row[0]
+            .as_u64()
+            .map(|_| number(&row[0]))
+            .into_iter()
+            .collect(),
+        best: number(&row[at]),
+        score: row[at + 1].as_f64().unwrap(),
+        abstained: row[at + 2].as_bool().unwrap(),
+    };
+    list(&fixture["rows"]).iter().map(row).collect()
+}
+
+fn evaluation_is(found: &Evaluation, expected: &Value) {
+    for (what, share) in [
+        ("outcome", &found.outcome),
+        ("in_scope", &found.in_scope),
+        ("coverage", &found.coverage),
+        ("out_of_scope", &found.out_of_scope),
+        ("precision", &found.precision),
+        ("precision_in_scope", &found.precision_in_scope),
+    ] {
+        share_is(share, &expected[what], what);
+    }
+    estimate_is(&found.macro_f1, &expected["macro_f1"], "macro_f1");
+    let error = found.calibration_error.unwrap();
+    close(error, &expected["calibration_error"], "calibration_error");
+    let bins: Vec<&Bin> = found
+        .reliability
+        .iter()
+        .filter(|bin| bin.right.all > 0)
+        .collect();
+    assert_eq!(bins.len(), list(&expected["bins"]).len());
+    for (bin, expected) in bins.iter().zip(list(&expected["bins"])) {
+        assert_eq!(bin.right.all, number(&expected[0]));
+        close(bin.mean_score, &expected[1], "mean of a bin");
+        close(bin.right.share.unwrap(), &expected[2], "share of a bin");
+    }
+    assert_eq!(found.labels.len(), list(&expected["per_label"]).len());
+    for (label, expected) in found.labels.iter().zip(list(&expected["per_label"])) {
+        // scikit-learn is told to say 0 for what is not defined.
+        close(
+            label.precision.share.unwrap_or(0.0),
+            &expected[0],
+            "precision",
+        );
+        close(label.recall.share.unwrap_or(0.0), &expected[1], "recall");
+        close(label.f1.unwrap_or(0.0), &expected[2], "F1");
+        assert_eq!(label.support(), number(&expected[3]));
+    }
+    let mut matrix = vec![vec![0; found.labels.len() + 1]; found.labels.len() + 1];
+    for cell in &found.confusion {
+        matrix[cell.gold][cell.given] = cell.posts;
+    }
+    let expected: Vec<Vec<usize>> = list(&expected["confusion"])
+        .iter()
+        .map(|row| list(row).iter().map(number).collect())
+        .collect();
+    assert_eq!(matrix, expected);
+}
+
+#[test]
+fn every_figure_is_scikit_learns() {
+    let fixture: Value = serde_json::from_str(FIXTURE).unwrap();
+    let labels = number(&fixture["labels"]);
+    let (first, second) = (rows(&fixture, 1), rows(&fixture, 4));
+    evaluation_is(&evaluate(&first, labels), &fixture["first"]);
+    evaluation_is(&evaluate(&second, labels), &fixture["second"]);
+    let found = difference((&first, labels), (&second, labels), &|place| {
+        first[place].given() == second[place].given()
+    });
+    let expected = &fixture["difference"];
+    assert_eq!(
+        [found.differ, found.only_first, found.only_second],
+        ["differ", "only_first", "only_second"].map(|what| number(&expected[what]))
+    );
+    estimate_is(
+        &found.outcome,
+        &expected["outcome"],
+        "difference of outcomes",
+    );
+    estimate_is(
+        &found.macro_f1,
+        &expected["macro_f1"],
+        "difference of macro-F1",
+    );
+    close(found.p, &expected["p"], "p");
+}
+
+fn row(right: &[usize], best: usize, abstained: bool) -> Judged {
+    Judged {
+        right: right.to_vec(),
+        best,
+        score: 0.75,
+        abstained,
+    }
+}
+
+#[test]
+fn what_is_not_defined_is_none() {
+    let nothing = evaluate(&[], 2);
+    assert_eq!(nothing.outcome.share, None);
+    assert_eq!(
+        (nothing.macro_f1.value, nothing.calibration_error),
+        (None, None)
+    );
+    // Nothing in scope, and nothing given.
+    let silent = evaluate(&[row(&[], 0, true), row(&[], 1, true)], 2);
+    assert_eq!(silent.outcome.share, Some(1.0));
+    assert_eq!(
+        (silent.in_scope.share, silent.precision.share),
+        (None, None)
+    );
+    assert_eq!(silent.labels[0].f1, None);
+    assert_eq!(silent.macro_f1.value, None);
+    assert!((difference((&[], 2), (&[], 2), &|_| true).p - 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn of_several_right_labels_each_will_do() {
+    let rows = [
+        row(&[0, 1], 1, false),
+        row(&[0, 1], 2, false),
+        row(&[1], 1, false),
+    ];
+    let found = evaluate(&rows, 3);
+    assert_eq!((found.in_scope.of, found.in_scope.all), (2, 3));
+    let cells: Vec<Cell> = found
+        .confusion
+        .iter()
+        .map(|cell| (cell.gold, cell.given))
+        .collect();
+    assert_eq!(cells, [(0, 2), (1, 1)]);
+    assert_eq!(found.confusion[1].posts, 2);
+}

@@ -1,0 +1,164 @@
+//! What the words of gold rows mean under one label set or several, and what cannot be meant. Pure.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{GoldError, GoldPost, GoldRow, Understood, is_out_of_scope, place};
+use topicmill_core::Fullname;
+use topicmill_score::{LabelSet, Mode};
+
+/// Examples in an error.
+const EXAMPLES: usize = 5;
+/// Labels that are named in an error.
+const NAMED: usize = 20;
+/// Words that are less alike than this are no spellings of each other (Jaro and Winkler).
+const ALIKE: f64 = 0.8;
+
+/// Understands the words of gold rows as labels of one or several label sets. A word that one of the sets has counts as
+/// out of scope under the others; one that none of them has is refused, unless `others_out_of_scope`.
+///
+/// # Errors
+/// When there are no rows, or a word is no label of any of the sets.
+pub fn understand(
+    rows: Vec<GoldRow>,
+    sets: &[&LabelSet],
+    others_out_of_scope: bool,
+) -> Result<Understood, GoldError> {
+    let mut words: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
+    let mut found = Understood::default();
+    for row in &rows {
+        let meaning = words
+            .entry(row.label.clone())
+            .or_insert_with(|| meaning(sets, &row.label));
+        if meaning.is_none() {
+            *found.foreign.entry(row.label.clone()).or_default() += 1;
+        }
+    }
+    if rows.is_empty() {
+        return Err(GoldError::Empty);
+    }
+    if !found.foreign.is_empty() && !others_out_of_scope {
+        return Err(unknown(&found.foreign, sets));
+    }
+    let nothing = vec![None; sets.len()];
+    // Only in multi mode may several labels be right. If one set is not, two labels of a post contradict each other.
+    let several = sets.iter().all(|set| set.mode == Mode::Multi);
+    let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
+    let mut conflicts: Vec<String> = Vec::new();
+    for row in rows {
+        let meaning = words[&row.label].as_ref().unwrap_or(&nothing);
+        match posts.get_mut(&row.id) {
+            None => {
+                posts.insert(row.id.clone(), first(row, meaning));
+            }
+            Some(post) if says_it(post, meaning) => found.repeated += 1,
+            Some(post) if several && adds_to(post, meaning) => {
+                for (known, place) in post.right.iter_mut().zip(meaning) {
+                    known.extend(place.filter(|place| !known.contains(place)));
+                }
+                post.words.push(row.label);
+            }
+            Some(post) => conflicts.push(conflict(post, &row)),
+        }
+    }
+    if !conflicts.is_empty() {
+        return Err(GoldError::Labels(format!(
+            "rows that give a post another label than before: {}: {}; remove all but one",
+            conflicts.len(),
+            conflicts[..conflicts.len().min(EXAMPLES)].join("; ")
+        )));
+    }
+    found.posts = posts.into_values().collect();
+    Ok(found)
+}
+
+fn first(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
+    let right = meaning.iter().map(|place| place.iter().copied().collect());
+    GoldPost {
+        right: right.collect(),
+        id: row.id,
+        line: row.line,
+        words: vec![row.label],
+    }
+}
+
+/// Whether a later row says what earlier ones said.
+fn says_it(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
+    let mut places = post.right.iter().zip(meaning);
+    places.all(|(known, place)| match place {
+        Some(place) => known.contains(place),
+        None => known.is_empty(),
+    })
+}
+
+/// Whether a later row has one more label for a post that has some.
+fn adds_to(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
+    let mut places = post.right.iter().zip(meaning);
+    places.all(|(known, place)| place.is_some() && !known.is_empty())
+}
+
+fn conflict(post: &GoldPost, row: &GoldRow) -> String {
+    format!(
+        "`{}` is {} in line {} and {} in line {}",
+        row.id,
+        quoted(&post.words[0]),
+        post.line,
+        quoted(&row.label),
+        row.line
+    )
+}
+
+/// What a word means under each set; `None` where none of them has it, and it does not mean none of these.
+fn meaning(sets: &[&LabelSet], word: &str) -> Option<Vec<Option<usize>>> {
+    let places: Vec<Option<usize>> = sets.iter().map(|set| place(set, word)).collect();
+    let known = places.iter().any(Option::is_some) || is_out_of_scope(word);
+    known.then_some(places)
+}
+
+fn quoted(word: &str) -> String {
+    match word {
+        "" => "none of these".to_owned(),
+        word => format!("`{word}`"),
+    }
+}
+
+fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
+    let labels = || sets.iter().flat_map(|set| &set.labels);
+    let mut seen = HashSet::new();
+    let known = labels().map(|label| label.slug.as_str());
+    let known: Vec<&str> = known.filter(|slug| seen.insert(*slug)).collect();
+    let nearest = |word: &str| {
+        let word = word.to_lowercase();
+        let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
+        labels()
+            .map(|label| (alike(&label.slug).max(alike(&label.label)), &label.slug))
+            .filter(|(alike, _)| *alike >= ALIKE)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, slug)| slug)
+    };
+    let mut words: Vec<(&String, &usize)> = foreign.iter().collect();
+    words.sort_by_key(|(_, rows)| std::cmp::Reverse(**rows));
+    let mut told: Vec<String> = words
+        .iter()
+        .take(NAMED)
+        .map(|(word, rows)| {
+            let rows = if **rows == 1 {
+                "1 row".to_owned()
+            } else {
+                format!("{rows} rows")
+            };
+            match nearest(word) {
+                Some(slug) => format!("`{word}` ({rows}; did you mean `{slug}`?)"),
+                None => format!("`{word}` ({rows})"),
+            }
+        })
+        .collect();
+    if words.len() > NAMED {
+        told.push(format!("and {} more", words.len() - NAMED));
+    }
+    GoldError::Labels(format!(
+        "the label set has no label {}; correct them, or count their posts as out of scope with --others-out-of-scope; the \
+         labels are {}",
+        told.join(", "),
+        known.join(", ")
+    ))
+}

@@ -1,0 +1,130 @@
+//! What a model says of stored posts under a label set, from logits or vectors that are stored: no inference.
+
+use std::collections::HashMap;
+
+use topicmill_core::{Fullname, TextHash};
+use topicmill_score::folder::ModelKind;
+use topicmill_score::score::{self, Evidence};
+use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, hypothesis};
+use topicmill_store::{Prediction, Store, StoreError};
+
+/// A label set under a model that computed something here.
+#[derive(Debug, Clone)]
+pub struct Known<'a> {
+    kind: &'a ModelKind,
+    model: i64,
+    set: &'a LabelSet,
+    vectors: Option<Vec<LabelVector>>,
+    /// `None` if one of the labels has no row, because nothing was ever compared with it.
+    hypotheses: Option<Vec<i64>>,
+}
+
+impl<'a> Known<'a> {
+    /// `model` is its key in `models`; `vectors` are those of the labels, where they are not stored but at hand.
+    ///
+    /// # Errors
+    /// When the database cannot be read: see [`StoreError`].
+    pub async fn new(
+        store: &Store,
+        (kind, model): (&'a ModelKind, i64),
+        set: &'a LabelSet,
+        vectors: Option<Vec<LabelVector>>,
+    ) -> Result<Self, StoreError> {
+        let hypotheses = store.find_hypotheses(&hypothesis::keys(kind, set)).await?;
+        Ok(Self {
+            kind,
+            model,
+            set,
+            vectors,
+            hypotheses: hypotheses.into_iter().collect(),
+        })
+    }
+
+    /// The evidence for each of the texts whose logits are all stored, or follow from a stored vector.
+    ///
+    /// # Errors
+    /// When the database cannot be read: see [`StoreError`].
+    pub async fn evidence(
+        &self,
+        store: &Store,
+        mut texts: Vec<TextHash>,
+    ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
+        // Crossposts have one text, which is read once.
+        texts.sort_unstable();
+        texts.dedup();
+        let mut found: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
+        if let Some(vectors) = &self.vectors {
+            let logits = store.vector_logits(self.model, vectors, &texts).await?;
+            let whole = texts.iter().zip(logits);
+            found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
+            texts.retain(|text| !found.contains_key(text));
+        }
+        // A text without a vector may have pairs, of a model folder that stored no vectors.
+        if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
+            let logits = store.stored_logits(self.model, hypotheses, &texts).await?;
+            let whole = texts.into_iter().zip(logits);
+            found.extend(whole.filter_map(|(text, logits)| {
+                let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
+                Some((text, logits?))
+            }));
+        }
+        let prior = self.set.prior_for(self.kind);
+        let evidence = |logits: Vec<PairLogits>| {
+            score::evidence_beside(self.kind, self.set.mode, &logits, prior)
+        };
+        let found = found.into_iter();
+        Ok(found
+            .map(|(text, logits)| (text, evidence(logits)))
+            .collect())
+    }
+
+    /// The labels of texts, as far as they follow from what is stored.
+    ///
+    /// # Errors
+    /// When the database cannot be read: see [`StoreError`].
+    pub async fn labels(
+        &self,
+        store: &Store,
+        texts: Vec<TextHash>,
+    ) -> Result<HashMap<TextHash, Prediction>, StoreError> {
+        let LabelSet {
+            temperature,
+            threshold,
+            ..
+        } = *self.set;
+        let found = self.evidence(store, texts).await?.into_iter();
+        Ok(found
+            .map(|(text, evidence)| {
+                let scores = evidence.scores(temperature, threshold);
+                (text, prediction(self.set, &scores))
+            })
+            .collect())
+    }
+
+    /// The same by post.
+    ///
+    /// # Errors
+    /// When the database cannot be read: see [`StoreError`].
+    pub async fn labels_of(
+        &self,
+        store: &Store,
+        posts: &[Fullname],
+    ) -> Result<HashMap<String, Prediction>, StoreError> {
+        let posts = store.text_hashes(posts).await?;
+        let texts = posts.iter().map(|(_, text)| *text).collect();
+        let labels = self.labels(store, texts).await?;
+        let posts = posts.into_iter();
+        Ok(posts
+            .filter_map(|(post, text)| Some((post, labels.get(&text)?.clone())))
+            .collect())
+    }
+}
+
+/// The best label of a text, by its scores.
+pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
+    Prediction {
+        label: set.labels[scores.best].slug.clone(),
+        score: scores.scores[scores.best],
+        abstained: scores.abstained,
+    }
+}

@@ -1,0 +1,55 @@
+//! Which stored hypotheses only one label set needs, so that they may go with it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use topicmill_score::folder::{ClassifierHead, EmbeddingHead, HeadFunction, ModelKind, NliClasses};
+use topicmill_score::{LabelSet, hypothesis};
+
+use topicmill_store::{Store, StoreError};
+
+/// The rows of `hypotheses` that no other stored label set needs, under whatever model.
+///
+/// # Errors
+/// When the database cannot be read: see [`StoreError`].
+pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
+    let mut own = keys(&store.label_set(label_set).await?);
+    for row in store.label_sets().await? {
+        if row.id != label_set {
+            for key in keys(&store.label_set(row.id).await?) {
+                own.remove(&key);
+            }
+        }
+    }
+    let own: Vec<String> = own.into_iter().collect();
+    let found = store.find_hypotheses(&own).await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The keys of a label set under every kind of model, and those of learned vectors for its labels; of a kind only its name
+/// decides.
+fn keys(set: &LabelSet) -> BTreeSet<String> {
+    let nli = ModelKind::Nli(NliClasses {
+        count: 2,
+        entailment: 0,
+        contradiction: 1,
+        neutral: None,
+    });
+    let embedding = ModelKind::Embedding(EmbeddingHead {
+        output: String::new(),
+        softmax_scale: 1.0,
+        sigmoid_scale: 1.0,
+        sigmoid_bias: 0.0,
+        learned: Arc::default(),
+    });
+    let classifier = ModelKind::Classifier(ClassifierHead {
+        labels: Vec::new(),
+        function: HeadFunction::Softmax,
+    });
+    let learned = |label| hypothesis::learned_key(&hypothesis::texts(&embedding, set, label));
+    let mut keys: BTreeSet<String> = set.labels.iter().map(learned).collect();
+    for kind in [&nli, &embedding, &classifier] {
+        keys.extend(hypothesis::keys(kind, set));
+    }
+    keys
+}

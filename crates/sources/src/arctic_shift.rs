@@ -1,0 +1,302 @@
+//! Arctic Shift: an archive of Reddit that anybody may read, page by page through time.
+//!
+//! What enters is the name of a subreddit and a border in time; what leaves is a [`TimePage`] or a
+//! [`SourceError`] with the [`Outcome`] that it means. There is no key, and no order but that of time.
+//!
+//! The archive is free and one person's work, so only one request is ever under way, requests keep their
+//! distance from each other, and what its headers ask for is waited for on top. Where it says that a page is too
+//! much, a smaller one is asked for.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use reqwest::{Client, Url};
+use serde::Deserialize;
+use serde::de::Error;
+use serde_json::{Value, json};
+
+use super::error::SourceError;
+use super::listing::{ListingError, mended};
+use super::page::{
+    Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
+    check_subreddit, site_of,
+};
+use super::post::{post_from_value, time_of_post};
+use super::reddit::check_user_agent;
+use super::verdict::Judge;
+use topicmill_core::clock::SharedClock;
+use topicmill_core::{Outcome, SourceKind, Timestamp};
+use topicmill_http::{
+    Answer, Judgement, Manners, PoliteClient, Purpose, Timeouts, Trouble, extend, is_loopback,
+    retry_after,
+};
+
+/// How often a request is sent at most, those for smaller pages not counted.
+const TRIES: u32 = 5;
+/// The wait before a smaller page is asked for, once the usual waits are used up.
+const LONG_WAIT: Duration = Duration::from_secs(30);
+/// How the program calls itself where the settings hold no user agent that says who asks.
+const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
+
+/// What the client needs to know; plain values, filled from the configuration by the caller.
+#[derive(Debug, Clone)]
+pub struct ArcticShiftSettings {
+    /// Base URL, `https://arctic-shift.photon-reddit.com`.
+    pub api_url: String,
+    /// In Reddit's form; in any other, `topicmill/<version>` is sent.
+    pub user_agent: String,
+    /// Requests a minute, evenly spread.
+    pub requests_per_minute: u32,
+    /// A single wait above this gives up instead, with the outcome `rate-limited`.
+    pub wait_budget: Duration,
+    /// How long a connection, a read and a whole request may take.
+    pub timeouts: Timeouts,
+}
+
+/// The client.
+pub struct ArcticShift {
+    http: PoliteClient,
+    search_url: Url,
+    clock: SharedClock,
+    smaller: AtomicU64,
+}
+
+impl ArcticShift {
+    /// A client. Sends nothing yet.
+    ///
+    /// # Errors
+    /// A setting that cannot work; the message names it and shows what it should look like.
+    pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
+        let mut search_url =
+            topicmill_http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
+                let usual = "Arctic Shift's own is `https://arctic-shift.photon-reddit.com`";
+                SourceError::Setting(format!(
+                    "`arctic_shift.api_url` is `{url}`: {reason}; {usual}"
+                ))
+            })?;
+        let per_minute = NonZeroU32::new(settings.requests_per_minute)
+            .ok_or_else(|| SourceError::number("arctic_shift.requests_per_minute", 1, 120))?;
+        let user_agent = match check_user_agent(&settings.user_agent) {
+            Ok(()) => &settings.user_agent,
+            Err(_) => USER_AGENT,
+        };
+        let manners = Manners {
+            site: site_of(SourceKind::ArcticShift),
+            user_agent,
+            timeouts: settings.timeouts,
+            per_minute,
+            wait_budget: settings.wait_budget,
+            tries: TRIES,
+            one_at_a_time: true,
+            on_this_machine: is_loopback(&search_url),
+        };
+        extend(&mut search_url, &["api", "posts", "search"]);
+        Ok(Self {
+            http: PoliteClient::new(&manners, clock.clone())?,
+            search_url,
+            clock,
+            smaller: AtomicU64::new(0),
+        })
+    }
+
+    /// Up to `limit` posts of a subreddit, from the second `border` on, that second included; without a border from
+    /// the newest post or the oldest.
+    ///
+    /// # Errors
+    /// [`SourceError::outcome`] says what it means for the subreddit.
+    pub async fn page(
+        &self,
+        subreddit: &str,
+        way: Way,
+        border: Option<Timestamp>,
+        limit: u32,
+    ) -> Result<TimePage, SourceError> {
+        check_subreddit(subreddit)?;
+        let what = format!("r/{subreddit}");
+        // Atomic, because the two closures below share it, and the client may run on any thread.
+        let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
+        let sent = AtomicU32::new(0);
+        let request = |http: &Client| {
+            let limit = limit.load(Ordering::Relaxed);
+            if limit < sent.swap(limit, Ordering::Relaxed) {
+                tracing::info!(what, limit, "asking for a smaller page");
+                self.smaller.fetch_add(1, Ordering::Relaxed);
+            }
+            http.get(self.url(subreddit, way, border, limit))
+        };
+        let judge = |answer: &Answer| match judge(&what, answer, self.clock.now()) {
+            Judgement::Again(trouble) if trouble.last_resort.is_some() => {
+                let asked = limit.load(Ordering::Relaxed);
+                // `auto` pages have between 100 and 1,000 rows, so the first smaller one is the plain page of 100.
+                let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
+                limit.store(fewer, Ordering::Relaxed);
+                Judgement::Again(Trouble {
+                    // No page is smaller than one row, so there the usual tries are all.
+                    last_resort: trouble.last_resort.filter(|_| asked > 1),
+                    ..trouble
+                })
+            }
+            verdict => verdict,
+        };
+        let rows = self.http.exchange(Purpose::Data, &what, request, judge);
+        let rows = rows.await?;
+        self.read(&what, rows, limit.into_inner())
+    }
+
+    fn url(&self, subreddit: &str, way: Way, border: Option<Timestamp>, limit: u32) -> Url {
+        let mut url = self.search_url.clone();
+        // Whether a border is part of the answer is not documented. Asked for one second further it is, and what
+        // comes twice does no harm.
+        let secs = border.map(|border| border.as_datetime().timestamp());
+        let (sort, name, secs) = match way {
+            Way::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),
+            Way::OldestFirst => ("asc", "after", secs.map(|secs| secs - 1)),
+        };
+        let mut query = url.query_pairs_mut();
+        query
+            .append_pair("subreddit", subreddit)
+            .append_pair("sort", sort);
+        if let Some(secs) = secs {
+            query.append_pair(name, &secs.to_string());
+        }
+        if limit > PAGE_LIMIT {
+            // Over 100 rows are only given by `auto`; the archive decides how many.
+            query.append_pair("limit", "auto");
+        } else {
+            query.append_pair("limit", &limit.to_string());
+        }
+        drop(query);
+        url
+    }
+
+    fn read(&self, what: &str, rows: Vec<Value>, limit: u32) -> Result<TimePage, SourceError> {
+        let ends_at = rows.iter().rev().find_map(posted_at);
+        // Without a time nobody knows where the next page begins, and the same one would be asked for again and again.
+        if ends_at.is_none() && !rows.is_empty() {
+            return Err(SourceError::Shape {
+                site: site_of(SourceKind::ArcticShift),
+                what: what.to_owned(),
+                source: None,
+            });
+        }
+        let mut page = TimePage {
+            posts: Vec::with_capacity(rows.len()),
+            rejected: Vec::new(),
+            ends_at,
+            limit,
+            full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
+        };
+        let now = self.clock.now().timestamp();
+        for (i, mut row) in rows.into_iter().enumerate() {
+            // The archive read a row by now at the latest, whether it says when or not.
+            if let Some(row) = row.as_object_mut()
+                && !row.contains_key("retrieved_utc")
+            {
+                row.entry("retrieved_on").or_insert(now.into());
+            }
+            match post_from_value(&row, SourceKind::ArcticShift) {
+                Ok(post) => page.posts.push(post),
+                Err(reason) => page.rejected.push(Rejected {
+                    at: format!("row {}", i + 1),
+                    reason,
+                }),
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl Source for ArcticShift {
+    fn kind(&self) -> SourceKind {
+        SourceKind::ArcticShift
+    }
+
+    fn http(&self) -> &PoliteClient {
+        &self.http
+    }
+
+    fn paging(&self) -> Paging<'_> {
+        Paging::Archived(self)
+    }
+
+    fn counts(&self) -> Value {
+        let mut counts = json!(self.traffic());
+        counts["smaller"] = json!(self.smaller.load(Ordering::Relaxed));
+        counts
+    }
+}
+
+impl Archived for ArcticShift {
+    fn page<'a>(
+        &'a self,
+        subreddit: &'a str,
+        way: Way,
+        border: Option<Timestamp>,
+        limit: u32,
+    ) -> Asked<'a, TimePage> {
+        Box::pin(self.page(subreddit, way, border, limit))
+    }
+}
+
+/// What every answer looks like: rows, or an error.
+#[derive(Debug, Default, Deserialize)]
+struct SearchAnswer {
+    data: Option<Vec<Value>>,
+    error: Option<String>,
+}
+
+/// The rows of an answer, or what it means that there are none.
+fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Value>, SourceError> {
+    let status = answer.status();
+    let text = String::from_utf8_lossy(&answer.body);
+    let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
+    let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
+    let told: String = told.unwrap_or_default().chars().take(200).collect();
+    // It says so with status 422, both of a page that takes too long and of too many requests.
+    if status != 429 && says_too_much(&told) {
+        return Judgement::Again(Trouble {
+            detail: format!("`{told}` ({status})"),
+            wait: retry_after(&answer.headers, now),
+            is_rate_limit: true,
+            last_resort: Some(LONG_WAIT),
+            source: None,
+        });
+    }
+    let judge = Judge {
+        kind: SourceKind::ArcticShift,
+        what,
+        now,
+        longest: Duration::MAX,
+    };
+    let rows = |_: &[u8]| -> Result<_, ListingError> {
+        let rows = parsed?.data;
+        Ok(rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
+    };
+    judge.judge(answer, rows, |status, redirect| match status {
+        _ if redirect.is_some() => None,
+        401 | 403 => Some((
+            Outcome::EdgeBlocked,
+            "it does not answer this program or this network".to_owned(),
+        )),
+        404 | 451 => None,
+        _ => Some((
+            Outcome::Server,
+            format!("the request was not understood: `{told}`"),
+        )),
+    })
+}
+
+/// `Timeout. Maybe slow down a bit`, or `Query timed out`.
+fn says_too_much(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    ["timeout", "timed out", "slow down"]
+        .iter()
+        .any(|words| error.contains(words))
+}
+
+/// When a row was posted, of one that is no whole post, too; `None` for a time that no post can have.
+fn posted_at(row: &Value) -> Option<Timestamp> {
+    time_of_post(row.get("created_utc")?).ok()
+}

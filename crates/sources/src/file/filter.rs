@@ -1,0 +1,212 @@
+//! Which rows of a file are wanted.
+//!
+//! What enters is a row, first as bytes and, if it may be wanted, as a post. A month of dumps holds forty
+//! million rows of which a pipeline wants a few; parsing them all would take hours. So a row's bytes are
+//! searched for the two fields that decide, and only a row that this cannot rule out is parsed.
+
+use std::collections::HashSet;
+
+use memchr::memmem::Finder;
+
+use crate::post::bare_subreddit;
+use topicmill_core::{Post, Timestamp};
+
+/// A subreddit's name above this is looked at in the parsed row.
+const LONGEST_NAME: usize = 64;
+
+/// What is wanted of a file.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    /// Names in lower case; `None`: every subreddit.
+    subreddits: Option<HashSet<Vec<u8>>>,
+    /// Seconds since 1970 of the first post wanted.
+    from: i64,
+    /// Seconds since 1970 behind the last post wanted.
+    until: i64,
+    subreddit_key: Finder<'static>,
+    created_key: Finder<'static>,
+}
+
+impl Default for Filter {
+    /// Everything is wanted.
+    fn default() -> Self {
+        Self::new(None::<[&str; 0]>, None, None)
+    }
+}
+
+impl Filter {
+    /// Posts of these subreddits (all, if `None`), from a time on and before another one.
+    pub fn new<'a>(
+        subreddits: Option<impl IntoIterator<Item = &'a str>>,
+        from: Option<Timestamp>,
+        until: Option<Timestamp>,
+    ) -> Self {
+        let secs = |time: Timestamp| time.as_datetime().timestamp();
+        let lower = |name: &str| name.to_ascii_lowercase().into_bytes();
+        Self {
+            subreddits: subreddits.map(|names| names.into_iter().map(lower).collect()),
+            from: from.map_or(i64::MIN, secs),
+            until: until.map_or(i64::MAX, secs),
+            subreddit_key: Finder::new("\"subreddit\""),
+            created_key: Finder::new("\"created_utc\""),
+        }
+    }
+
+    /// What is wanted, in words that are the same for the same wish.
+    pub fn describe(&self) -> String {
+        let names = self.subreddits.as_ref().map(|names| {
+            let mut names: Vec<_> = names
+                .iter()
+                .map(|name| String::from_utf8_lossy(name))
+                .collect();
+            // A set has no order of its own, and these words are the key under which an import goes on.
+            names.sort_unstable();
+            names.join(",")
+        });
+        format!("{names:?} {} {}", self.from, self.until)
+    }
+
+    /// Whether the post is wanted.
+    pub fn takes(&self, post: &Post) -> bool {
+        self.takes_name(post.subreddit.as_bytes())
+            && self.takes_secs(post.created_at.as_datetime().timestamp())
+    }
+
+    /// False only if the line, one row in JSON, surely is not wanted.
+    ///
+    /// A field may stand in the row more than once, in a crosspost's parent too: one that is wanted is enough.
+    /// The name in quotes cannot be part of a text, where each quote has a backslash before it.
+    pub fn may_take(&self, line: &[u8]) -> bool {
+        let by_name = self.subreddits.is_none()
+            || any_value(&self.subreddit_key, line, |value| {
+                let Some(rest) = value.strip_prefix(b"\"") else {
+                    return true;
+                };
+                match memchr::memchr2(b'"', b'\\', &rest[..rest.len().min(LONGEST_NAME)]) {
+                    Some(end) if rest[end] == b'"' => self.takes_name(&rest[..end]),
+                    _ => true,
+                }
+            });
+        let always = self.from == i64::MIN && self.until == i64::MAX;
+        by_name
+            && (always
+                || any_value(&self.created_key, line, |value| {
+                    let value = value.strip_prefix(b"\"").unwrap_or(value);
+                    let digits = leading_digits(value);
+                    let end = match value.get(digits) {
+                        Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
+                        _ => digits,
+                    };
+                    // Anything else, such as an exponent, is left to the parser.
+                    let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
+                    let secs = std::str::from_utf8(&value[..digits]).ok();
+                    match secs.and_then(|secs| secs.parse().ok()) {
+                        Some(secs) if whole => self.takes_secs(secs),
+                        _ => true,
+                    }
+                }))
+    }
+
+    fn takes_name(&self, name: &[u8]) -> bool {
+        let Some(names) = &self.subreddits else {
+            return true;
+        };
+        // As somebody wrote it; Reddit and its archives write the bare name.
+        if name
+            .iter()
+            .any(|byte| *byte == b'/' || byte.is_ascii_whitespace())
+        {
+            let bare = std::str::from_utf8(name)
+                .map(bare_subreddit)
+                .unwrap_or_default();
+            return names.contains(&*bare.to_ascii_lowercase().into_bytes());
+        }
+        let mut lower = [0; LONGEST_NAME];
+        // On the stack, because this runs for each of forty million rows.
+        let Some(lower) = lower.get_mut(..name.len()) else {
+            return names.contains(&name.to_ascii_lowercase());
+        };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        names.contains(&*lower)
+    }
+
+    fn takes_secs(&self, secs: i64) -> bool {
+        (self.from..self.until).contains(&secs)
+    }
+}
+
+fn leading_digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Whether one of the key's values passes, or the key is not there at all.
+fn any_value(key: &Finder<'_>, line: &[u8], mut passes: impl FnMut(&[u8]) -> bool) -> bool {
+    let mut found = false;
+    for at in key.find_iter(line) {
+        let rest = line[at + key.needle().len()..].trim_ascii_start();
+        // Without a colon it is a text that says `subreddit`.
+        if let Some(value) = rest.strip_prefix(b":") {
+            found = true;
+            if passes(value.trim_ascii_start()) {
+                return true;
+            }
+        }
+    }
+    !found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(secs: i64) -> Option<Timestamp> {
+        Timestamp::from_epoch_secs(secs)
+    }
+
+    #[test]
+    fn a_row_of_another_subreddit_is_told_by_its_bytes() {
+        let filter = Filter::new(Some(["Food"]), None, None);
+        for taken in [
+            r#"{"subreddit" : "FOOD"}"#,
+            r#"{"crosspost_parent_list":[{"subreddit":"music"}],"subreddit":"food"}"#,
+            // Not to be ruled out by a search.
+            r#"{"subreddit":"f\u006fod"}"#,
+            r#"{"title":"\"subreddit\":\"music\""}"#,
+            "not json",
+        ] {
+            assert!(filter.may_take(taken.as_bytes()), "{taken}");
+        }
+        for passed in [
+            r#"{"subreddit":"music"}"#,
+            r#"{"subreddit": "foods"}"#,
+            r#"{"title":"\"subreddit\":\"food\"","subreddit":"music"}"#,
+            r#"{"subreddit_id":"food","subreddit":"music"}"#,
+        ] {
+            assert!(!filter.may_take(passed.as_bytes()), "{passed}");
+        }
+        assert!(Filter::default().may_take(br#"{"subreddit":"music"}"#));
+    }
+
+    #[test]
+    fn a_row_of_another_time_is_told_by_its_bytes() {
+        let filter = Filter::new(None::<[&str; 0]>, secs(100), secs(200));
+        for taken in [
+            r#"{"created_utc":100}"#,
+            r#"{"created_utc": 199.9}"#,
+            r#"{"created_utc":"150"}"#,
+            r#"{"created_utc":1.5e2}"#,
+            r#"{"created_utc":null}"#,
+            "{}",
+        ] {
+            assert!(filter.may_take(taken.as_bytes()), "{taken}");
+        }
+        for passed in [
+            r#"{"created_utc":99}"#,
+            r#"{"created_utc":"200"}"#,
+            r#"{"created_utc":200.0, "x": 150}"#,
+        ] {
+            assert!(!filter.may_take(passed.as_bytes()), "{passed}");
+        }
+    }
+}

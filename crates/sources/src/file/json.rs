@@ -1,0 +1,173 @@
+//! Posts from records of JSON.
+//!
+//! A half record, a garbled one or one that is not UTF-8 is rejected, and reading goes on.
+
+use std::collections::VecDeque;
+use std::io;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::filter::Filter;
+use super::row::{FileRow, Position, Record, Rows, topic_named};
+use super::table::Given;
+use crate::listing::mended;
+use crate::page::Rejected;
+use crate::post::{Fields, post_from_fields};
+use topicmill_core::SourceKind;
+use topicmill_tables::bytes::Text;
+use topicmill_tables::json::{Piece, Place, Records, parsed, too_long, wrapped};
+
+/// The posts of a file of JSON.
+pub struct JsonPosts {
+    records: Records,
+    filter: Filter,
+    given: Vec<Given>,
+    /// Of those that one record wraps, how many were read.
+    inner: u64,
+    nulls: u64,
+    ended: bool,
+    broken: bool,
+}
+
+impl JsonPosts {
+    /// Reads posts from `text`; a field that one lacks is as it was `given`.
+    pub fn new(text: Text, filter: Filter, given: Vec<Given>) -> Self {
+        Self {
+            records: Records::new(text),
+            filter,
+            given,
+            inner: 0,
+            nulls: 0,
+            ended: false,
+            broken: false,
+        }
+    }
+
+    fn rejected(&self, reason: String) -> FileRow {
+        let mut at = format!("line {}", self.records.line());
+        if self.inner > 0 {
+            at = format!("{at}, record {}", self.inner);
+        }
+        FileRow::Rejected(Rejected { at, reason })
+    }
+
+    fn try_next(&mut self) -> io::Result<Option<FileRow>> {
+        loop {
+            let read = if let Some(inner) = self.records.next_inner() {
+                self.inner += 1;
+                record(inner.get().as_bytes(), &self.given, &mut self.nulls)
+            } else {
+                self.inner = 0;
+                match self.records.read(|line| self.filter.may_take(line))? {
+                    Piece::End => return Ok(None),
+                    Piece::Quiet => return Ok(Some(FileRow::Quiet)),
+                    Piece::TooLong => Err(too_long()),
+                    Piece::Whole => record(self.records.record(), &self.given, &mut self.nulls),
+                }
+            };
+            match read {
+                Ok(record) => return Ok(Some(FileRow::Record(record))),
+                // Looked at only here, because nearly every record is a post.
+                Err(reason) => match wrapped(self.records.record()).filter(|_| self.inner == 0) {
+                    Some(inner) => self.unwrap(inner),
+                    None => return Ok(Some(self.rejected(reason))),
+                },
+            }
+        }
+    }
+
+    /// Goes on with the records in one. A saved page of comments is an array of listings, of which the first has the post.
+    fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
+        #[derive(Deserialize)]
+        struct Thing<'a> {
+            kind: &'a str,
+        }
+        if self.records.is_array() {
+            inner.retain(|thing| {
+                let thing = serde_json::from_str::<Thing<'_>>(thing.get());
+                !thing.is_ok_and(|thing| ["t1", "more"].contains(&thing.kind))
+            });
+        }
+        self.records.unwrap(inner);
+    }
+}
+
+impl Rows for JsonPosts {
+    fn next_row(&mut self) -> Option<FileRow> {
+        if self.ended {
+            return None;
+        }
+        let row = self.try_next().unwrap_or_else(|error| {
+            self.broken = true;
+            let reason = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "the file breaks off here".to_owned(),
+                _ => format!("cannot be read, nor what follows: {error}"),
+            };
+            let at = format!("line {}", self.records.place().lines + 1);
+            Some(FileRow::Rejected(Rejected { at, reason }))
+        });
+        self.ended = self.broken || row.is_none();
+        row
+    }
+
+    fn position(&self) -> Position {
+        let Place {
+            bytes,
+            lines: rows,
+            left_out,
+        } = self.records.place();
+        Position {
+            bytes,
+            rows,
+            left_out,
+        }
+    }
+
+    fn resume(&mut self, position: Position) {
+        self.records.resume(Place {
+            bytes: position.bytes,
+            lines: position.rows,
+            left_out: position.left_out,
+        });
+    }
+
+    fn nulls(&self) -> u64 {
+        self.nulls
+    }
+
+    fn broken(&self) -> bool {
+        self.broken
+    }
+}
+
+fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, String> {
+    let read = |json: &str| {
+        if given.is_empty() {
+            return serde_json::from_str(json);
+        }
+        let mut value: Value = serde_json::from_str(json)?;
+        add(&mut value, given);
+        Fields::deserialize(value)
+    };
+    let fields = parsed(json, |json| mended(json, read), nulls)?;
+    let topic = fields.topic.str().and_then(topic_named);
+    let post = post_from_fields(fields, SourceKind::Import)?;
+    Ok(Record { post, topic })
+}
+
+/// Adds to a post, or to that of a thing, what it lacks.
+fn add(value: &mut Value, given: &[Given]) {
+    let inner = value.get("data").is_some_and(Value::is_object);
+    let post = if inner { &mut value["data"] } else { value };
+    let Some(post) = post.as_object_mut() else {
+        return;
+    };
+    for Given { field, value } in given {
+        let has = post.get(*field).is_some_and(|value| !value.is_null());
+        if !has {
+            post.insert((*field).to_owned(), value.as_str().into());
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A listing of Reddit's API, or a saved page of one.
+//!
+//! The envelope is roux's, its children are left as plain JSON and decoded one by one: roux's own struct requires some
+//! thirty fields, and one child without one of them would cost the page.
+
+use roux::response::{BasicThing, Listing as Children};
+use serde_json::Value;
+
+use super::page::{ListingPage, Rejected};
+use super::post::{kind_of, post_from_value};
+use topicmill_core::SourceKind;
+
+/// roux's `BasicListing` with bare children: even a `null` among them costs only itself.
+type Envelope = BasicThing<Children<Value>>;
+
+/// Why a text is no listing.
+#[derive(Debug, thiserror::Error)]
+pub enum ListingError {
+    /// Not JSON, or cut short.
+    #[error("the listing is not whole JSON: fetch it again")]
+    Json(#[source] serde_json::Error),
+    /// JSON of another shape.
+    #[error(
+        "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
+    )]
+    Shape(#[source] serde_json::Error),
+}
+
+impl From<serde_json::Error> for ListingError {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_data() {
+            Self::Shape(error)
+        } else {
+            Self::Json(error)
+        }
+    }
+}
+
+/// Decodes a listing, or an array of listings as a comments page has it.
+///
+/// A comments page gives its posts, and its comments are passed over; in a plain listing a child that is
+/// no post is rejected. `after` is the last listing's.
+///
+/// # Errors
+/// [`ListingError`] when the text as a whole is no listing; a bad child only ends up among the rejected.
+pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
+    // Saved pages may hold broken bytes; one of them is not to cost the page.
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let comments_page = text.starts_with('[');
+    let envelopes = |text: &str| -> serde_json::Result<Vec<Envelope>> {
+        if comments_page {
+            serde_json::from_str(text)
+        } else {
+            serde_json::from_str(text).map(|listing| vec![listing])
+        }
+    };
+    let listings = mended(text, envelopes)?;
+
+    let mut page = ListingPage::default();
+    let mut position = 0;
+    for listing in listings {
+        for child in listing.data.children {
+            position += 1;
+            if comments_page && matches!(kind_of(&child), Some("t1" | "more")) {
+                continue;
+            }
+            match post_from_value(&child, source) {
+                Ok(post) => page.posts.push(post),
+                Err(reason) => page.rejected.push(Rejected {
+                    at: format!("child {position}"),
+                    reason,
+                }),
+            }
+        }
+        page.after = listing
+            .data
+            .after
+            // PostgreSQL takes no NUL in a text, and `after` is stored with the watermark.
+            .map(|after| after.replace('\0', ""))
+            .filter(|after| !after.is_empty());
+    }
+    Ok(page)
+}
+
+/// Parses JSON, and once more with its surrogates mended where it is refused for them.
+pub(super) fn mended<T>(
+    text: &str,
+    parse: impl Fn(&str) -> serde_json::Result<T>,
+) -> serde_json::Result<T> {
+    parse(text).or_else(|error| match mend_surrogates(text) {
+        Some(mended) => parse(&mended),
+        None => Err(error),
+    })
+}
+
+/// JSON with each half of a surrogate pair that stands alone replaced by U+FFFD; `None` if there is none.
+///
+/// Posts cut in the middle of an emoji hold such halves; one of them would cost the whole page.
+fn mend_surrogates(json: &str) -> Option<String> {
+    let unit = |at: usize| -> Option<u16> {
+        let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(escape, 16).ok()
+    };
+    let (mut mended, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(found) = json[at..].find('\\') {
+        at += found;
+        let length = match (unit(at), unit(at + 6)) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => {
+                mended.push_str(&json[copied..at]);
+                mended.push_str("\\ufffd");
+                copied = at + 6;
+                6
+            }
+            (Some(_), _) => 6,
+            // Another escape: a backslash and one ASCII character.
+            (None, _) => 2,
+        };
+        at = (at + length).min(json.len());
+        // A backslash may stand before a letter of several bytes in JSON that is damaged.
+        while !json.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+    (copied > 0).then(|| mended + &json[copied..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn half_a_surrogate_pair_costs_one_character() {
+        let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
+            {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1700000000}},
+            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1700000000}}
+        ]}}"#;
+        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
+        let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
+        assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
+        assert_eq!(page.after.as_deref(), Some("t3_x"));
+        assert_eq!(mend_surrogates(r#"{"a":"\\ud83d \u00e9 é\\"}"#), None);
+    }
+
+    #[test]
+    fn odd_children_cost_only_themselves() {
+        let t3 = json!({"kind": "t3", "data": {
+            "id": "abc1", "permalink": "/r/climate/comments/abc1/a/", "title": "A", "created_utc": 1.5e9,
+        }});
+        let page = json!({"kind": "Listing", "data": {"after": "t3_abc1", "children": [
+            null, {"kind": "t1", "data": {"id": "c"}}, {"kind": "t5", "data": {}},
+            {"kind": "more", "data": {"count": 3}}, t3, {"kind": "t3", "data": null}, {"kind": "t3"}, 7,
+            {"kind": "t3", "data": {"promoted": true, "id": "ad1", "title": "Buy"}},
+        ]}});
+        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit).unwrap();
+        assert_eq!(page.posts.len(), 1);
+        assert_eq!(page.posts[0].subreddit, "climate");
+        assert_eq!(page.after.as_deref(), Some("t3_abc1"));
+        let rejected: Vec<_> = page
+            .rejected
+            .iter()
+            .map(|r| format!("{}: {}", r.at, r.reason))
+            .collect();
+        assert_eq!(
+            rejected,
+            [
+                "child 1: not a JSON object",
+                "child 2: a comment, not a post",
+                "child 3: a thing of kind `t5`, not a post",
+                "child 4: a thing of kind `more`, not a post",
+                "child 6: a `t3` without its data",
+                "child 7: neither `name` nor `id`",
+                "child 8: not a JSON object",
+                "child 9: an advertisement, not a post",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_comments_page_gives_its_post_and_passes_over_the_comments() {
+        let page = json!([
+            {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
+                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1_700_000_000}}]}},
+            {"kind": "Listing", "data": {"children": [
+                {"kind": "t1", "data": {}}, {"kind": "more", "data": {}}]}},
+        ]);
+        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Import).unwrap();
+        assert_eq!((page.posts.len(), page.rejected.len()), (1, 0));
+    }
+}

@@ -1,0 +1,254 @@
+//! Reddit's wire form of a post, decoded leniently.
+//!
+//! What enters is JSON as the API, a saved page, a dump of some year, an archive or a flat table writes it; what leaves
+//! is a [`Post`] or the reason why it is none. Nothing here is a closed list, because the wire has changed every few
+//! years.
+
+mod fields;
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
+use topicmill_core::{FOUND, Post, SourceKind, Timestamp};
+use topicmill_score::reddit::is_placeholder;
+
+/// The first second of June 2005, the month of Reddit's first post.
+const FIRST_POST: f64 = 1_117_584_000.0;
+/// The last second of the year 9999; what lies behind it was not meant as seconds.
+const LATEST_SECS: f64 = 253_402_300_799.0;
+
+/// Arctic Shift, and with it the dumps since November 2023, reads a post again this long after it was
+/// posted: 36 hours.
+const SETTLED_SECS: f64 = 36.0 * 3_600.0;
+
+/// What holds no fields.
+pub(super) const NO_OBJECT: &str = "not a JSON object";
+const A_COMMENT: &str = "a comment, not a post";
+
+/// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
+///
+/// # Errors
+/// The reason, a fragment such as `a comment, not a post`.
+pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String> {
+    let fields = Fields::deserialize(value).map_err(|_| NO_OBJECT)?;
+    post_from_fields(fields, source)
+}
+
+/// The same from fields that were read already.
+pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Post, String> {
+    // Before `of_the_post`, which drops the kind of the thing.
+    let comment = fields.is_comment();
+    let fields = fields.of_the_post()?;
+    if fields.promoted.flag() == Some(true) {
+        return Err("an advertisement, not a post".to_owned());
+    }
+    if comment {
+        return Err(A_COMMENT.to_owned());
+    }
+    let fullname = fields.fullname()?;
+    let text = |field: &Field| field.text_from(source);
+    let permalink = text(&fields.permalink)
+        .map(path_on_reddit)
+        .filter(|path| !path.trim().is_empty());
+    let subreddit = fields
+        .subreddit
+        .text()
+        .or_else(|| permalink.as_deref().and_then(subreddit_of_permalink))
+        .ok_or("no `subreddit`, nor one in `permalink`")?;
+    let subreddit = bare_subreddit(&subreddit);
+    if !subreddit
+        .chars()
+        .all(|c| c.is_alphanumeric() || "_-.:".contains(c))
+        || subreddit.is_empty()
+    {
+        return Err("`subreddit` is not the name of one".to_owned());
+    }
+    let created_at = fields.created_at()?;
+
+    let title = text(&fields.title).unwrap_or_default();
+    let own_text = text(&fields.selftext).unwrap_or_default();
+    let removed = fields.removed_by_category.word().is_some()
+        || fields.removed_in_dump()
+        || is_placeholder(&own_text)
+        || is_placeholder(&title);
+    let crosspost_parent = fields.crosspost_parent(&fullname);
+    // A text whose post nobody could name would stay here when that post is purged.
+    let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
+        fields.crosspost_text(source).unwrap_or_default()
+    } else {
+        own_text
+    };
+    if title.trim().is_empty() && selftext.trim().is_empty() {
+        return Err("neither `title` nor `selftext`".to_owned());
+    }
+    let url = text(&fields.url);
+    let is_self = fields
+        .is_self
+        .flag()
+        .unwrap_or_else(|| points_to_itself(url.as_deref(), permalink.as_deref()));
+
+    let score = fields.score.integer().or_else(|| fields.ups.integer());
+
+    Ok(Post {
+        fullname,
+        subreddit: subreddit.to_owned(),
+        title,
+        selftext,
+        crosspost_parent,
+        url: url.filter(|_| !is_self),
+        permalink,
+        author: fields
+            .author
+            .text()
+            .and_then(|author| author_of(&author, source)),
+        score,
+        // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
+        score_is_placeholder: score.is_some()
+            && !source.is_live()
+            && fields.read_too_soon(created_at),
+        upvote_ratio: fields
+            .upvote_ratio
+            .number()
+            .filter(|ratio| (0.0..=1.0).contains(ratio)),
+        num_comments: fields.num_comments.integer(),
+        flair: text(&fields.flair),
+        over_18: fields.over_18.flag().unwrap_or(false),
+        is_self,
+        stickied: fields.stickied.flag().unwrap_or(false),
+        removed,
+        created_at,
+        source,
+    })
+}
+
+/// When a post was made: a number of seconds since 1970, or a date as people and programs write it; UTC unless said.
+///
+/// # Errors
+/// Why it is no time of a post: Reddit had none before June 2005, and a day of 1970 was meant as something else.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "in the range that was just checked"
+)]
+pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds of dates have 38 bits at most"
+    )]
+    let dated = || Some(date_of(value.as_str()?)?.timestamp() as f64);
+    let secs = number_of(value)
+        .or_else(dated)
+        .ok_or("`created_utc` is no time")?;
+    if (FIRST_POST..=LATEST_SECS).contains(&secs) {
+        let time = Timestamp::from_epoch_secs(secs as i64);
+        return time.ok_or_else(|| "`created_utc` is no time".to_owned());
+    }
+    let (kind, looks_like) = match secs {
+        LATEST_SECS..1e19 => (TOO_LARGE, "milliseconds or a smaller unit"),
+        LATEST_SECS.. => (TOO_LARGE, ""),
+        // Days since 1900, from June 2005 to 2119.
+        38_504.0..80_000.0 => (BEFORE_REDDIT, "an Excel date"),
+        20_050_601.0..21_000_000.0 => (BEFORE_REDDIT, "a date without its hyphens"),
+        _ => (BEFORE_REDDIT, ""),
+    };
+    let looks_like = match looks_like {
+        "" => String::new(),
+        thing => format!(
+            ", which looks like {thing}: write seconds since 1970, or a date like 2023-11-14"
+        ),
+    };
+    Err(format!("`created_utc` is {kind}{FOUND}{secs}{looks_like}"))
+}
+
+const TOO_LARGE: &str = "too large for seconds since 1970";
+const BEFORE_REDDIT: &str = "before Reddit's first post, of June 2005";
+
+/// A date, or a date with a time of day.
+fn date_of(text: &str) -> Option<DateTime<Utc>> {
+    let text = text.trim();
+    let text = text.strip_suffix(" UTC").unwrap_or(text);
+    let with_zone = DateTime::parse_from_rfc3339(text)
+        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
+    if let Ok(time) = with_zone {
+        return Some(time.to_utc());
+    }
+    let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f")
+        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f"))
+        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M"))
+        .ok();
+    let midnight = || {
+        NaiveDate::parse_from_str(text, "%Y-%m-%d")
+            .ok()?
+            .and_hms_opt(0, 0, 0)
+    };
+    Some(time.or_else(midnight)?.and_utc())
+}
+
+/// The name of a subreddit without what people write around it: `/r/food/` and `food ` are `food`.
+pub(super) fn bare_subreddit(name: &str) -> &str {
+    let name = name
+        .rsplit_once("reddit.com/")
+        .map_or(name, |(_, path)| path)
+        .trim();
+    let name = name.strip_prefix('/').unwrap_or(name);
+    let name = name
+        .strip_prefix("r/")
+        .or_else(|| name.strip_prefix("R/"))
+        .unwrap_or(name);
+    name.trim_end_matches('/')
+}
+
+/// An author's name without `u/`; none of the words that stand in place of one who is gone.
+fn author_of(name: &str, source: SourceKind) -> Option<String> {
+    let name = name.trim();
+    let name = name
+        .strip_prefix("/u/")
+        .or_else(|| name.strip_prefix("u/"))
+        .unwrap_or(name);
+    let lower = name.to_lowercase();
+    let gone = match &*lower {
+        "[deleted]" | "[removed]" | "[unavailable]" => true,
+        // There may be people of such a name; in a file it is far more often none.
+        "deleted" | "removed" | "none" | "null" | "nan" => !source.is_live(),
+        _ => is_null(name) && !source.is_live(),
+    };
+    (!gone && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// What a thing calls its kind.
+pub(super) fn kind_of(value: &Value) -> Option<&str> {
+    value.get("kind")?.as_str()
+}
+
+/// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.
+fn path_on_reddit(permalink: String) -> String {
+    match permalink.split_once("://") {
+        // What follows a slash is no scheme, but part of a path.
+        Some((scheme, _)) if scheme.contains('/') => permalink,
+        Some((_, rest)) => rest
+            .find('/')
+            .map_or_else(String::new, |slash| rest[slash..].to_owned()),
+        None => permalink,
+    }
+}
+
+fn subreddit_of_permalink(permalink: &str) -> Option<String> {
+    let mut parts = permalink.trim_start_matches('/').split('/');
+    let (r, name, comments) = (parts.next()?, parts.next()?, parts.next()?);
+    (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// Where `is_self` is absent: the URL of a text post is its own permalink.
+fn points_to_itself(url: Option<&str>, permalink: Option<&str>) -> bool {
+    match (url, permalink) {
+        (None, _) => true,
+        (Some(url), Some(permalink)) => {
+            path_on_reddit(url.to_owned()).trim_end_matches('/') == permalink.trim_end_matches('/')
+        }
+        (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! The fields of a thing that are ever looked at, read from JSON in one pass.
+//!
+//! The wire is ambiguous: a number may be a string, a name may be absent, a post may stand within a crosspost. What each
+//! form means is decided here.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
+use serde_json::Value;
+
+use super::{A_COMMENT, SETTLED_SECS, time_of_post};
+use topicmill_core::{Fullname, FullnameError, SourceKind, Timestamp};
+use topicmill_score::reddit::{is_placeholder, unescaped};
+
+/// A field as it comes: a number may be a string, anything may be null or absent.
+#[derive(Debug, Default)]
+pub(crate) struct Field(Option<Value>);
+
+impl Field {
+    pub(super) fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.0.as_ref().is_none_or(Value::is_null)
+    }
+
+    /// A string.
+    pub(crate) fn str(&self) -> Option<&str> {
+        self.0.as_ref()?.as_str()
+    }
+
+    /// A string that is not blank, without NUL, which PostgreSQL refuses.
+    pub(super) fn text(&self) -> Option<String> {
+        self.clean().map(Cow::into_owned)
+    }
+
+    /// The same; none of the words that stand for nothing.
+    pub(super) fn word(&self) -> Option<String> {
+        self.text().filter(|text| !is_null(text))
+    }
+
+    /// An id, which some programs write as a number where it is all digits.
+    fn id(&self) -> Option<String> {
+        match self.0.as_ref()? {
+            Value::Number(number) => number.as_u64().map(|number| number.to_string()),
+            _ => self.word(),
+        }
+    }
+
+    /// The same, copied only where it has a NUL.
+    fn clean(&self) -> Option<Cow<'_, str>> {
+        let text = self.str()?;
+        let text = if memchr::memchr(0, text.as_bytes()).is_some() {
+            Cow::Owned(text.replace('\0', ""))
+        } else {
+            Cow::Borrowed(text)
+        };
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    /// The same as a person wrote it, whether or not the source escapes it for HTML.
+    pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
+        let text = self.clean()?;
+        if !source.about().is_escaped {
+            return Some(text.into_owned());
+        }
+        Some(unescaped(&text).into_owned()).filter(|text| !text.trim().is_empty())
+    }
+
+    pub(super) fn number(&self) -> Option<f64> {
+        number_of(self.0.as_ref()?)
+    }
+
+    /// None, too, where a number is too far from 0 to be stored.
+    pub(super) fn integer(&self) -> Option<i64> {
+        integer_of(self.0.as_ref()?)
+    }
+
+    pub(super) fn flag(&self) -> Option<bool> {
+        flag_of(self.0.as_ref()?)
+    }
+
+    /// An object, or nothing.
+    pub(super) fn fields(&self) -> Option<Fields> {
+        Fields::deserialize(self.0.as_ref()?).ok()
+    }
+}
+
+/// Whether a text is what programs that know no NULL write in its place: pandas and R `NaN` and `NA`, Python `None`.
+pub(crate) fn is_null(text: &str) -> bool {
+    const WORDS: [&str; 11] = [
+        "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
+    ];
+    WORDS.contains(&text.trim())
+}
+
+pub(crate) fn flag_of(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+        Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" | "yes" => Some(true),
+            "false" | "f" | "0" | "no" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+pub(crate) fn number_of(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number: &f64| number.is_finite())
+}
+
+/// A whole number; a fraction of a vote or of a second is noise. None where it is no number, or none of 64 bits.
+pub(crate) fn integer_of(value: &Value) -> Option<i64> {
+    // First as a whole number: a float would lose the last digits of a large one.
+    let exact = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        value => value.as_i64(),
+    };
+    exact.or_else(|| whole(number_of(value)?))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "in the range that was just checked"
+)]
+fn whole(number: f64) -> Option<i64> {
+    // 2^63, which floats of larger whole numbers round to, too.
+    const BEHIND: f64 = 9_223_372_036_854_775_808.0;
+    (number.abs() < BEHIND).then_some(number as i64)
+}
+
+/// Declares the fields that are ever looked at, in a thing, in its data or in what lies within. A dump's row has a
+/// hundred fields, and the others are passed over without being copied.
+macro_rules! fields {
+    ($($field:ident = $name:literal),+ $(,)?) => {
+        /// The fields of a thing, or of a post.
+        #[derive(Debug, Default)]
+        pub(in crate) struct Fields {
+            $(pub(in crate) $field: Field),+
+        }
+
+        impl Fields {
+            fn place(&mut self, name: &str) -> Option<&mut Field> {
+                match name {
+                    $($name => Some(&mut self.$field),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    author = "author", body = "body", created_utc = "created_utc", crosspost_parent = "crosspost_parent",
+    crosspost_parent_list = "crosspost_parent_list", data = "data", flair = "link_flair_text", id = "id",
+    is_self = "is_self", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
+    num_comments = "num_comments", over_18 = "over_18", permalink = "permalink", promoted = "promoted",
+    removal_type = "removal_type", removed_by_category = "removed_by_category",
+    retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
+    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
+    topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReadFields)
+    }
+}
+
+/// Reads an object. Of a field that is there twice the last one counts, as with any JSON parser.
+struct ReadFields;
+
+impl<'de> Visitor<'de> for ReadFields {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::default();
+        while let Some(field) = map.next_key_seed(PlaceOf(&mut fields))? {
+            match field {
+                Some(field) => field.0 = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// Finds the place of a field by its name, without a copy of the name.
+struct PlaceOf<'a>(&'a mut Fields);
+
+impl<'de, 'a> DeserializeSeed<'de> for PlaceOf<'a> {
+    type Value = Option<&'a mut Field>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for PlaceOf<'a> {
+    type Value = Option<&'a mut Field>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.place(name))
+    }
+}
+
+impl Fields {
+    /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
+    pub(crate) fn is_comment(&self) -> bool {
+        let body = self.body.is_there() && self.link_id.is_there() && !self.title.is_there();
+        self.kind.str() == Some("t1") || body
+    }
+
+    /// The data of a thing, or what is bare already.
+    pub(super) fn of_the_post(self) -> Result<Self, String> {
+        if !self.data.is_there() {
+            return Ok(self);
+        }
+        match self.kind.str() {
+            None => Ok(self),
+            Some("t3") => {
+                let data = self.data.fields();
+                data.ok_or_else(|| "a `t3` without its data".to_owned())
+            }
+            Some("t1") => Err(A_COMMENT.to_owned()),
+            Some(kind) => Err(format!(
+                "a thing of kind `{}`, not a post",
+                kind.chars().take(20).collect::<String>()
+            )),
+        }
+    }
+
+    /// Dumps of some years come without `name`.
+    pub(super) fn fullname(&self) -> Result<Fullname, String> {
+        let name = self.name.word().or_else(|| self.id.id());
+        let name = name.ok_or("neither `name` nor `id`")?;
+        // Without the value: after a wrong `--map` it may be anything.
+        name.parse().map_err(|_: FullnameError| {
+            "`id` is not that of a post, `t3_` and a base-36 id".to_owned()
+        })
+    }
+
+    pub(super) fn created_at(&self) -> Result<Timestamp, String> {
+        let value = self.created_utc.0.as_ref();
+        time_of_post(value.ok_or("no `created_utc`")?)
+    }
+
+    /// What dumps from November 2023 on have in place of `removed_by_category`.
+    pub(super) fn removed_in_dump(&self) -> bool {
+        let meta = self.meta.fields();
+        meta.is_some_and(|meta| !meta.removal_type.is_null())
+    }
+
+    /// Whether an archive read a post while nobody had voted yet, and did not read it again.
+    pub(super) fn read_too_soon(&self, created_at: Timestamp) -> bool {
+        let once = self
+            .meta
+            .fields()
+            .is_none_or(|meta| meta.retrieved_2nd_on.is_null());
+        let read = self
+            .retrieved_on
+            .number()
+            .or_else(|| self.retrieved_utc.number());
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "seconds since 1970 have 34 bits"
+        )]
+        let created = created_at.as_datetime().timestamp() as f64;
+        once && read.is_some_and(|read| read - created < SETTLED_SECS)
+    }
+
+    /// The post that this one shows, as Reddit repeats it.
+    pub(super) fn shown(&self) -> Option<Self> {
+        let parents = self.crosspost_parent_list.0.as_ref()?;
+        Self::deserialize(parents.get(0)?).ok()
+    }
+
+    pub(super) fn crosspost_text(&self, source: SourceKind) -> Option<String> {
+        let text = self.shown()?.selftext.text_from(source);
+        text.filter(|text| !is_placeholder(text))
+    }
+
+    /// The post whose text a crosspost shows: of a crosspost of a crosspost the first one.
+    pub(super) fn crosspost_parent(&self, own: &Fullname) -> Option<Fullname> {
+        let shown = self.shown();
+        let shown = shown.as_ref();
+        [
+            shown.and_then(|shown| shown.crosspost_parent.word()),
+            self.crosspost_parent.word(),
+            shown.and_then(|shown| shown.name.word().or_else(|| shown.id.id())),
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.parse().ok())
+        // A damaged row may name the post itself, which shows no other.
+        .find(|name| name != own)
+    }
+}

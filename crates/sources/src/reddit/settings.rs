@@ -1,0 +1,157 @@
+//! What the client is told, and what it refuses to start with.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::Url;
+
+use crate::error::SourceError;
+use topicmill_http::Timeouts;
+
+/// What the client needs to know; plain values, filled from the configuration by the caller.
+#[derive(Clone)]
+pub struct RedditSettings {
+    /// Base URL of the token endpoint, `https://www.reddit.com`.
+    pub auth_url: String,
+    /// Base URL of the API, `https://oauth.reddit.com`.
+    pub api_url: String,
+    /// Id of the application as registered with Reddit.
+    pub client_id: String,
+    /// Its secret; empty for an installed application.
+    pub client_secret: String,
+    /// Empty for an application-only token, else the account to sign in as.
+    pub username: String,
+    /// The account's password.
+    pub password: String,
+    /// `<platform>:<app id>:<version> (by /u/name)`.
+    pub user_agent: String,
+    /// Requests a minute that the client allows itself, whatever Reddit's headers say.
+    pub requests_per_minute: u32,
+    /// A single wait above this gives up instead, with the outcome `rate-limited`.
+    pub wait_budget: Duration,
+    /// Sends of one request, the first included, before it is given up.
+    pub tries: u32,
+    /// The longest wait that an answer can ask for; a longer one counts as this.
+    pub retry_after_cap: Duration,
+    /// How long before its end a token is asked for anew.
+    pub token_margin: Duration,
+    /// How long a connection, a read and a whole request may take.
+    pub timeouts: Timeouts,
+}
+
+impl fmt::Debug for RedditSettings {
+    /// Without the secrets, and without the account's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedditSettings")
+            .field("api_url", &self.api_url)
+            .field("user_agent", &self.user_agent)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses numbers under which nothing could be read.
+pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
+    const HOUR: u64 = 3_600;
+    const DAY: u64 = 24 * HOUR;
+    // Rounded up, so that half a second counts as more than none.
+    let at_least = |given: Duration| {
+        given
+            .as_secs()
+            .saturating_add(u64::from(given.subsec_nanos() > 0))
+    };
+    let timeouts = settings.timeouts;
+    let per_minute = u64::from(settings.requests_per_minute);
+    let (tries, margin) = (u64::from(settings.tries), settings.token_margin);
+    let (budget, cap) = (settings.wait_budget, settings.retry_after_cap);
+    for (setting, given, least, most) in [
+        ("reddit.requests_per_minute", per_minute, 1, 10_000),
+        ("reddit.tries", tries, 1, 20),
+        ("reddit.wait_budget_secs", at_least(budget), 0, DAY),
+        ("reddit.retry_after_cap_secs", at_least(cap), 1, DAY),
+        ("reddit.token_margin_secs", at_least(margin), 0, HOUR),
+        (
+            "reddit.connect_timeout_secs",
+            at_least(timeouts.connect),
+            1,
+            HOUR,
+        ),
+        ("reddit.read_timeout_secs", at_least(timeouts.read), 1, HOUR),
+        (
+            "reddit.total_timeout_secs",
+            at_least(timeouts.total),
+            1,
+            HOUR,
+        ),
+    ] {
+        if !(least..=most).contains(&given) {
+            return Err(SourceError::number(setting, least, most));
+        }
+    }
+    Ok(())
+}
+
+/// A base URL that may carry credentials.
+pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
+    let danger = "would send the secret and the token readable over the network, and ";
+    let usual = "Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)";
+    topicmill_http::base_url(text, danger).map_err(|(url, reason)| {
+        SourceError::Setting(format!("`{setting}` is `{url}`: {reason}; {usual}"))
+    })
+}
+
+/// Checks a user agent against the form that Reddit asks for.
+pub(crate) fn check_user_agent(text: &str) -> Result<(), SourceError> {
+    let well_formed = || -> Option<()> {
+        let (program, name) = text.strip_suffix(')')?.split_once(" (by /u/")?;
+        let mut parts = program.split(':');
+        let named = parts.by_ref().take(3).filter(|part| is_word(part)).count() == 3;
+        let account = (2..=20).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        // Reddit's rules ask clients not to pose as a browser.
+        let browser = text.to_ascii_lowercase().contains("mozilla");
+        (named && parts.next().is_none() && account && !browser).then_some(())
+    };
+    well_formed().ok_or_else(|| {
+        SourceError::Setting(format!(
+            "`reddit.user_agent` is `{text}`: Reddit asks for `<platform>:<app id>:<version> (by /u/<your account>)`, such \
+             as `linux:topicmill:v0.1.0 (by /u/your_name)`, and never a browser's"
+        ))
+    })
+}
+
+fn is_word(part: &str) -> bool {
+    !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reddits_form_of_a_user_agent_passes() {
+        for good in [
+            "linux:topicmill:v0.1.0 (by /u/someone)",
+            "server:org.example.mill:1.2 (by /u/a-b_c)",
+        ] {
+            assert!(check_user_agent(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "topicmill",
+            "Mozilla/5.0 (X11; Linux x86_64)",
+            "Mozilla/5.0:app:1 (by /u/someone)",
+            "linux:topicmill (by /u/someone)",
+            "linux:topicmill:v1",
+            "linux::v1 (by /u/someone)",
+            "linux:a:b:c (by /u/someone)",
+            "linux:topicmill:v1 (by /u/)",
+            "linux:topicmill:v1 (by /u/some one)",
+            "linux:topicmill:v1\r\nX: y (by /u/someone)",
+        ] {
+            let error = check_user_agent(bad).unwrap_err().to_string();
+            assert!(error.contains("(by /u/"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The sample Reddit: sixteen small subreddits served on the loopback interface, for a first try without a
+//! key and for tests.
+//!
+//! It speaks the real protocol, so that what works here works there: a token first, pages with `after`,
+//! stickied posts in front of a hot listing and not counted, quota headers, text as `raw_json=1` gives it. Two of the
+//! subreddits that the shipped pipeline prefers cannot be read, as happens on the real one: `r/sports` is missing and
+//! `r/education` private, and their posts are those of the fallbacks.
+//!
+//! `/api/info` answers, too, and a test may say which posts are gone ([`SampleReddit::mark`]).
+//!
+//! The posts are invented and lie in `sample/`, one a line, each with an age instead of a time: they are
+//! always as old as that when the server starts. Ids follow from file and line, so that a second run finds
+//! the posts of the first.
+
+mod posts;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use self::posts::texts;
+use self::posts::{Entry, load};
+use crate::reddit::Fate;
+use topicmill_core::{Listing, PurgeReason, Timestamp};
+
+/// A subreddit that exists and answers members only.
+const PRIVATE: &str = "education";
+
+/// Fewer than Reddit's 100, so that paging shows.
+const PAGE_LIMIT: usize = 25;
+
+/// As Reddit has it; ids behind it are passed over in silence.
+const INFO_LIMIT: usize = 100;
+
+/// Requests in a window that never ends; a whole demo takes about forty.
+const WINDOW: u32 = 996;
+
+/// The one token. It opens nothing but this server.
+const TOKEN: &str = "sample-reddit-token";
+
+/// Why the lock of the marks can be taken.
+const NO_PANIC: &str = "no holder of this lock panics";
+
+/// A running sample Reddit; stops when dropped.
+#[derive(Debug)]
+pub struct SampleReddit {
+    address: SocketAddr,
+    sample: Arc<Sample>,
+    _stop: DropGuard,
+}
+
+impl SampleReddit {
+    /// Starts serving on a free port of 127.0.0.1, with posts as old as their ages at `now`.
+    ///
+    /// Needs a tokio runtime, on which the server runs.
+    ///
+    /// # Errors
+    /// When the loopback interface has no port to give.
+    pub async fn start(now: Timestamp) -> io::Result<Self> {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let sample = Arc::new(Sample {
+            subreddits: load(now),
+            requests: AtomicU32::new(0),
+            marked: Mutex::default(),
+        });
+        let router = router(sample.clone());
+        let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+        tokio::spawn(server.into_future());
+        Ok(Self {
+            address,
+            sample,
+            _stop: stop.drop_guard(),
+        })
+    }
+
+    /// From now on a post fares like this, on listings and in `/api/info`.
+    pub fn mark(&self, fullname: &str, fate: Fate) {
+        let mut marked = self.sample.marked.lock().expect(NO_PANIC);
+        marked.insert(fullname.to_owned(), fate);
+    }
+
+    /// Base URL of the token endpoint.
+    pub fn auth_url(&self) -> String {
+        self.api_url()
+    }
+
+    /// Base URL of the API.
+    pub fn api_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// What the server knows.
+#[derive(Debug)]
+struct Sample {
+    subreddits: Vec<(&'static str, Vec<Entry>)>,
+    requests: AtomicU32,
+    marked: Mutex<HashMap<String, Fate>>,
+}
+
+#[derive(Deserialize)]
+struct InfoRequest {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct PageRequest {
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+fn router(sample: Arc<Sample>) -> Router {
+    Router::new()
+        .route("/api/v1/access_token", post(token))
+        .route("/api/info", get(info))
+        .route("/r/{subreddit}/{listing}", get(listing))
+        .fallback(|| async { not_found() })
+        .with_state(sample)
+}
+
+async fn token(headers: HeaderMap) -> Response {
+    if credentials(&headers, "Basic ").is_none() {
+        return unauthorized();
+    }
+    Json(json!({
+        "access_token": TOKEN, "token_type": "bearer", "expires_in": 3600, "scope": "read",
+    }))
+    .into_response()
+}
+
+async fn listing(
+    State(sample): State<Arc<Sample>>,
+    Path((subreddit, listing)): Path<(String, String)>,
+    Query(request): Query<PageRequest>,
+    headers: HeaderMap,
+) -> Response {
+    if credentials(&headers, "Bearer ") != Some(TOKEN) {
+        return unauthorized();
+    }
+    let Ok(order) = listing.parse::<Listing>() else {
+        return not_found();
+    };
+    let answer = match sample.entries(&subreddit) {
+        Some(entries) => Json(sample.page(entries, order, &request)).into_response(),
+        None if subreddit.eq_ignore_ascii_case(PRIVATE) => {
+            let body = json!({"reason": "private", "message": "Forbidden", "error": 403});
+            (StatusCode::FORBIDDEN, Json(body)).into_response()
+        }
+        None => {
+            // Reddit has no 404 for a subreddit that does not exist: it leads to its search.
+            let location = format!("https://www.reddit.com/subreddits/search?q={subreddit}");
+            (StatusCode::FOUND, [(LOCATION, location)]).into_response()
+        }
+    };
+    (sample.quota_headers(), answer).into_response()
+}
+
+async fn info(
+    State(sample): State<Arc<Sample>>,
+    Query(request): Query<InfoRequest>,
+    headers: HeaderMap,
+) -> Response {
+    if credentials(&headers, "Bearer ") != Some(TOKEN) {
+        return unauthorized();
+    }
+    let entries = || sample.subreddits.iter().flat_map(|(_, entries)| entries);
+    let known = request.id.split(',').take(INFO_LIMIT);
+    let known = known.filter_map(|name| entries().find(|entry| entry.name == name));
+    let known: Vec<&Entry> = known.collect();
+    let children = sample.children(&known);
+    (sample.quota_headers(), Json(listing_of(None, &children))).into_response()
+}
+
+fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
+    let given = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    given.strip_prefix(scheme).filter(|given| !given.is_empty())
+}
+
+fn unauthorized() -> Response {
+    (
+        StatusCode::UNAUTHORIZED,
+        [(
+            WWW_AUTHENTICATE,
+            "Bearer realm=\"reddit\", error=\"invalid_token\"",
+        )],
+        Json(json!({"message": "Unauthorized", "error": 401})),
+    )
+        .into_response()
+}
+
+fn not_found() -> Response {
+    let kind = [(CONTENT_TYPE, "text/html; charset=UTF-8")];
+    (
+        StatusCode::NOT_FOUND,
+        kind,
+        "<!doctype html><title>page not found</title>",
+    )
+        .into_response()
+}
+
+impl Sample {
+    fn entries(&self, subreddit: &str) -> Option<&[Entry]> {
+        let mut known = self.subreddits.iter();
+        let (_, entries) = known.find(|(name, _)| name.eq_ignore_ascii_case(subreddit))?;
+        Some(entries)
+    }
+
+    fn quota_headers(&self) -> [(&'static str, String); 3] {
+        let used = self.requests.fetch_add(1, Ordering::Relaxed) % WINDOW + 1;
+        [
+            ("x-ratelimit-remaining", format!("{}.0", WINDOW - used)),
+            ("x-ratelimit-used", used.to_string()),
+            ("x-ratelimit-reset", "600".to_owned()),
+        ]
+    }
+
+    /// One page of a subreddit's posts.
+    fn page(&self, entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
+        let mut ordered: Vec<&Entry> = entries.iter().collect();
+        match order {
+            Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
+            Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
+            Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
+            Listing::Rising => {
+                ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
+            }
+        }
+        // As on Reddit: what is stickied comes on top of the limit, on the first page only.
+        let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
+        let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
+
+        let start = match request.after.as_deref() {
+            None => 0,
+            Some(after) => rest
+                .iter()
+                .position(|entry| entry.name == after)
+                .map_or(rest.len(), |at| at + 1),
+        };
+        let end = rest
+            .len()
+            .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
+        let first = if request.after.is_none() {
+            stickied
+        } else {
+            Vec::new()
+        };
+        let shown: Vec<&Entry> = first.iter().chain(&rest[start..end]).copied().collect();
+        let children = self.children(&shown);
+        let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
+        listing_of(after, &children)
+    }
+
+    /// Posts as things, less those that are marked as missing.
+    fn children(&self, entries: &[&Entry]) -> Vec<Value> {
+        let marked = self.marked.lock().expect(NO_PANIC);
+        let of = |entry: &&Entry| {
+            let data = marked_as(entry.wire.clone(), marked.get(&entry.name))?;
+            Some(json!({"kind": "t3", "data": data}))
+        };
+        entries.iter().filter_map(of).collect()
+    }
+}
+
+fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
+    json!({"kind": "Listing", "data": {
+        "after": after, "before": null, "dist": children.len(), "modhash": null, "geo_filter": "",
+        "children": children,
+    }})
+}
+
+/// What Reddit puts in place of a post that fares like this.
+fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
+    let (category, body) = match fate {
+        None | Some(Fate::Alive) => return Some(wire),
+        Some(Fate::Authorless) => {
+            wire["author"] = json!("[deleted]");
+            return Some(wire);
+        }
+        Some(Fate::Gone(PurgeReason::Missing | PurgeReason::Requested | PurgeReason::Shown)) => {
+            return None;
+        }
+        Some(Fate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
+        Some(Fate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
+    };
+    wire["removed_by_category"] = json!(category);
+    wire["selftext"] = json!(body);
+    wire["author"] = json!("[deleted]");
+    Some(wire)
+}

@@ -1,0 +1,101 @@
+//! What a source's answers mean: take it, ask again, or never ask again. Pure: the waiting itself is the client's.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::error::SourceError;
+use super::listing::ListingError;
+use super::page::site_of;
+use topicmill_core::{Outcome, SourceKind};
+use topicmill_http::{Answer, Judgement, Meaning, Trouble};
+
+/// Why an answer is refused for good, in the words of one source.
+pub(super) type Refusal = (Outcome, String);
+
+/// How the answers to one question are judged.
+pub(super) struct Judge<'a> {
+    pub kind: SourceKind,
+    /// What was asked for.
+    pub what: &'a str,
+    pub now: DateTime<Utc>,
+    /// A wait that an answer asks for counts as this at most.
+    pub longest: Duration,
+}
+
+impl Judge<'_> {
+    /// Judges an answer by its status, its headers and its body. What the source means by a redirect, whose address is
+    /// given, and by a status of its own, `refusal` says where it is more than what everybody means.
+    pub(super) fn judge<T>(
+        &self,
+        answer: &Answer,
+        decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
+        refusal: impl FnOnce(u16, Option<&str>) -> Option<Refusal>,
+    ) -> Judgement<T, SourceError> {
+        let again = |detail: String, wait: Option<Duration>, is_rate_limit| {
+            Judgement::Again(Trouble {
+                detail,
+                wait: wait.map(|wait| wait.min(self.longest)),
+                is_rate_limit,
+                ..Trouble::default()
+            })
+        };
+        let site = site_of(self.kind);
+        let status = answer.status();
+        let said = |text: &str| match answer.message() {
+            Some(message) => format!("{text}: `{message}`"),
+            None => text.to_owned(),
+        };
+        let (outcome, detail) = match answer.meaning(self.now) {
+            Meaning::Good => match decode(&answer.body) {
+                Ok(decoded) => return Judgement::Take(decoded),
+                // Half a text may be a connection that broke off. Whole JSON of another shape will be the same next
+                // time.
+                Err(error @ ListingError::Json(_)) => return again(error.to_string(), None, false),
+                Err(ListingError::Shape(source)) => {
+                    return Judgement::Never(SourceError::Shape {
+                        site,
+                        what: self.what.to_owned(),
+                        source: Some(source),
+                    });
+                }
+            },
+            Meaning::TooMany(wait) => {
+                return again(said("too many requests (429)"), wait, true);
+            }
+            Meaning::Trouble(wait) => return again(said(&format!("status {status}")), wait, false),
+            Meaning::WebPage => (
+                Outcome::EdgeBlocked,
+                format!(
+                    "a web page came in place of JSON; check `{}.api_url` and the way to the internet",
+                    site.section
+                ),
+            ),
+            Meaning::Redirect(to) => refusal(status, Some(&to)).unwrap_or_else(|| {
+                let section = site.section;
+                let detail = format!(
+                    "a redirect to `{to}`, which is not followed; check `{section}.api_url`"
+                );
+                (Outcome::Server, detail)
+            }),
+            Meaning::Refused => refusal(status, None).unwrap_or_else(|| {
+                let (outcome, detail) = match status {
+                    404 => (Outcome::Missing, "there is nothing of that name"),
+                    451 => (
+                        Outcome::Banned,
+                        "closed for legal reasons where this machine is",
+                    ),
+                    _ => (Outcome::Server, "the request was not understood"),
+                };
+                (outcome, said(detail))
+            }),
+        };
+        Judgement::Never(SourceError::Refused {
+            site,
+            what: self.what.to_owned(),
+            outcome,
+            status,
+            detail,
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! Named queries: the files of `pipelines/analysis`, built in, and those of the folder of the same name
+//! where the program runs, which win.
+//!
+//! A query's first comment line says what it answers. What they may ask about is in [`schema`].
+
+pub mod schema;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::Table;
+
+/// Where named queries are looked for.
+pub const FOLDER: &str = "pipelines/analysis";
+
+/// Name and text of each built-in query.
+pub const BUILT_IN: [(&str, &str); 10] = [
+    (
+        "agreement",
+        include_str!("../../../pipelines/analysis/agreement.sql"),
+    ),
+    (
+        "daily",
+        include_str!("../../../pipelines/analysis/daily.sql"),
+    ),
+    (
+        "disagreements",
+        include_str!("../../../pipelines/analysis/disagreements.sql"),
+    ),
+    (
+        "label-sets",
+        include_str!("../../../pipelines/analysis/label-sets.sql"),
+    ),
+    (
+        "model-agreement",
+        include_str!("../../../pipelines/analysis/model-agreement.sql"),
+    ),
+    (
+        "provenance",
+        include_str!("../../../pipelines/analysis/provenance.sql"),
+    ),
+    ("runs", include_str!("../../../pipelines/analysis/runs.sql")),
+    (
+        "top-posts",
+        include_str!("../../../pipelines/analysis/top-posts.sql"),
+    ),
+    (
+        "topics",
+        include_str!("../../../pipelines/analysis/topics.sql"),
+    ),
+    (
+        "uncertain",
+        include_str!("../../../pipelines/analysis/uncertain.sql"),
+    ),
+];
+
+/// Why there is no such query.
+#[derive(Debug, thiserror::Error)]
+pub enum NamedError {
+    /// Neither built in nor in the folder.
+    #[error("there is no query `{0}`; there are {1}, or write one to {FOLDER}/{0}.sql")]
+    Unknown(String, String),
+    /// Its file cannot be read.
+    #[error("read the query `{0}`: {1}")]
+    Read(String, #[source] std::io::Error),
+}
+
+/// The text of a named query.
+///
+/// # Errors
+/// See [`NamedError`].
+pub fn named(name: &str) -> Result<String, NamedError> {
+    // A name is no path: `../x` must not read a file elsewhere.
+    let is_name = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let file = Path::new(FOLDER).join(format!("{name}.sql"));
+    if is_name && file.is_file() {
+        let path = file.display().to_string();
+        return std::fs::read_to_string(&file).map_err(|error| NamedError::Read(path, error));
+    }
+    let mut built_in = BUILT_IN.iter();
+    let found = built_in.find(|(built_in, _)| *built_in == name);
+    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
+        let known = BUILT_IN.map(|(name, _)| name).join(", ");
+        NamedError::Unknown(name.to_owned(), known)
+    })
+}
+
+/// The built-in queries with what they answer.
+pub fn list() -> Table {
+    let answers = |text: &str| {
+        text.lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("-- ")
+            .to_owned()
+    };
+    let rows = BUILT_IN
+        .iter()
+        .map(|(name, text)| vec![Value::from(*name), Value::from(answers(text))])
+        .collect();
+    Table {
+        columns: vec!["name".into(), "answers".into()],
+        rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_built_in_and_says_what_it_answers() {
+        let mut files: Vec<String> = std::fs::read_dir(FOLDER)
+            .unwrap()
+            .map(|entry| {
+                entry
+                    .unwrap()
+                    .path()
+                    .file_stem()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect();
+        files.sort();
+        assert_eq!(files, BUILT_IN.map(|(name, _)| name));
+        assert!(BUILT_IN.iter().all(|(_, text)| text.starts_with("-- ")));
+    }
+
+    #[test]
+    fn a_name_never_leads_out_of_the_folder() {
+        assert!(
+            named("../../Cargo")
+                .unwrap_err()
+                .to_string()
+                .contains("agreement")
+        );
+    }
+}

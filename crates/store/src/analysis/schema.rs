@@ -1,0 +1,231 @@
+//! The tables, views and columns of a database, and what they mean: the comments of the schema for PostgreSQL, whose types
+//! say more than those of SQLite.
+//!
+//! A test compares them with both databases, and `make schema` makes docs/schema.md of them.
+
+use serde::Serialize;
+
+use crate::migrations;
+
+/// Types as PostgreSQL declares them, and the word for each; the longer one of two that begin alike comes first.
+const TYPES: [(&str, &str); 10] = [
+    ("TEXT", "text"),
+    ("BIGINT", "integer"),
+    ("DOUBLE PRECISION[]", "numbers"),
+    ("DOUBLE PRECISION", "number"),
+    ("REAL", "number"),
+    ("BOOLEAN", "boolean"),
+    ("TIMESTAMPTZ", "time"),
+    ("DATE", "day"),
+    ("BYTEA", "bytes"),
+    ("JSONB", "JSON"),
+];
+/// Names that have so many letters wrong, or a third of them, are too far away to be meant.
+const FAR: usize = 3;
+
+/// A table or a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Relation {
+    /// As SQL names it.
+    pub name: String,
+    /// `view` or `table`.
+    pub kind: &'static str,
+    /// What a row is.
+    pub meaning: String,
+    /// Its columns, in their order.
+    pub columns: Vec<Column>,
+}
+
+/// A column of a table or a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Column {
+    /// As SQL names it.
+    pub name: String,
+    /// A word that stands for a type of each database.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether it may be NULL.
+    pub may_be_null: bool,
+    /// What it means.
+    pub meaning: String,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "topicmill makes no table or view `{name}`; {nearest}`topicmill sql --schema` lists them all"
+)]
+pub struct UnknownRelation {
+    name: String,
+    nearest: String,
+}
+
+/// Every view and table, the views first, in the order of the schema.
+pub fn relations() -> Vec<Relation> {
+    let mut all: Vec<Relation> = Vec::new();
+    for (_, _, sql) in migrations() {
+        read(sql, &mut all);
+    }
+    all.sort_by_key(|one| one.kind == "table");
+    all
+}
+
+/// One of them. A schema before the name (`public.`, `main.`) and capital letters do not count.
+///
+/// # Errors
+/// Where there is none of this name; the error has the nearest ones.
+pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
+    let all = relations();
+    let bare = name.rsplit('.').next().unwrap_or(name);
+    let bare = bare.trim_matches('"').to_lowercase();
+    if let Some(found) = all.iter().find(|one| one.name == bare) {
+        return Ok(found.clone());
+    }
+    let distance = |one: &&Relation| strsim::levenshtein(&one.name, &bare);
+    let most = FAR.max(bare.chars().count() / 3);
+    let mut near: Vec<&Relation> = all
+        .iter()
+        .filter(|one| {
+            distance(one) <= most || (bare.chars().count() > FAR && one.name.contains(&bare))
+        })
+        .collect();
+    near.sort_by_key(distance);
+    let near: Vec<String> = near
+        .iter()
+        .take(3)
+        .map(|one| format!("`{}`", one.name))
+        .collect();
+    Err(UnknownRelation {
+        name: name.to_owned(),
+        nearest: match near.len() {
+            0 => String::new(),
+            _ => format!("the nearest is {}; ", near.join(" or ")),
+        },
+    })
+}
+
+/// Reads the statements of a migration that make tables, views and columns.
+fn read(sql: &str, all: &mut Vec<Relation>) {
+    let mut above: Vec<&str> = Vec::new();
+    let mut open: Option<Relation> = None;
+    for line in sql.lines() {
+        if let Some(relation) = &mut open {
+            relation.columns.extend(match relation.kind {
+                "view" => column_of_view(line),
+                _ => column_of_table(line),
+            });
+            if line.starts_with(')') || line.ends_with(';') {
+                all.extend(open.take());
+            }
+        } else if let Some(made) = line.strip_prefix("CREATE ") {
+            let (kind, rest) = made.split_once(' ').unwrap_or_default();
+            let kind = [("TABLE", "table"), ("VIEW", "view")]
+                .into_iter()
+                .find(|(word, _)| kind == *word);
+            open = kind.map(|(_, kind)| Relation {
+                name: first_word(rest).to_owned(),
+                kind,
+                meaning: above
+                    .split(|line| line.is_empty())
+                    .next()
+                    .unwrap_or_default()
+                    .join(" "),
+                columns: Vec::new(),
+            });
+        }
+        match line.strip_prefix("--") {
+            Some(comment) => above.push(comment.trim()),
+            None => above.clear(),
+        }
+    }
+}
+
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// A line such as `fullname TEXT NOT NULL, -- the post`.
+fn column_of_table(line: &str) -> Option<Column> {
+    let (definition, meaning) = line.split_once(" -- ")?;
+    let (name, kind) = definition.trim().split_once(' ')?;
+    let kind = kind.trim_start();
+    let (_, word) = TYPES
+        .iter()
+        .find(|(declared, _)| kind.starts_with(declared))?;
+    Some(Column {
+        name: name.to_owned(),
+        kind: (*word).to_owned(),
+        may_be_null: !kind.contains("NOT NULL") && !kind.contains("PRIMARY KEY"),
+        meaning: meaning.to_owned(),
+    })
+}
+
+/// A line such as `p.url, -- text or NULL: what a link post points to`.
+fn column_of_view(line: &str) -> Option<Column> {
+    let (definition, (kind, meaning)) = line
+        .split_once(" -- ")
+        .and_then(|(definition, comment)| Some((definition, comment.split_once(": ")?)))?;
+    let word = kind.strip_suffix(" or NULL").unwrap_or(kind);
+    TYPES.iter().find(|(_, one)| *one == word)?;
+    let name = definition.trim_end_matches(',').rsplit([' ', '.']).next()?;
+    Some(Column {
+        name: name.to_owned(),
+        kind: word.to_owned(),
+        may_be_null: word != kind,
+        meaning: meaning.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_say_what_tables_views_and_columns_are() {
+        let mut all = Vec::new();
+        let sql = "-- A row is one,\n-- or two.\n--\n-- For readers.\nCREATE TABLE a (\n    b TEXT PRIMARY KEY, -- key\n    \
+                   c DOUBLE PRECISION[] -- some\n);\n-- New.\nCREATE VIEW v AS\nSELECT a.b, -- text: the new\n       \
+                   a.d + 1 AS e -- integer or NULL: one more\n  FROM a -- no column: a table\n ;\n";
+        read(sql, &mut all);
+        let shown: Vec<String> = all
+            .iter()
+            .flat_map(|one| {
+                let columns = one.columns.iter().map(|column| {
+                    format!(
+                        "{} {} {} {}",
+                        column.name, column.kind, column.may_be_null, column.meaning
+                    )
+                });
+                std::iter::once(format!("{} {}: {}", one.kind, one.name, one.meaning))
+                    .chain(columns)
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "table a: A row is one, or two.",
+                "b text false key",
+                "c numbers true some",
+                "view v: New.",
+                "b text false the new",
+                "e integer true one more",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_name_is_found_as_sql_would_and_another_one_names_the_nearest() {
+        for name in ["posts", "Posts", "public.posts", "main.\"posts\""] {
+            assert_eq!(relation_named(name).unwrap().name, "posts");
+        }
+        let said = |name: &str| relation_named(name).unwrap_err().to_string();
+        assert!(
+            said("post").contains("nearest is `posts`"),
+            "{}",
+            said("post")
+        );
+        assert!(said("labelled_posts").contains("`labeled_posts`"));
+        assert!(said("scores").contains("`post_scores`"));
+        assert!(!said("zzzzzzzz").contains("nearest"));
+    }
+}

@@ -1,0 +1,56 @@
+//! The steps from an empty database to the schema of this version, as `build.rs` found them in `migrations/`.
+
+use sqlx::SqlStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, SqlSafeStr};
+
+/// Version, description and statements of a migration.
+pub type File = (i64, &'static str, &'static str);
+
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+pub(crate) fn of(files: impl Iterator<Item = File>) -> Migrator {
+    let migration = |(version, description, sql): File| {
+        let statements = AssertSqlSafe(without_comments(sql)).into_sql_str();
+        let kind = MigrationType::Simple;
+        let mut migration = Migration::new(version, description.into(), kind, statements, false);
+        // The checksum leaves the comments out, so that a comment may be corrected later.
+        migration.sql = SqlStr::from_static(sql);
+        migration
+    };
+    Migrator::with_migrations(files.map(migration).collect())
+}
+
+fn without_comments(sql: &str) -> String {
+    let lines = sql.lines().map(|line| match line.split_once("--") {
+        Some((statement, _)) => statement.trim(),
+        None => line.trim(),
+    });
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_does_not_count_and_a_statement_does() {
+        let checksum = |sql| {
+            of([(1, "x", sql)].into_iter())
+                .iter()
+                .next()
+                .unwrap()
+                .checksum
+                .clone()
+        };
+        assert_eq!(
+            checksum("-- A table.\nCREATE TABLE a (\n    b TEXT -- c\n);"),
+            checksum("CREATE TABLE a (\n  b TEXT\n);\n")
+        );
+        assert_ne!(
+            checksum("CREATE TABLE a (b TEXT);"),
+            checksum("CREATE TABLE a (b BLOB);")
+        );
+    }
+}

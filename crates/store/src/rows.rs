@@ -1,0 +1,386 @@
+//! What goes into the store and comes out of it: plain values, without a database.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use topicmill_core::{
+    Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+};
+use topicmill_score::reddit::post_text;
+use topicmill_score::{Outcome, PairLogits, Scores, TextVector};
+
+/// Key of a row of `runs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RunId(pub i64);
+
+/// Under which model and label set posts are classified: keys of their rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Target {
+    pub model: i64,
+    pub label_set: i64,
+}
+
+/// A page of posts with where it was found: stored in one transaction.
+#[derive(Debug, Clone)]
+pub struct Page<'a> {
+    /// The run that saw it.
+    pub run: RunId,
+    /// Where it comes from.
+    pub source: SourceKind,
+    /// The topic it was read for, if any; without one no sighting is recorded.
+    pub topic: Option<&'a str>,
+    /// The subreddit it was read from, for the watermark; empty for files.
+    pub subreddit: &'a str,
+    pub listing: Option<Listing>,
+    /// Rank of each post on its listing, from 0; empty for files.
+    pub ranks: &'a [u32],
+    /// Where the next page starts; `None` where nothing more was asked for.
+    pub after: Option<&'a str>,
+    /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
+    /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
+    pub newest: Option<Timestamp>,
+    /// Posts in order; a fullname may be there twice, the last one counts.
+    pub posts: ReadyPosts,
+    /// When it was received.
+    pub now: Timestamp,
+}
+
+/// A stretch of time of which a subreddit's posts could not all be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Where the posts are.
+    pub source: SourceKind,
+    /// Slug of the topic.
+    pub topic: String,
+    pub subreddit: String,
+    /// The newest post that was known, or where the stretch begins that was asked for.
+    pub from_at: Timestamp,
+    /// The oldest post that was listed, or where the stretch ends.
+    pub until_at: Timestamp,
+}
+
+/// How far a file was imported, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportState {
+    /// What the file is known again by.
+    pub file: String,
+    /// Hash of what was asked for of it.
+    pub selection: String,
+    /// Its path as given, for people.
+    pub name: String,
+    /// Bytes read, unpacked.
+    pub byte_offset: u64,
+    pub rows: u64,
+    /// How many of them the filters left out.
+    pub left_out: u64,
+    pub posts: u64,
+    pub rejected: u64,
+    pub run: RunId,
+    /// When that was.
+    pub updated_at: Timestamp,
+    /// When its end was read, if it was.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// What storing posts changed. The numbers together, `edited` left out, are the number of distinct posts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Upserted {
+    /// Not known before.
+    pub new: u64,
+    /// Known, and something of them is another now: text, topic, score, flair and so on.
+    pub changed: u64,
+    /// How many of these have another text: their labels no longer hold.
+    pub edited: u64,
+    /// Known, and as before.
+    pub unchanged: u64,
+    /// Purged before, see [`Store::purge`]: not stored.
+    pub tombstoned: u64,
+}
+
+/// A model folder as used, for the table `models`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRow {
+    /// For people.
+    pub name: String,
+    /// `nli` or `embedding`.
+    pub kind: String,
+    /// SHA-256 over the files that decide a score, hex.
+    pub manifest_hash: String,
+    /// Precision of the graph.
+    pub precision: String,
+    /// SHA-256 of the tokenizer's file, hex.
+    pub tokenizer_hash: String,
+    /// Longest sequence, special tokens included.
+    pub max_tokens: i64,
+}
+
+/// Who claims, and on what terms.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    pub worker: &'a str,
+    pub run: RunId,
+    /// Posts that failed this often are left alone.
+    pub max_attempts: u32,
+    /// How long the claim lives unless it is renewed.
+    pub lease: Duration,
+}
+
+/// A claim on part of the backlog. Its holder may write for these posts until another worker takes it over,
+/// which it may once the claim has expired.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub lease: Lease,
+    pub posts: Vec<ClaimedPost>,
+}
+
+impl Claim {
+    /// Nothing was claimed, under no lease.
+    pub(super) const NOTHING: Self = Self {
+        lease: Lease(0),
+        posts: Vec::new(),
+    };
+}
+
+/// Key of a row of `leases`: the fencing token. Ids grow and are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Lease(pub i64);
+
+/// A post to be scored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedPost {
+    pub fullname: String,
+    pub text_hash: TextHash,
+    pub title: String,
+    pub selftext: String,
+}
+
+impl ClaimedPost {
+    /// Whether the text is the one that its hash says. Labels of any other would be stored under that hash.
+    pub fn is_whole(&self) -> bool {
+        TextHash::of(&post_text(&self.title, &self.selftext)) == self.text_hash
+    }
+}
+
+/// A claimed post with its outcome.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Classified {
+    pub fullname: String,
+    pub text_hash: TextHash,
+    /// One a label of the set, in its order.
+    pub scores: Scores,
+    /// Logits that are not stored yet: (row of `models`, row of `hypotheses`, logits).
+    pub logits: Vec<(i64, i64, PairLogits)>,
+    /// The vector of the text, if it is not stored yet: row of `models`, and the vector.
+    pub vector: Option<(i64, TextVector)>,
+}
+
+/// A post that has no label under a target, and whose text has a vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnlabelledText {
+    pub fullname: String,
+    pub text_hash: TextHash,
+    /// What the model made of the text.
+    pub vector: TextVector,
+}
+
+/// Posts that got no label under a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLabel {
+    /// The background fits them better than every label.
+    Other,
+    /// Their best score is below the threshold.
+    Unsure,
+    /// Either.
+    Both,
+}
+
+/// The words of a post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredText {
+    pub fullname: String,
+    pub text_hash: TextHash,
+    pub title: String,
+    /// Body; empty where it has none, or one that was removed.
+    pub body: String,
+}
+
+/// Where a model, a label set and its hypotheses stand, if they do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought {
+    pub model: Option<i64>,
+    pub label_set: Option<i64>,
+    /// Rows of `hypotheses`, one a label.
+    pub hypotheses: Vec<Option<i64>>,
+}
+
+/// What is not labelled yet under a model and a label set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    pub posts: u64,
+    /// Their texts, equal ones once.
+    pub texts: u64,
+    /// Pairs of these texts and the labels that have no logits yet.
+    pub pairs: u64,
+    /// Pairs of these texts and the labels that have.
+    pub known: u64,
+    /// How many of the posts need no inference.
+    pub ready: u64,
+    /// Some of the texts, at random: hash, title and body.
+    pub sample: Vec<(TextHash, String, String)>,
+}
+
+/// Posts in the backlog of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    pub claimable: u64,
+    pub held: u64,
+    /// Set aside after failing, or after their workers died, too often.
+    pub set_aside: u64,
+}
+
+/// What became of posts whose labels were stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoredLabels {
+    pub posts: u64,
+    /// Those that belong to none of the labels.
+    pub other: u64,
+    /// Those whose best label has too low a score.
+    pub unsure: u64,
+}
+
+impl StoredLabels {
+    /// Adds posts.
+    pub(super) fn add(&mut self, posts: &[&Classified]) {
+        let count = |outcome| {
+            let outcomes = posts.iter().map(|one| one.scores.outcome());
+            outcomes.filter(|one| *one == outcome).count() as u64
+        };
+        self.posts += posts.len() as u64;
+        self.other += count(Outcome::Other);
+        self.unsure += count(Outcome::Unsure);
+    }
+}
+
+/// How a write under a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Stored, this many classifications.
+    Stored(StoredLabels),
+    /// Refused: the lease had expired and someone else took its posts over. Nothing was stored.
+    LeaseLost,
+}
+
+/// A run that has no end in its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    pub id: RunId,
+    pub worker: String,
+    /// Its last sign of life: its last beat, or its beginning.
+    pub seen_at: Timestamp,
+    /// Whether it ever beat; an earlier version's does not.
+    pub beats: bool,
+    /// How long ago the last sign was, by the database's clock.
+    pub silent: Duration,
+}
+
+/// A run that showed life within this time may still be under way: ten beats of one whose server stood still.
+const ALIVE: Duration = Duration::from_mins(10);
+
+impl Running {
+    /// Whether it may still be under way.
+    pub fn is_alive(&self) -> bool {
+        self.silent < ALIVE
+    }
+}
+
+/// A row of `runs`, for people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRow {
+    pub id: i64,
+    pub stage: Stage,
+    pub status: RunStatus,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub counts: Value,
+    pub error: Option<String>,
+}
+
+/// How far the labelling is, under the current model and label set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    pub posts: i64,
+    /// How many of them are labelled under the current model and label set.
+    pub labelled: i64,
+    /// How many of them have none of the labels: they are other, or unsure.
+    pub none_of_these: i64,
+    /// How many of them belong to none of the labels: a topic of the background fits better.
+    pub other: i64,
+    /// How many of them have no label because the best score lies under the threshold.
+    pub unsure: i64,
+    pub unlabelled: i64,
+    /// Set aside after failing too often.
+    pub set_aside: i64,
+    /// Claimed by a live worker now.
+    pub claimed: i64,
+    /// Posts without a label and without a text: retention purged it, or it is only a placeholder.
+    pub without_text: i64,
+    /// Not asked Reddit about yet, or removed there.
+    pub unchecked: i64,
+    /// Reddit was asked at this time or later about every post that was stored when the latest
+    /// `purge --check-deleted` came to its end.
+    pub reconciled_at: Option<Timestamp>,
+    /// When the oldest unlabelled post was collected.
+    pub oldest_unlabelled: Option<Timestamp>,
+    /// Name of the current model.
+    pub model: Option<String>,
+    pub label_set: Option<String>,
+    pub label_set_hash: Option<String>,
+}
+
+/// Which posts are due for a question to Reddit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Those of the sample Reddit, which Reddit does not know, or those of everywhere else.
+    pub sample: bool,
+    /// Those not asked about since then, and those that never were.
+    pub before: Timestamp,
+}
+
+/// What Reddit answered about some posts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// They are there.
+    pub alive: Vec<Fullname>,
+    /// They are there, but their author's account is not: those of `alive` that lose the name.
+    pub authorless: Vec<Fullname>,
+    /// They are not.
+    pub gone: Vec<(Fullname, PurgeReason)>,
+    /// Crossposts with the posts that they show, the one whose text it is first.
+    pub shows: Vec<(Fullname, Vec<Fullname>)>,
+}
+
+/// What a purge took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Posts that were asked for and were there.
+    pub posts: u64,
+    /// Posts that show one of those, and went with it.
+    pub crossposts: u64,
+}
+
+/// What database this is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Info {
+    /// `sqlite` or `postgres`.
+    pub backend: &'static str,
+    /// Without its password.
+    pub url: String,
+    pub server: String,
+    /// Schema version found; 0 for none.
+    pub schema: i64,
+    pub latest: i64,
+    pub bytes: i64,
+    pub rows: Vec<(String, i64)>,
+}

@@ -1,0 +1,240 @@
+//! Posts as pages and blocks bring them: the rows that they become, and what becomes of one that is known.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use super::super::Page;
+use super::super::bulk::{Insert, Values};
+use super::at;
+use topicmill_core::{Fullname, Listing, Post, SourceKind, TextHash, Timestamp};
+
+/// What becomes of a post that is known.
+///
+/// A file or an archive is older than what Reddit told, and changes nothing of it. Of two of them, one may
+/// leave out what the other knew, so an absent value does not erase a stored one, nor does a placeholder
+/// erase a score; but where Reddit itself shows no author any more, or a removed post again, it is
+/// followed. What retention took does not come back, and the hash of the text that was labelled stays.
+static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
+    let live = live_sources();
+    format!(
+        " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
+     topic = COALESCE(excluded.topic, posts.topic), \
+     title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
+     selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
+     crosspost_parent = CASE WHEN excluded.source IN {live} THEN excluded.crosspost_parent \
+       ELSE COALESCE(excluded.crosspost_parent, posts.crosspost_parent) END, \
+     url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
+     permalink = CASE WHEN posts.text_purged_at IS NULL \
+       THEN COALESCE(excluded.permalink, posts.permalink) END, \
+     author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
+       WHEN excluded.source NOT IN {live} THEN COALESCE(excluded.author, posts.author) \
+       ELSE excluded.author END, \
+     reddit_score = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
+       THEN COALESCE(posts.reddit_score, excluded.reddit_score) \
+       ELSE COALESCE(excluded.reddit_score, posts.reddit_score) END, \
+     upvote_ratio = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
+       THEN COALESCE(posts.upvote_ratio, excluded.upvote_ratio) \
+       ELSE COALESCE(excluded.upvote_ratio, posts.upvote_ratio) END, \
+     num_comments = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
+       THEN COALESCE(posts.num_comments, excluded.num_comments) \
+       ELSE COALESCE(excluded.num_comments, posts.num_comments) END, \
+     reddit_score_is_placeholder = CASE WHEN excluded.reddit_score IS NULL THEN posts.reddit_score_is_placeholder \
+       ELSE excluded.reddit_score_is_placeholder \
+         AND (posts.reddit_score_is_placeholder OR posts.reddit_score IS NULL) END, \
+     flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
+     over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
+     text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
+       ELSE posts.text_hash END, \
+     created_at = excluded.created_at, updated_at = excluded.updated_at, \
+     removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
+       ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
+     checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
+       ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
+     WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
+    )
+});
+
+/// The sources that show what is on Reddit now, as a list in SQL.
+fn live_sources() -> String {
+    let live = SourceKind::ALL.iter().filter(|kind| kind.is_live());
+    let quoted: Vec<String> = live.map(|kind| format!("'{kind}'")).collect();
+    format!("({})", quoted.join(", "))
+}
+
+/// A post of a page.
+pub(super) struct Row<'a> {
+    pub(super) page: &'a Page<'a>,
+    pub(super) post: Cow<'a, Post>,
+    pub(super) hash: TextHash,
+    pub(super) rank: Option<i64>,
+}
+
+impl<'a> Row<'a> {
+    /// The post that a crosspost shows.
+    pub(super) fn shown(&self) -> Option<&str> {
+        self.post.crosspost_parent.as_ref().map(Fullname::as_str)
+    }
+
+    /// Its key, and that of the post it shows.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.post.fullname.as_str()).chain(self.shown())
+    }
+
+    /// The same; but of a crosspost whose post has lost its text to retention only what is its own.
+    pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
+        if !self.shown().is_some_and(|shown| taken.contains(shown)) {
+            return Self {
+                post: Cow::Borrowed(&self.post),
+                ..*self
+            };
+        }
+        let mut post = self.post.clone().into_owned();
+        post.selftext.clear();
+        post.url = None;
+        Self {
+            hash: TextHash::of(&post.text()),
+            post: Cow::Owned(post),
+            ..*self
+        }
+    }
+}
+
+/// The posts of pages in the order of their key, so that two writers that meet wait for each other and never
+/// in a circle. A post may be on several pages; of equals on one page the last is the freshest.
+pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
+    let mut places: Vec<(&Post, usize, usize)> = pages
+        .iter()
+        .enumerate()
+        .flat_map(|(p, page)| {
+            page.posts
+                .iter()
+                .enumerate()
+                .map(move |(i, post)| (post, p, i))
+        })
+        .collect();
+    places.sort_unstable_by(|one, two| {
+        (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
+    });
+    places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
+    let row = |(post, p, i): (&'a Post, usize, usize)| {
+        let page = &pages[p];
+        Row {
+            page,
+            post: Cow::Borrowed(post),
+            hash: page.posts.hashes()[i],
+            rank: page.ranks.get(i).copied().map(i64::from),
+        }
+    };
+    places.into_iter().map(row).collect()
+}
+
+/// Names as the parameter of [`Dialect::AMONG`](super::super::dialect::Dialect::AMONG).
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    serde_json::to_string(&names).expect("texts are JSON")
+}
+
+/// The columns of sightings.
+pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
+    let integer = |get: fn(&Row<'_>) -> Option<i64>| {
+        Values::Integer(seen.iter().map(|(row, _)| get(row)).collect())
+    };
+    let names = seen.iter().map(|(row, _)| row.post.fullname.as_str());
+    let listings = seen
+        .iter()
+        .map(|(row, _)| row.page.listing.map(Listing::as_str));
+    Insert {
+        table: "sightings",
+        rows: seen.len(),
+        columns: vec![
+            ("run_id", integer(|row| Some(row.page.run.0))),
+            (
+                "topic",
+                Values::Text(seen.iter().map(|(_, topic)| Some(*topic)).collect()),
+            ),
+            ("fullname", Values::Text(names.map(Some).collect())),
+            ("listing", Values::Text(listings.collect())),
+            ("rank", integer(|row| row.rank)),
+            ("reddit_score", integer(|row| row.post.score)),
+        ],
+        // Seen twice in one run, on a listing that moved while it was read: the last place counts.
+        on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
+                      SET rank = excluded.rank, reddit_score = excluded.reddit_score",
+    }
+}
+
+/// The columns of a new post.
+pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+    let text = |get: fn(&'a Post) -> Option<&'a str>| {
+        Values::Text(rows.iter().map(|row| get(&row.post)).collect())
+    };
+    let flag =
+        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(&row.post)).collect());
+    let integer = |get: fn(&Post) -> Option<i64>| {
+        Values::Integer(rows.iter().map(|row| get(&row.post)).collect())
+    };
+    let time = |get: fn(&Row<'_>) -> Option<Timestamp>| {
+        Values::Time(rows.iter().map(|row| get(row).map(at)).collect())
+    };
+    let ratio = rows.iter().map(|row| row.post.upvote_ratio).collect();
+    let hash = rows.iter().map(|row| row.hash.as_bytes()).collect();
+    Insert {
+        table: "posts",
+        rows: rows.len(),
+        columns: vec![
+            ("fullname", text(|post| Some(post.fullname.as_str()))),
+            ("subreddit", text(|post| Some(&post.subreddit))),
+            (
+                "topic",
+                Values::Text(rows.iter().map(|row| row.page.topic).collect()),
+            ),
+            ("title", text(|post| Some(&post.title))),
+            ("selftext", text(|post| Some(&post.selftext))),
+            (
+                "crosspost_parent",
+                text(|post| post.crosspost_parent.as_ref().map(Fullname::as_str)),
+            ),
+            ("url", text(|post| post.url.as_deref())),
+            ("permalink", text(|post| post.permalink.as_deref())),
+            ("author", text(|post| post.author.as_deref())),
+            ("reddit_score", integer(|post| post.score)),
+            ("upvote_ratio", Values::Real(ratio)),
+            ("num_comments", integer(|post| post.num_comments)),
+            ("flair", text(|post| post.flair.as_deref())),
+            ("over_18", flag(|post| post.over_18)),
+            ("is_self", flag(|post| post.is_self)),
+            ("source", text(|post| Some(post.source.as_str()))),
+            ("text_hash", Values::Bytes(hash)),
+            ("created_at", time(|row| Some(row.post.created_at))),
+            ("collected_at", time(|row| Some(row.page.now))),
+            ("updated_at", time(|row| Some(row.page.now))),
+            (
+                "removed_at",
+                time(|row| row.post.removed.then_some(row.page.now)),
+            ),
+            (
+                "checked_at",
+                time(|row| {
+                    (row.post.source.is_live() && !row.post.removed).then_some(row.page.now)
+                }),
+            ),
+            (
+                "reddit_score_is_placeholder",
+                flag(|post| post.score_is_placeholder),
+            ),
+        ],
+        on_conflict: &ON_KNOWN_POST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statement_follows_the_table_of_sources() {
+        assert_eq!(live_sources(), "('reddit', 'sample')");
+        assert_eq!(ON_KNOWN_POST.matches(&live_sources()).count(), 5);
+    }
+}

@@ -1,0 +1,176 @@
+//! Models and label sets as they were used, and what was found out about them.
+
+use serde_json::Value;
+use sqlx::QueryBuilder;
+use sqlx::types::Json;
+
+use super::super::dialect::Dialect;
+use super::super::{ModelRow, Result, Target};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, count};
+use topicmill_core::{TextHash, Timestamp};
+use topicmill_score::{Background, LabelSet};
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+        // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
+        // because a folder may be renamed; what makes scores differ is in the key.
+        sqlx::query_scalar::<DB, _>(
+            "INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens) \
+             VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (manifest_hash, number_format, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(model.name.as_str())
+        .bind(model.kind.as_str())
+        .bind(model.manifest_hash.as_str())
+        .bind(model.precision.as_str())
+        .bind(model.tokenizer_hash.as_str())
+        .bind(model.max_tokens)
+        .fetch_one(&self.pool)
+        .await
+        .doing("record the model")
+    }
+
+    pub async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
+        const WHAT: &str = "record the label set";
+        let hash = set.hash();
+        let background = set.background.as_ref();
+        let topics = background.map(|background| {
+            serde_json::to_value(background).expect("strings and numbers can be written as JSON")
+        });
+        let mut tx = self.begin().await?;
+        let id: i64 = sqlx::query_scalar::<DB, _>(
+            "INSERT INTO label_sets \
+               (name, hash, template, mode, threshold, temperature, created_at, background, background_topics) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(set.name.as_str())
+        .bind(hash.as_str())
+        .bind(set.template.as_str())
+        .bind(set.mode.as_str())
+        .bind(set.threshold)
+        .bind(set.temperature)
+        .bind(now)
+        .bind(background.map(Background::tag))
+        .bind(topics.map(Json))
+        .fetch_one(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
+            let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO labels (label_set_id, position, slug, label, hypothesis, descriptions) ",
+            );
+            insert.push_values(
+                chunk.iter().zip(&hypotheses).enumerate(),
+                |mut row, (i, (label, hypothesis))| {
+                    row.push_bind(id)
+                        .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
+                        .push_bind(label.slug.as_str())
+                        .push_bind(label.label.as_str())
+                        .push_bind(hypothesis.as_str())
+                        .push_bind(Json(Value::from(label.descriptions.clone())));
+                },
+            );
+            // The hash of the set covers its labels, so labels that are there already are the same.
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert.build().execute(&mut *tx).await.doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(id)
+    }
+
+    pub async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
+        const WHAT: &str = "record the hypotheses";
+        let mut tx = self.begin().await?;
+        let mut ids = vec![0; texts.len()];
+        // In one order for everybody, see `save_page`.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_unstable_by_key(|&i| &texts[i]);
+        for i in order {
+            let text = &texts[i];
+            let id: i64 = sqlx::query_scalar::<DB, _>(
+                "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
+                 ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
+            )
+            .bind(TextHash::of(text).as_bytes())
+            .bind(text.as_str())
+            .fetch_one(&mut *tx)
+            .await
+            .doing(WHAT)?;
+            ids[i] = id;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(ids)
+    }
+
+    pub async fn set_current(&self, target: Target) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
+             ON CONFLICT (only_row) DO UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .done("set the current model and label set")
+    }
+
+    pub async fn set_first_current(&self, target: Target) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
+             ON CONFLICT (only_row) DO NOTHING",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .done("set the first model and label set")
+    }
+
+    pub async fn keep(&self, key: &str, value: &str) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        )
+        .bind(key)
+        .bind(value)
+        .execute(&self.pool)
+        .await
+        .done("keep what was found")
+    }
+
+    pub async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
+             RETURNING key",
+        )
+        .bind(key)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
+    }
+
+    pub async fn keep_instead(&self, key: &str, former: &str, value: &str) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
+        )
+        .bind(key)
+        .bind(former)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
+    }
+
+    pub async fn kept(&self, key: &str) -> Result<Option<String>> {
+        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
+            .bind(key)
+            .fetch_optional(&self.pool)
+            .await
+            .doing("read what was found earlier")
+    }
+}

@@ -1,0 +1,404 @@
+//! Statements for whoever asks how it stands: each bounded, so that a million posts cost no more than a thousand.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::super::dialect::Dialect;
+use super::super::{
+    About, Beside, LabelledBeside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target,
+};
+use super::claiming::most_deaths;
+use super::{Doing, SqlStore, at, count};
+use topicmill_core::{RunStatus, Stage, Timestamp};
+
+/// Posts up to which everything is counted: it takes a fifth of a second.
+const COUNTED: i64 = 200_000;
+/// Posts of a sample. A share of a half is then told to 2.2 points with 95 % certainty, and reading them takes
+/// about 30 ms at 1,000,000 posts.
+const SAMPLE: i64 = 2_000;
+/// The newest posts, among which those wait that nobody got round to.
+const NEWEST: i64 = 4_000;
+/// Posts stored last, among which those are that came since another model or label set labels.
+const STORED_LAST: i64 = 1_000;
+/// Posts of them that are looked at under each model and label set.
+const LOOKED_AT: i64 = 20;
+/// Posts of a backlog beyond which nobody counts.
+const MOST_WAITING: i64 = 100_000;
+/// Runs that are looked back upon: a week of one each minute.
+const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
+                            ORDER BY id DESC LIMIT 10000) latest";
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
+        let posts = self.number(DB::ABOUT_POSTS, "count the posts").await?;
+        let is_estimate = posts > COUNTED;
+        let standing = if is_estimate {
+            self.estimated(posts, max_attempts, now).await?
+        } else {
+            self.standing(max_attempts, now).await?
+        };
+        Ok(About {
+            standing,
+            is_estimate,
+        })
+    }
+
+    pub async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        let all = self.look(target, 0, "FROM posts WHERE $3 = 0").await?;
+        let waiting = self.waiting(target, max_attempts, now).await?;
+        Ok(Standing {
+            posts: all.posts,
+            labelled: all.labelled,
+            none_of_these: all.other + all.unsure,
+            other: all.other,
+            unsure: all.unsure,
+            unlabelled: all.unlabelled,
+            set_aside: count(waiting.set_aside),
+            claimed: count(waiting.held),
+            without_text: all.without_text,
+            unchecked: all.unchecked,
+            reconciled_at: self.reconciled_at().await?,
+            oldest_unlabelled: all.oldest_unlabelled,
+            model,
+            label_set,
+            label_set_hash,
+        })
+    }
+
+    /// How far the labelling is, from a sample of all posts, the newest ones and the backlog.
+    async fn estimated(&self, posts: i64, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+        const WHAT: &str = "estimate how far the labelling is";
+        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        let each = (posts / SAMPLE).max(1);
+        let sample = self.look(target, each, DB::EACH_NTH_POST).await?;
+        // A few new posts among a million would be in no sample, and whether they are labelled is what people
+        // look for.
+        let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
+        let newest = self.look(target, NEWEST, newest).await?;
+        let backlog = sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(MOST_WAITING)
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let (claimed, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
+        let of_all = |part: i64| scaled(part, sample.posts, posts);
+        // Each of the three can miss posts that another one sees, so the largest is taken.
+        let unlabelled = of_all(sample.unlabelled)
+            .max(newest.unlabelled)
+            .max(backlog);
+        let without_text = of_all(sample.without_text);
+        let labelled = (posts - unlabelled - without_text).max(0);
+        let (other, unsure) = (
+            scaled(sample.other, sample.labelled, labelled),
+            scaled(sample.unsure, sample.labelled, labelled),
+        );
+        let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
+        Ok(Standing {
+            posts,
+            labelled,
+            none_of_these: other + unsure,
+            other,
+            unsure,
+            unlabelled,
+            set_aside,
+            claimed,
+            without_text,
+            unchecked: of_all(sample.unchecked),
+            reconciled_at: self.reconciled_at().await?,
+            oldest_unlabelled: oldest.into_iter().flatten().min(),
+            model,
+            label_set,
+            label_set_hash,
+        })
+    }
+
+    /// What the views show, with the names of model and label set, and the version.
+    async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
+        let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
+            "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
+               JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read whose labels the views show")?;
+        Ok(match named {
+            None => (NOBODY, [None, None, None]),
+            Some((model, label_set, name, set, hash)) => {
+                (Target { model, label_set }, [name, set, hash].map(Some))
+            }
+        })
+    }
+
+    /// What became of some posts, which `from` names with a `number`.
+    async fn look(&self, target: Target, number: i64, from: &str) -> Result<Looked> {
+        let select = format!(
+            "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
+                    COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND p.has_text THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND NOT p.has_text THEN 1 END), \
+                    COUNT(CASE WHEN p.checked_at IS NULL THEN 1 END), \
+                    MIN(CASE WHEN c.fullname IS NULL AND p.has_text THEN p.collected_at END) \
+               FROM (SELECT fullname, text_hash, has_text, checked_at, collected_at {from}) p \
+               LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
+                    AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(number)
+            .try_map(
+                row_as!(Looked: posts, labelled, other, unsure, unlabelled, without_text, unchecked,
+                oldest_unlabelled),
+            )
+            .fetch_one(&self.pool)
+            .await
+            .doing("look what became of posts")
+    }
+
+    /// Posts of a backlog that a worker holds, and those that nobody tries any more; by indexes, however long it is.
+    async fn held_and_set_aside(
+        &self,
+        target: Target,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<(i64, i64)> {
+        const WHAT: &str = "count who holds the backlog";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        // Two counts, without deaths and with them, because that is how the index of claimable posts is sorted.
+        sqlx::query_as::<DB, _>(
+            "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
+                      WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
+                    (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.lease_id IS NULL AND b.deaths = 0 AND b.attempts >= $4) + \
+                    (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.lease_id IS NULL AND b.deaths > 0 AND (b.attempts >= $4 OR b.deaths >= $5))",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(now)
+        .bind(i64::from(max_attempts))
+        .bind(most_deaths(max_attempts))
+        .fetch_one(&mut *connection)
+        .await
+        .doing(WHAT)
+    }
+
+    pub async fn newest(&self, latest: Timestamp) -> Result<Newest> {
+        // Only posts with texts have an index. All posts are read where no text is left, because nothing came since.
+        sqlx::query::<DB>(
+            "SELECT COALESCE( \
+                      (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
+                      (SELECT MAX(collected_at) FROM posts WHERE collected_at <= $1)), \
+                    (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
+        )
+        .bind(latest)
+        .try_map(row_as!(Newest: collected_at, created_at))
+        .fetch_one(&self.pool)
+        .await
+        .doing("read when the newest post came")
+    }
+
+    pub async fn recent_mix(&self, newer: u32, older: u32) -> Result<Vec<MixPart>> {
+        let decode = |row: &DB::Row| -> Result<MixPart, sqlx::Error> {
+            Ok(MixPart {
+                label: row.try_get(0)?,
+                newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
+                older: row.try_get::<i64, _>(2)?.cast_unsigned(),
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
+               SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
+                      ROW_NUMBER() OVER (ORDER BY p.created_at DESC) AS place \
+                 FROM (SELECT fullname, text_hash, created_at FROM posts ORDER BY created_at DESC LIMIT $2) p \
+                 JOIN current_target t ON TRUE \
+                 JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash) labelled \
+              GROUP BY outcome ORDER BY outcome",
+        )
+        .bind(i64::from(newer))
+        .bind(i64::from(newer) + i64::from(older))
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read the labels of the newest posts")
+    }
+
+    pub async fn beside(&self) -> Result<Vec<Beside>> {
+        sqlx::query::<DB>(
+            "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
+                      SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
+               FROM label_sets s CROSS JOIN models m \
+              WHERE EXISTS (SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id) \
+                AND NOT EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) \
+              ORDER BY s.id DESC, m.id DESC",
+        )
+        .bind(MOST_WAITING)
+        .try_map(row_as!(Beside: model, label_set, label_set_hash, posts))
+        .fetch_all(&self.pool)
+        .await
+        .doing("read what waits beside the current label set")
+    }
+
+    pub async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
+        sqlx::query::<DB>(
+            "WITH stored_last AS ( \
+               SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL AND has_text \
+                ORDER BY collected_at DESC LIMIT $1), \
+             waiting AS ( \
+               SELECT p.fullname, p.text_hash FROM stored_last p JOIN current_target t ON TRUE \
+                WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = t.model_id \
+                      AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                ORDER BY p.collected_at DESC LIMIT $2) \
+             SELECT m.name, m.manifest_hash, s.name, s.hash \
+               FROM waiting w CROSS JOIN label_sets s CROSS JOIN models m \
+               JOIN classifications c ON c.model_id = m.id AND c.label_set_id = s.id \
+                    AND c.fullname = w.fullname AND c.text_hash = w.text_hash \
+              GROUP BY m.id, m.name, m.manifest_hash, s.id, s.name, s.hash \
+             HAVING COUNT(*) = (SELECT COUNT(*) FROM waiting) \
+              ORDER BY MAX(c.classified_at) DESC, s.id DESC, m.id DESC LIMIT 1",
+        )
+        .bind(STORED_LAST)
+        .bind(LOOKED_AT)
+        .try_map(row_as!(LabelledBeside: model, model_hash, label_set, label_set_hash))
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read which labels waiting posts have beside the current ones")
+    }
+
+    pub async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
+        let select = format!(
+            "SELECT stage, COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END), COUNT(CASE WHEN status = $4 THEN 1 END), \
+                    CAST(COALESCE(SUM(CAST(counts ->> 'posts' AS BIGINT)), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(CAST(counts ->> 'new' AS BIGINT)), 0) AS BIGINT) \
+               FROM {LATEST_RUNS} WHERE started_at >= $1 GROUP BY stage ORDER BY stage"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(since)
+            .bind(RunStatus::Failed.as_str())
+            .bind(RunStatus::Died.as_str())
+            .bind(RunStatus::Partial.as_str())
+            .try_map(row_as!(StageRuns: stage, runs, failed, partial, posts, new))
+            .fetch_all(&self.pool)
+            .await
+            .doing("sum up the latest runs")
+    }
+
+    pub async fn last_runs(&self) -> Result<Vec<LastRun>> {
+        const WHAT: &str = "read how each stage ended last";
+        // One whose posts or topics failed in part did what there was to do.
+        let select = format!(
+            "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good FROM ( \
+               SELECT MAX(id) AS id, good FROM ( \
+                 SELECT id, stage, CAST(CASE WHEN status = $2 OR status = $3 AND ( \
+                          COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) > 0 \
+                          OR COALESCE(CAST(counts -> 'by_outcome' ->> 'ok' AS BIGINT), 0) > 0) \
+                        THEN 1 ELSE 0 END AS BIGINT) AS good \
+                   FROM {LATEST_RUNS} WHERE status <> $1) ended \
+                GROUP BY stage, good) judged \
+               JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
+        );
+        let rows: Vec<Ended> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
+            .bind(RunStatus::Running.as_str())
+            .bind(RunStatus::Done.as_str())
+            .bind(RunStatus::Partial.as_str())
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        let mut stages: Vec<LastRun> = Vec::new();
+        for (id, stage, status, started, finished, error, is_good) in rows {
+            let run = LastRun {
+                id,
+                stage,
+                status,
+                finished_at: finished.unwrap_or(started),
+                error,
+                good_at: None,
+            };
+            let good_at = (is_good == 1).then_some(run.finished_at);
+            match stages.iter_mut().find(|known| known.stage == run.stage) {
+                // The newest run of a stage comes first. A later row of the same stage only says when one last
+                // went well.
+                Some(known) => known.good_at = known.good_at.or(good_at),
+                None => stages.push(LastRun { good_at, ..run }),
+            }
+        }
+        Ok(stages)
+    }
+
+    pub async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
+        let select = format!(
+            "SELECT started_at, outcomes FROM {LATEST_RUNS} WHERE stage = $1 AND status <> $2 ORDER BY id DESC LIMIT $3"
+        );
+        sqlx::query_as::<DB, (Timestamp, Json<Value>)>(AssertSqlSafe(select))
+            .bind(Stage::Collect.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(i64::from(runs))
+            .fetch_all(&self.pool)
+            .await
+            .map(|rows| {
+                rows.into_iter()
+                    .map(|(at, Json(came))| (at, came))
+                    .collect()
+            })
+            .doing("read what came of the topics")
+    }
+
+    pub async fn pace(&self, posts: u32) -> Result<Option<f64>> {
+        let select = format!(
+            "SELECT CAST(counts ->> 'posts_per_sec' AS DOUBLE PRECISION) FROM {LATEST_RUNS} \
+              WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \
+                AND counts ->> 'posts_per_sec' IS NOT NULL ORDER BY id DESC LIMIT 1"
+        );
+        let pace = sqlx::query_scalar::<DB, f64>(AssertSqlSafe(select))
+            .bind(Stage::Classify.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(i64::from(posts))
+            .fetch_optional(&self.pool)
+            .await
+            .doing("read how fast labelling is")?;
+        Ok(pace.filter(|pace| *pace > 0.0))
+    }
+}
+
+/// How runs of a stage ended: key, stage, status, begin, end, error, and 1 where that was good.
+type Ended = (
+    i64,
+    Stage,
+    RunStatus,
+    Timestamp,
+    Option<Timestamp>,
+    Option<String>,
+    i64,
+);
+
+/// A target that no post has a label under.
+const NOBODY: Target = Target {
+    model: -1,
+    label_set: -1,
+};
+
+/// What became of the posts that were looked at.
+struct Looked {
+    posts: i64,
+    labelled: i64,
+    other: i64,
+    unsure: i64,
+    unlabelled: i64,
+    without_text: i64,
+    unchecked: i64,
+    oldest_unlabelled: Option<Timestamp>,
+}
+
+/// `part` of `of`, for `all`.
+fn scaled(part: i64, of: i64, all: i64) -> i64 {
+    let scaled = i128::from(part) * i128::from(all) / i128::from(of.max(1));
+    i64::try_from(scaled).unwrap_or(i64::MAX).min(all)
+}

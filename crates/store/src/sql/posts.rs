@@ -1,0 +1,249 @@
+//! Posts and sightings, stored page by page and block by block.
+
+use std::collections::{BTreeMap, HashSet};
+
+use sqlx::{AssertSqlSafe, Transaction};
+
+use super::super::dialect::Dialect;
+use super::super::failure::{Attempts, is_taken};
+use super::super::{ImportState, Page, Result, Upserted};
+use super::arriving::{Row, insert_posts, names, rows_of, sightings};
+use super::claiming::OTHER_TEXT;
+use super::known::MANY;
+use super::{Doing, SqlStore, is_older};
+use topicmill_core::Fullname;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
+        self.save_block(std::slice::from_ref(page), None).await
+    }
+
+    pub async fn save_block(
+        &self,
+        pages: &[Page<'_>],
+        state: Option<&ImportState>,
+    ) -> Result<Upserted> {
+        // Outside the loop: sorting is the same in each attempt.
+        let rows = rows_of(pages);
+        let mut attempts = Attempts::default();
+        let mut apart = true;
+        loop {
+            match self.try_save_block(pages, &rows, state, apart).await {
+                // Another writer stored one of the new posts meanwhile: now it is known, and may be one more time.
+                Err(error) if apart && is_taken(&error) => apart = false,
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_save_block(
+        &self,
+        pages: &[Page<'_>],
+        rows: &[Row<'_>],
+        state: Option<&ImportState>,
+        apart: bool,
+    ) -> Result<Upserted> {
+        let mut tx = self.begin().await?;
+        let mut upserted = Upserted::default();
+        let mut rounds = Vec::new();
+        let mut pending: Vec<&Row<'_>> = rows.iter().collect();
+        while !pending.is_empty() {
+            // One statement may not touch a row twice: what is on a second page comes after it.
+            let mut round: Vec<&Row<'_>> = Vec::with_capacity(pending.len());
+            let mut again = Vec::new();
+            for row in pending {
+                match round.last() {
+                    Some(last) if last.post.fullname == row.post.fullname => again.push(row),
+                    _ => round.push(row),
+                }
+            }
+            // Tombstones are locked before posts, as a purge locks them.
+            let purged = Self::tombstoned(&mut tx, &round).await?;
+            // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
+            let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
+            let refused: Vec<&Row<'_>> = refused.collect();
+            let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            upserted.tombstoned += refused.len() as u64 - stay;
+            upserted.unchanged += stay;
+            let taken = Self::without_text(&mut tx, &round).await?;
+            let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
+            let new = Self::upsert_posts(&mut tx, &shown, &taken, apart, &mut upserted).await?;
+            rounds.push((round, new));
+            pending = again;
+        }
+        // Only now, because another writer may wait for the posts in their order, and not for these.
+        for (round, new) in &rounds {
+            Self::insert_sightings(&mut tx, round, new).await?;
+        }
+        for page in pages {
+            // Only a listing of Reddit or of an archive is read from a watermark on. A file stores its own state.
+            if let (Some(topic), Some(_)) = (page.topic, page.listing) {
+                Self::upsert_watermark(&mut tx, page, topic).await?;
+            }
+        }
+        // In the same transaction as the posts: a process that dies never leaves a file marked as read whose
+        // posts are missing.
+        if let Some(state) = state {
+            Self::upsert_import_state(&mut tx, state).await?;
+        }
+        tx.commit().await.doing("store a page of posts")?;
+        Ok(upserted)
+    }
+
+    /// Stores posts, none of them twice; which of them were new and stored apart from those that were known.
+    ///
+    /// Many new ones are stored `apart`, as fast as the database takes them; then it is an error where another writer
+    /// stores one of them at the same time.
+    async fn upsert_posts(
+        tx: &mut Transaction<'static, DB>,
+        rows: &[Row<'_>],
+        taken: &HashSet<String>,
+        apart: bool,
+        upserted: &mut Upserted,
+    ) -> Result<HashSet<Fullname>> {
+        const STORE: &str = "store posts";
+        // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
+        let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
+        let known = Self::known_among(tx, &fullnames, apart).await?;
+        let (mut new, mut others) = (Vec::new(), Vec::new());
+        let mut edited = Vec::new();
+        let mut before_edits: Vec<&[u8]> = Vec::new();
+        // Collected for a topic by a source that changes nothing of them.
+        let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let (mut as_before, mut show_taken, mut loses_text) = (Vec::new(), Vec::new(), false);
+        for row in rows {
+            let fullname = row.post.fullname.as_str();
+            let Some(known) = known.get(fullname) else {
+                new.push(row);
+                continue;
+            };
+            others.push(row);
+            if is_older(&row.post, &known.source) {
+                if let Some(topic) = row.page.topic {
+                    for_topic.entry(topic).or_default().push(fullname);
+                }
+                continue;
+            }
+            // Where retention took its text, it has none, whatever that is now.
+            let Some(before) = &known.text_hash else {
+                continue;
+            };
+            if row.shown().is_some_and(|shown| taken.contains(shown)) {
+                show_taken.push(fullname);
+                loses_text |= before != row.hash.as_bytes();
+            }
+            if before == row.hash.as_bytes() {
+                as_before.push(fullname);
+            } else {
+                edited.push(fullname);
+                before_edits.push(before);
+            }
+        }
+        upserted.new += new.len() as u64;
+        upserted.edited += edited.len() as u64;
+        let apart = apart && new.len() >= MANY;
+        if apart {
+            let insert = insert_posts(&new);
+            DB::insert_new(&mut *tx, insert).await.doing(STORE)?;
+        } else {
+            // In the order of their names, as everybody stores posts.
+            others = rows.iter().collect();
+        }
+        let insert = insert_posts(&others);
+        DB::insert(&mut *tx, insert).await.doing(STORE)?;
+        for (topic, fullnames) in for_topic {
+            let update = format!(
+                "UPDATE posts SET topic = $2 WHERE fullname IN {}",
+                DB::AMONG
+            );
+            sqlx::query::<DB>(AssertSqlSafe(update))
+                .bind(names(fullnames.into_iter()))
+                .bind(topic)
+                .execute(&mut **tx)
+                .await
+                .doing("store the topic of posts")?;
+        }
+        if !edited.is_empty() {
+            if let Some(lock) = DB::LOCK_EDITS {
+                // Two transactions may each edit away one of two posts with the same text. Without the lock, each
+                // would still see the other one's old post, and nobody would delete the logits.
+                let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
+                locked.doing("wait for others who edit posts")?;
+            }
+            // After the upsert, so that the posts have their new hashes when somebody looks who has the old one.
+            Self::forget_logits(tx, &before_edits).await?;
+            Self::forgive_failures(tx, &edited).await?;
+        }
+        if !as_before.is_empty() {
+            Self::forgive_other_texts(tx, &as_before).await?;
+        }
+        if !show_taken.is_empty() {
+            loses_text |= Self::forget_addresses(tx, &show_taken).await?;
+        }
+        if loses_text {
+            Self::note_rewrite_due(tx).await?;
+        }
+        Self::count_changed(tx, &known, upserted).await?;
+        if !apart {
+            new.clear();
+        }
+        Ok(new.iter().map(|row| row.post.fullname.clone()).collect())
+    }
+
+    /// A text that somebody changed by hand is the one again that its hash says.
+    async fn forgive_other_texts(
+        tx: &mut Transaction<'static, DB>,
+        restored: &[&str],
+    ) -> Result<()> {
+        let update = format!(
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL WHERE error = $2 AND fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(restored.iter().copied()))
+            .bind(OTHER_TEXT)
+            .execute(&mut **tx)
+            .await
+            .done("forget that posts had another text")
+    }
+
+    /// A text that changed may be scored where the old one failed.
+    pub(super) async fn forgive_failures(
+        tx: &mut Transaction<'static, DB>,
+        changed: &[&str],
+    ) -> Result<()> {
+        let update = format!(
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
+              WHERE (attempts > 0 OR deaths > 0) AND fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(changed.iter().copied()))
+            .execute(&mut **tx)
+            .await
+            .done("forget failures of changed posts")
+    }
+
+    /// Stores where a run saw posts. Of a `new` post there is no sighting yet.
+    async fn insert_sightings(
+        tx: &mut Transaction<'static, DB>,
+        round: &[&Row<'_>],
+        new: &HashSet<Fullname>,
+    ) -> Result<()> {
+        const WHAT: &str = "store sightings";
+        let seen = round.iter().filter_map(|row| Some((*row, row.page.topic?)));
+        let (apart, others): (Vec<_>, Vec<_>) =
+            seen.partition(|(row, _)| new.contains(&row.post.fullname));
+        let insert = sightings(&apart);
+        DB::insert_new(&mut *tx, insert).await.doing(WHAT)?;
+        DB::insert(&mut *tx, sightings(&others)).await.doing(WHAT)
+    }
+
+    pub async fn author_key(&self) -> Result<String> {
+        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
+            .fetch_one(&self.pool)
+            .await
+            .doing("read the key for author names")
+    }
+}

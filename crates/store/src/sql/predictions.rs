@@ -1,0 +1,105 @@
+//! What stored labels say of posts that somebody names: to hold them against what is right.
+
+use sqlx::{QueryBuilder, Row};
+
+use super::super::dialect::Dialect;
+use super::super::versions::{LabelState, LookedUp, Prediction};
+use super::super::{Result, Target};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::Fullname;
+
+/// A key that no row has.
+const NO_ROW: i64 = -1;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn look_up(
+        &self,
+        target: Option<Target>,
+        posts: &[Fullname],
+    ) -> Result<Vec<LookedUp>> {
+        const WHAT: &str = "look up labels";
+        // Without a target the posts are still looked up, so that the caller can tell unknown posts from
+        // unlabelled ones.
+        let target = target.unwrap_or(Target {
+            model: NO_ROW,
+            label_set: NO_ROW,
+        });
+        let decode = |row: &DB::Row| -> Result<LookedUp, sqlx::Error> {
+            let label: Option<String> = row.try_get(3)?;
+            let labelled = match label {
+                // First: retention leaves the label, but without its text nobody can say whether it is right.
+                _ if row.try_get(2)? => LabelState::WithoutText,
+                None => LabelState::Not,
+                Some(_) if !row.try_get::<bool, _>(6)? => LabelState::BeforeAnEdit,
+                Some(label) => LabelState::As(Prediction {
+                    label,
+                    score: row.try_get(4)?,
+                    abstained: row.try_get(5)?,
+                }),
+            };
+            Ok(LookedUp {
+                fullname: row.try_get(0)?,
+                title: row.try_get(1)?,
+                labelled,
+            })
+        };
+        let mut found = Vec::with_capacity(posts.len());
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT p.fullname, p.title, NOT p.has_text, c.label, c.score, c.abstained, \
+                        c.text_hash = p.text_hash \
+                   FROM posts p LEFT JOIN classifications c ON c.fullname = p.fullname AND c.model_id = ",
+            );
+            select
+                .push_bind(target.model)
+                .push(" AND c.label_set_id = ");
+            select
+                .push_bind(target.label_set)
+                .push(" WHERE p.fullname IN (");
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                found.push(decode(row).doing(WHAT)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub async fn count_purged(&self) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT (SELECT COUNT(*) FROM tombstones) \
+                  + (SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL)",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .doing("count what was purged")
+    }
+
+    pub async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
+        const WHAT: &str = "look for tombstones";
+        let mut found = 0;
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select =
+                QueryBuilder::<DB>::new("SELECT COUNT(*) FROM tombstones WHERE fullname IN (");
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            let row = select.build().fetch_one(&self.pool).await;
+            let n: i64 = row.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            found += n.unsigned_abs();
+        }
+        Ok(found)
+    }
+
+    pub async fn collected_for(&self, after: &str, limit: u32) -> Result<Vec<(String, String)>> {
+        let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+        sqlx::query::<DB>(
+            "SELECT fullname, topic FROM posts WHERE topic IS NOT NULL AND fullname > $1 \
+              ORDER BY fullname LIMIT $2",
+        )
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read what posts were collected for")
+    }
+}

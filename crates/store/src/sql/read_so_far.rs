@@ -1,0 +1,137 @@
+//! How far sources and files were read.
+
+use sqlx::{Row as _, Transaction};
+
+use super::super::dialect::Dialect;
+use super::super::{ImportState, Page, Result, RunId};
+use super::{Doing, SqlStore, count};
+use topicmill_core::{Listing, SourceKind, Timestamp};
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub(super) async fn upsert_import_state(
+        tx: &mut Transaction<'static, DB>,
+        state: &ImportState,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id, \
+             updated_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+             ON CONFLICT (file, selection) DO UPDATE SET name = excluded.name, \
+             byte_offset = excluded.byte_offset, rows_read = excluded.rows_read, left_out = excluded.left_out, \
+             posts = excluded.posts, rejected = excluded.rejected, run_id = excluded.run_id, \
+             updated_at = excluded.updated_at, finished_at = excluded.finished_at",
+        )
+        .bind(state.file.as_str())
+        .bind(state.selection.as_str())
+        .bind(state.name.as_str())
+        .bind(count(state.byte_offset))
+        .bind(count(state.rows))
+        .bind(count(state.left_out))
+        .bind(count(state.posts))
+        .bind(count(state.rejected))
+        .bind(state.run.0)
+        .bind(state.updated_at)
+        .bind(state.finished_at)
+        .execute(&mut **tx)
+        .await
+        .done("store how far the file was read")
+    }
+
+    pub async fn import_state(&self, file: &str, selection: &str) -> Result<Option<ImportState>> {
+        let decode = |row: DB::Row| {
+            let [byte_offset, rows, left_out, posts, rejected, run]: [i64; 6] = [
+                row.try_get(3)?,
+                row.try_get(4)?,
+                row.try_get(5)?,
+                row.try_get(6)?,
+                row.try_get(7)?,
+                row.try_get(8)?,
+            ];
+            row_as!(ImportState: name, updated_at, finished_at;
+                file = file.to_owned(); selection = selection.to_owned(); run = RunId(run);
+                byte_offset = byte_offset.unsigned_abs(); rows = rows.unsigned_abs(); posts = posts.unsigned_abs();
+                left_out = left_out.unsigned_abs(); rejected = rejected.unsigned_abs())(
+                row
+            )
+        };
+        sqlx::query::<DB>(
+            "SELECT name, updated_at, finished_at, byte_offset, rows_read, left_out, posts, rejected, \
+                    COALESCE(run_id, 0) FROM imports WHERE file = $1 AND selection = $2",
+        )
+        .bind(file)
+        .bind(selection)
+        .try_map(decode)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read how far the file was imported")
+    }
+
+    // The mark only grows, because two runs may end in either order. A mark in the future is the one that may
+    // fall: otherwise, one wrong date would hide every later post.
+    pub(super) async fn upsert_watermark(
+        tx: &mut Transaction<'static, DB>,
+        page: &Page<'_>,
+        topic: &str,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, \
+             updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+             ON CONFLICT (source, topic, subreddit) DO UPDATE SET listing = excluded.listing, \
+             after_cursor = excluded.after_cursor, newest_created_at = CASE \
+               WHEN excluded.newest_created_at IS NULL \
+                 OR (watermarks.newest_created_at >= excluded.newest_created_at \
+                 AND watermarks.newest_created_at <= excluded.updated_at) THEN watermarks.newest_created_at \
+               ELSE excluded.newest_created_at END, \
+             run_id = excluded.run_id, updated_at = excluded.updated_at",
+        )
+        .bind(page.source.as_str())
+        .bind(topic)
+        .bind(page.subreddit)
+        .bind(page.listing.map(Listing::as_str))
+        .bind(page.after)
+        .bind(page.newest)
+        .bind(page.run.0)
+        .bind(page.now)
+        .execute(&mut **tx)
+        .await
+        .done("store the watermark")
+    }
+
+    pub async fn watermark(
+        &self,
+        source: SourceKind,
+        topic: &str,
+        subreddit: &str,
+    ) -> Result<Option<Timestamp>> {
+        let newest: Option<Option<Timestamp>> = sqlx::query_scalar::<DB, _>(
+            "SELECT newest_created_at FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
+        )
+        .bind(source.as_str())
+        .bind(topic)
+        .bind(subreddit)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read the watermark")?;
+        Ok(newest.flatten())
+    }
+
+    // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
+    // listing was read. This finds the newest post from before the first such post was stored.
+    pub async fn newest_before_future(
+        &self,
+        source: SourceKind,
+        subreddit: &str,
+        latest: Timestamp,
+    ) -> Result<Option<Timestamp>> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
+               AND created_at <= (SELECT MIN(collected_at) FROM posts \
+                 WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
+        )
+        .bind(source.as_str())
+        .bind(subreddit)
+        .bind(latest)
+        .fetch_one(&self.pool)
+        .await
+        .doing("find the newest post that was read")
+    }
+}

@@ -1,0 +1,113 @@
+//! Which posts to ask Reddit about again, and when all had been asked about.
+
+use sqlx::types::chrono::DateTime;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::super::dialect::Dialect;
+use super::super::{Due, Result, StoreError};
+use super::{Doing, SqlStore, at};
+use topicmill_core::{Fullname, SourceKind, Timestamp};
+
+/// Posts of the sample Reddit are asked about there, all others at Reddit.
+const SAMPLE: SourceKind = SourceKind::Sample;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn count_due(&self, due: Due) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
+            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
+                AND (checked_at IS NULL OR checked_at < $2)"
+        )))
+        .bind(due.sample)
+        .bind(due.before)
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .doing("count the posts to ask Reddit about")
+    }
+
+    pub async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
+        // Two walks along the index, rather than a sort of everything that is due.
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT fullname FROM ( \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
+                  AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
+               UNION ALL \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
+                  AND (source = '{SAMPLE}') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
+              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3"
+        )))
+        .bind(due.sample)
+        .bind(due.before)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts to ask Reddit about")
+    }
+
+    pub async fn last_seen(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
+              ORDER BY checked_at DESC, fullname DESC LIMIT $2"
+        )))
+        .bind(sample)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts that Reddit showed last")
+    }
+
+    fn fullnames(
+        rows: Result<Vec<DB::Row>, sqlx::Error>,
+        what: &'static str,
+    ) -> Result<Vec<Fullname>> {
+        let names: Vec<String> = rows
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing(what)?;
+        let fullname = |name: String| {
+            name.parse()
+                .map_err(|error: topicmill_core::FullnameError| StoreError::Corrupt {
+                    table: "posts",
+                    row: name,
+                    detail: error.to_string(),
+                })
+        };
+        names.into_iter().map(fullname).collect()
+    }
+
+    pub async fn note_reconciled(&self, due: Due) -> Result<bool> {
+        // Times of this form sort as texts.
+        let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
+        let done = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
+                  AND (source <> '{SAMPLE}' OR $3)) \
+             ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
+               THEN meta.value ELSE excluded.value END"
+        )))
+        .bind(text.as_str())
+        .bind(due.before)
+        .bind(due.sample)
+        .execute(&self.pool)
+        .await
+        .doing("note that the database is reconciled")?;
+        Ok(DB::rows_affected(&done) == 1)
+    }
+
+    pub async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+        let value: Option<String> =
+            sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'reconciled_at'")
+                .fetch_optional(&self.pool)
+                .await
+                .doing("read when the database was reconciled")?;
+        let parse = |text: String| {
+            DateTime::parse_from_rfc3339(&text)
+                .map(|time| time.to_utc().into())
+                .map_err(|error| StoreError::Corrupt {
+                    table: "meta",
+                    row: "reconciled_at".into(),
+                    detail: error.to_string(),
+                })
+        };
+        value.map(parse).transpose()
+    }
+}

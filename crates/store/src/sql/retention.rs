@@ -1,0 +1,100 @@
+//! Taking the texts that were kept long enough.
+
+use std::collections::BTreeSet;
+
+use sqlx::{QueryBuilder, Transaction};
+
+use super::super::Result;
+use super::super::dialect::Dialect;
+use super::{Doing, POSTS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::Timestamp;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn purge_texts(
+        &self,
+        before: Timestamp,
+        after: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
+        again!(self.try_purge_texts(before, after, limit, now))
+    }
+
+    pub async fn count_texts_after(&self, time: Timestamp) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL AND collected_at > $1",
+        )
+        .bind(time)
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .doing("count the texts that were stored later")
+    }
+
+    async fn try_purge_texts(
+        &self,
+        before: Timestamp,
+        after: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "purge old texts";
+        let mut tx = self.begin().await?;
+        Self::lock_tombstones(&mut tx).await?;
+        let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
+            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND (collected_at < $1 OR collected_at > $3) \
+              ORDER BY collected_at LIMIT $2",
+        )
+        .bind(before)
+        .bind(i64::from(limit))
+        .bind(after)
+        .fetch_all(&mut *tx)
+        .await
+        .map(BTreeSet::from_iter)
+        .doing(WHAT)?;
+        let crossposts = Self::crossposts_of(&mut tx, old.iter().map(String::as_str)).await?;
+        old.extend(crossposts);
+        Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
+        let old: Vec<&str> = old.iter().map(String::as_str).collect();
+        let purged = Self::take_texts(&mut tx, &old, now).await?;
+        if purged > 0 {
+            Self::note_rewrite_due(&mut tx).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(purged)
+    }
+
+    /// Takes what retention takes of posts that still have it; how many had.
+    pub(super) async fn take_texts(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+        now: Timestamp,
+    ) -> Result<u64> {
+        let mut purged = 0;
+        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
+            Self::take_from_workers(tx, chunk).await?;
+            let mut update = QueryBuilder::<DB>::new(
+                "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
+                 flair = NULL, text_purged_at = ",
+            );
+            update
+                .push_bind(now)
+                .push(" WHERE text_purged_at IS NULL AND fullname IN (");
+            push_list(&mut update, chunk.iter().copied());
+            purged += update
+                .build()
+                .execute(&mut **tx)
+                .await
+                .map(|done| DB::rows_affected(&done))
+                .doing("purge texts")?;
+            let mut select =
+                QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+            push_list(&mut select, chunk.iter().copied());
+            // The hash stays when the text goes: it still says which text the label belongs to.
+            let hashes = Self::hashes(tx, select).await?;
+            let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
+            Self::forget_vectors(tx, &hashes).await?;
+        }
+        Ok(purged)
+    }
+}

@@ -1,0 +1,158 @@
+//! Runs: what each execution of a stage did.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, Row};
+
+use super::super::dialect::Dialect;
+use super::super::{Result, RunId, RunRow, Running};
+use super::{Doing, SqlStore, at};
+use topicmill_core::{RunStatus, Stage, Timestamp};
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn last_run(&self, before: Timestamp, after: Timestamp) -> Result<Option<Timestamp>> {
+        sqlx::query_scalar::<DB, _>(
+            "SELECT started_at FROM runs WHERE started_at < $1 OR started_at > $2 ORDER BY id DESC LIMIT 1",
+        )
+        .bind(before)
+        .bind(after)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read when the last run began")
+    }
+
+    pub async fn shared_now(&self, now: Timestamp) -> Result<Timestamp> {
+        let mut connection = self.pool.acquire().await.doing("read the clock")?;
+        Ok(self.shared_time(&mut connection, at(now)).await?.into())
+    }
+
+    pub async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
+        // The heartbeat is the database's time, because others judge by it whether this worker lives, and clocks
+        // differ.
+        let insert = format!(
+            "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
+             VALUES ($1, $2, $3, $4, {}) RETURNING id",
+            DB::NOW
+        );
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(insert))
+            .bind(stage.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(worker)
+            .bind(now)
+            .fetch_one(&self.pool)
+            .await
+            .map(RunId)
+            .doing("record the run")
+    }
+
+    pub async fn beat(&self, run: RunId) -> Result<()> {
+        // One that was taken for dead wakes: a process was stopped, or its database was away.
+        let update = format!(
+            "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
+              WHERE id = $1 AND status IN ($2, $3)",
+            DB::NOW
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(run.0)
+            .bind(RunStatus::Running.as_str())
+            .bind(RunStatus::Died.as_str())
+            .execute(&self.pool)
+            .await
+            .done("record that the run lives")
+    }
+
+    pub async fn running(&self) -> Result<Vec<Running>> {
+        const WHAT: &str = "read the runs that have no end";
+        let select = format!(
+            "SELECT id, worker, started_at, heartbeat_at, {} FROM runs WHERE status = $1 ORDER BY id",
+            DB::NOW
+        );
+        let running = |row: &DB::Row| {
+            let started: DateTime<Utc> = row.try_get(2)?;
+            let seen: Option<DateTime<Utc>> = row.try_get(3)?;
+            let now: DateTime<Utc> = row.try_get(4)?;
+            Ok(Running {
+                id: RunId(row.try_get(0)?),
+                worker: row.try_get(1)?,
+                seen_at: seen.unwrap_or(started).into(),
+                beats: seen.is_some(),
+                // A negative time is the difference of two clocks, where `started` is the worker's own.
+                silent: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(RunStatus::Running.as_str())
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(running).collect())
+            .doing(WHAT)
+    }
+
+    pub async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
+        // The end is its last sign of life. Only where it still runs: it may have ended while somebody judged it.
+        sqlx::query::<DB>(
+            "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
+              WHERE id = $1 AND status = $4",
+        )
+        .bind(run.0)
+        .bind(RunStatus::Died.as_str())
+        .bind(why)
+        .bind(RunStatus::Running.as_str())
+        .execute(&self.pool)
+        .await
+        .done("record that a run died")
+    }
+
+    pub async fn finish_run(
+        &self,
+        run: RunId,
+        status: RunStatus,
+        counts: &Value,
+        outcomes: &Value,
+        error: Option<&str>,
+        now: Timestamp,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "UPDATE runs SET status = $2, counts = $3, outcomes = $4, error = $5, finished_at = $6 WHERE id = $1",
+        )
+        .bind(run.0)
+        .bind(status.as_str())
+        .bind(Json(counts))
+        .bind(Json(outcomes))
+        .bind(error)
+        .bind(now)
+        .execute(&self.pool)
+        .await
+        .done("record the end of the run")
+    }
+
+    pub async fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Result<Vec<RunRow>> {
+        sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs \
+             WHERE stage = COALESCE($1, stage) ORDER BY id DESC LIMIT $2",
+        )
+        .bind(stage.map(Stage::as_str))
+        .bind(i64::from(limit))
+        .try_map(Self::run_row)
+        .fetch_all(&self.pool)
+        .await
+        .doing("read the latest runs")
+    }
+
+    pub async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
+        sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs WHERE id = $1",
+        )
+        .bind(run.0)
+        .try_map(Self::run_row)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("read a run")
+    }
+
+    fn run_row(row: DB::Row) -> Result<RunRow, sqlx::Error> {
+        let Json(counts) = row.try_get(6)?;
+        row_as!(RunRow: id, stage, status, started_at, finished_at, error; counts = counts)(row)
+    }
+}

@@ -1,0 +1,304 @@
+//! Vectors of texts and of labels: stored beside labels, read in place of logits, forgotten with their texts.
+//!
+//! The vector of a text is written with its first label, under the same lease, and is all that another label needs: its
+//! cosine with the label's vector is what a pair of the two would have stored.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+
+use super::super::bulk::{Insert, Values};
+use super::super::dialect::Dialect;
+use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
+use super::labelling::Labels;
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::{TextHash, Timestamp};
+use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub async fn label_vectors(
+        &self,
+        model: i64,
+        hypotheses: &[i64],
+    ) -> Result<Vec<Option<LabelVector>>> {
+        const WHAT: &str = "read the vectors of labels";
+        let mut found: HashMap<i64, LabelVector> = HashMap::new();
+        for chunk in hypotheses.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT hypothesis_id, vector FROM label_vectors WHERE model_id = ",
+            );
+            select.push_bind(model).push(" AND hypothesis_id IN (");
+            push_list(&mut select, chunk.iter().copied());
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                let id: i64 = row.try_get(0).doing(WHAT)?;
+                let bytes: Vec<u8> = row.try_get(1).doing(WHAT)?;
+                let vector = LabelVector::from_bytes(&bytes);
+                let vector = vector.ok_or_else(|| no_vector("label_vectors", id.to_string()))?;
+                found.insert(id, vector);
+            }
+        }
+        Ok(hypotheses.iter().map(|id| found.remove(id)).collect())
+    }
+
+    pub async fn save_label_vectors(
+        &self,
+        model: i64,
+        hypotheses: &[i64],
+        vectors: &[LabelVector],
+    ) -> Result<()> {
+        const WHAT: &str = "store the vectors of labels";
+        let bytes: Vec<Vec<u8>> = vectors.iter().map(LabelVector::to_bytes).collect();
+        let mut rows: Vec<(i64, &[u8])> = hypotheses
+            .iter()
+            .copied()
+            .zip(bytes.iter().map(Vec::as_slice))
+            .collect();
+        // In one order for everybody; two labels with the same words have one hypothesis, which an INSERT may
+        // have once.
+        rows.sort_unstable();
+        rows.dedup_by_key(|(id, _)| *id);
+        let mut tx = self.begin().await?;
+        let insert = Insert {
+            table: "label_vectors",
+            rows: rows.len(),
+            columns: vec![
+                ("model_id", Values::all(model, rows.len())),
+                (
+                    "hypothesis_id",
+                    Values::Integer(rows.iter().map(|(id, _)| Some(*id)).collect()),
+                ),
+                (
+                    "vector",
+                    Values::Bytes(rows.iter().map(|(_, bytes)| *bytes).collect()),
+                ),
+            ],
+            on_conflict: "ON CONFLICT DO NOTHING",
+        };
+        DB::insert(&mut tx, insert).await.doing(WHAT)?;
+        tx.commit().await.doing(WHAT)
+    }
+
+    pub async fn has_vectors(&self, model: i64) -> Result<bool> {
+        sqlx::query::<DB>("SELECT 1 FROM text_vectors WHERE model_id = $1 LIMIT 1")
+            .bind(model)
+            .fetch_optional(&self.pool)
+            .await
+            .map(|row| row.is_some())
+            .doing("look for vectors of texts")
+    }
+
+    async fn text_vectors(
+        &self,
+        model: i64,
+        texts: &[TextHash],
+    ) -> Result<Vec<Option<TextVector>>> {
+        const WHAT: &str = "read the vectors of texts";
+        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
+        let mut found = vec![None; texts.len()];
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT text_hash, vector FROM text_vectors WHERE model_id = ",
+            );
+            select.push_bind(model).push(" AND text_hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
+                found[index[hash.as_slice()]] = Some(Self::text_vector(row, 1, &hash)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// A column that holds the vector of a text.
+    pub(super) fn text_vector(row: &DB::Row, column: usize, hash: &[u8]) -> Result<TextVector> {
+        let bytes: Vec<u8> = row.try_get(column).doing("read the vector of a text")?;
+        let vector = TextVector::from_bytes(bytes);
+        vector.ok_or_else(|| no_vector("text_vectors", topicmill_score::hex(hash)))
+    }
+
+    pub async fn vector_logits(
+        &self,
+        model: i64,
+        labels: &[LabelVector],
+        texts: &[TextHash],
+    ) -> Result<Vec<Option<Vec<PairLogits>>>> {
+        let vectors = self.text_vectors(model, texts).await?.into_iter();
+        let logits = |vector: TextVector| {
+            let cosines = vector.cosines(labels)?;
+            Some(cosines.into_iter().map(PairLogits::cosine).collect())
+        };
+        Ok(vectors.map(|vector| vector.and_then(logits)).collect())
+    }
+
+    pub async fn stored_logits(
+        &self,
+        model: i64,
+        hypotheses: &[i64],
+        texts: &[TextHash],
+    ) -> Result<Vec<Vec<Option<PairLogits>>>> {
+        let labels = self.label_vectors(model, hypotheses).await?;
+        let (places, labels): (Vec<usize>, Vec<LabelVector>) = (0..)
+            .zip(labels)
+            .filter_map(|(place, label)| Some((place, label?)))
+            .unzip();
+        if labels.is_empty() {
+            return self.stored_pairs(model, hypotheses, texts).await;
+        }
+        let of_vectors = self.vector_logits(model, &labels, texts).await?;
+        let without = texts.iter().zip(&of_vectors);
+        let without: Vec<TextHash> = without
+            .filter(|(_, logits)| logits.is_none())
+            .map(|(text, _)| *text)
+            .collect();
+        // Labelled by a version that did not store vectors.
+        let of_pairs = self.stored_pairs(model, hypotheses, &without).await?;
+        let mut of_pairs = of_pairs.into_iter();
+        let logits = |of_vector: Option<Vec<PairLogits>>| match of_vector {
+            Some(of_vector) => {
+                let mut logits = vec![None; hypotheses.len()];
+                for (place, one) in places.iter().zip(of_vector) {
+                    logits[*place] = Some(one);
+                }
+                logits
+            }
+            None => of_pairs.next().expect("one for each text without a vector"),
+        };
+        Ok(of_vectors.into_iter().map(logits).collect())
+    }
+
+    pub async fn unlabelled_vectors(
+        &self,
+        target: Target,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<UnlabelledText>> {
+        const WHAT: &str = "read the vectors of unlabelled texts";
+        // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every vector
+        // for each page otherwise. Questions for one value are answered by a search for each post: while labels are being
+        // written, the planner of PostgreSQL takes their table for empty, and would read all of it again and again.
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
+              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
+                AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                        AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
+                AND (SELECT b.lease_id FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.fullname = p.fullname) IS NULL \
+              ORDER BY p.fullname LIMIT $4",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        rows.iter().map(Self::unlabelled_text).collect()
+    }
+
+    /// A row of a name, a hash and a vector.
+    pub(super) fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
+        let fullname: String = row.try_get(0).doing("read an unlabelled text")?;
+        let text_hash = Self::text_hash(row, 1, &fullname)?;
+        let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
+        Ok(UnlabelledText {
+            fullname,
+            text_hash,
+            vector,
+        })
+    }
+
+    pub async fn save_unheld(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<StoredLabels> {
+        again!(self.try_save_unheld(target, mode, run, now, posts))
+    }
+
+    async fn try_save_unheld(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<StoredLabels> {
+        const WHAT: &str = "store labels";
+        let labels = Labels {
+            target,
+            mode,
+            run,
+            now,
+        };
+        let mut tx = self.begin_labels().await?;
+        // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
+        let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
+        sqlx::query::<DB>(AssertSqlSafe(alone))
+            .bind(target.label_set)
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let mut stored = StoredLabels::default();
+        let posts: Vec<&Classified> = posts.iter().collect();
+        for chunk in posts.chunks(POSTS_A_STATEMENT) {
+            let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
+            if chunk.is_empty() {
+                continue;
+            }
+            // Before the look at who holds what: what is still in the backlog afterwards is in a worker's hands.
+            Self::take_free_posts(&mut tx, target, &chunk).await?;
+            let others = Self::others_posts(&mut tx, target, &chunk).await?;
+            chunk.retain(|one| !others.contains(&one.fullname));
+            if chunk.is_empty() {
+                continue;
+            }
+            stored.add(&chunk);
+            Self::upsert_classifications(&mut tx, &labels, &slugs, &held, &chunk).await?;
+            Self::upsert_scores(&mut tx, target, &chunk).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(stored)
+    }
+
+    /// Those of some posts that a worker holds, or that are labelled already.
+    async fn others_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<HashSet<String>> {
+        let mut select = QueryBuilder::<DB>::new(
+            "SELECT p.fullname FROM posts p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
+        );
+        select
+            .push_bind(target.model)
+            .push(" AND c.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(
+                " AND c.fullname = p.fullname) = p.text_hash \
+                   OR (SELECT b.fullname FROM backlog b WHERE b.model_id = ",
+            )
+            .push_bind(target.model)
+            .push(" AND b.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
+        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
+        select
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look whether posts are labelled already")
+    }
+}
+
+fn no_vector(table: &'static str, row: String) -> StoreError {
+    StoreError::Corrupt {
+        table,
+        row,
+        detail: "`vector` is no vector; delete the row, and the next `topicmill classify` computes it again".into(),
+    }
+}

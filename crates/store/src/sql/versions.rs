@@ -1,0 +1,461 @@
+//! Versions of label sets side by side: what there is, what another one costs, what it moves.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{QueryBuilder, Row, Transaction};
+
+use super::super::dialect::Dialect;
+use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
+use super::super::{Classified, Missing, ModelRow, Result, Sought, StoreError, Target};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::{Fullname, TextHash};
+use topicmill_score::{Label, LabelSet};
+
+/// Errors of posts that were set aside, the most frequent ones.
+const FAILURES: i64 = 10;
+/// A key that no row has.
+const NO_ROW: i64 = -1;
+
+impl<DB: Dialect> SqlStore<DB> {
+    pub(crate) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
+        let decode = |row: &DB::Row| -> Result<LabelSetRow, sqlx::Error> {
+            Ok(LabelSetRow {
+                id: row.try_get(0)?,
+                name: row.try_get(1)?,
+                hash: row.try_get(2)?,
+                created_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+            })
+        };
+        sqlx::query::<DB>("SELECT id, name, hash, created_at FROM label_sets ORDER BY id DESC")
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("read the label sets")
+    }
+
+    pub(crate) async fn label_set(&self, id: i64) -> Result<LabelSet> {
+        const WHAT: &str = "read a label set";
+        let corrupt = |detail: String| StoreError::Corrupt {
+            table: "label_sets",
+            row: id.to_string(),
+            detail,
+        };
+        let head = sqlx::query::<DB>(
+            "SELECT name, template, mode, threshold, temperature, background_topics FROM label_sets \
+              WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let rows = sqlx::query::<DB>(
+            "SELECT slug, label, descriptions FROM labels WHERE label_set_id = $1 ORDER BY position",
+        )
+        .bind(id)
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let mut labels = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let descriptions: Json<Value> = row.try_get(2).doing(WHAT)?;
+            labels.push(Label {
+                slug: row.try_get(0).doing(WHAT)?,
+                label: row.try_get(1).doing(WHAT)?,
+                descriptions: serde_json::from_value(descriptions.0)
+                    .map_err(|error| corrupt(error.to_string()))?,
+            });
+        }
+        let mode: String = head.try_get(2).doing(WHAT)?;
+        let topics: Option<Json<Value>> = head.try_get(5).doing(WHAT)?;
+        let background = topics
+            .map(|topics| serde_json::from_value(topics.0))
+            .transpose()
+            .map_err(|error| corrupt(error.to_string()))?;
+        Ok(LabelSet {
+            name: head.try_get(0).doing(WHAT)?,
+            template: head.try_get(1).doing(WHAT)?,
+            mode: mode.parse().map_err(|error| corrupt(format!("{error}")))?,
+            threshold: head.try_get(3).doing(WHAT)?,
+            temperature: head.try_get(4).doing(WHAT)?,
+            labels,
+            background,
+        })
+    }
+
+    pub(crate) async fn models(&self) -> Result<Vec<(i64, ModelRow)>> {
+        let decode = |row: &DB::Row| -> Result<(i64, ModelRow), sqlx::Error> {
+            let model = ModelRow {
+                name: row.try_get(1)?,
+                kind: row.try_get(2)?,
+                manifest_hash: row.try_get(3)?,
+                precision: row.try_get(4)?,
+                tokenizer_hash: row.try_get(5)?,
+                max_tokens: row.try_get(6)?,
+            };
+            Ok((row.try_get(0)?, model))
+        };
+        sqlx::query::<DB>(
+            "SELECT id, name, kind, manifest_hash, number_format, tokenizer_hash, max_tokens \
+               FROM models ORDER BY id DESC",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read the models")
+    }
+
+    pub(crate) async fn current_target(&self) -> Result<Option<Target>> {
+        let decode = |row: DB::Row| -> Result<Target, sqlx::Error> {
+            Ok(Target {
+                model: row.try_get(0)?,
+                label_set: row.try_get(1)?,
+            })
+        };
+        sqlx::query::<DB>("SELECT model_id, label_set_id FROM current_target")
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(decode).transpose())
+            .doing("read the current model and label set")
+    }
+
+    pub(crate) async fn models_with_labels(&self, label_set: i64) -> Result<Vec<i64>> {
+        sqlx::query::<DB>(
+            "SELECT m.id FROM models m WHERE EXISTS ( \
+               SELECT 1 FROM classifications c WHERE c.model_id = m.id AND c.label_set_id = $1) ORDER BY m.id DESC",
+        )
+        .bind(label_set)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .doing("look which models gave labels")
+    }
+
+    pub(crate) async fn labelled(&self, target: Target) -> Result<u64> {
+        let labelled: i64 = sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing("count labelled posts")?;
+        Ok(labelled.unsigned_abs())
+    }
+
+    pub(crate) async fn find_hypotheses(&self, texts: &[String]) -> Result<Vec<Option<i64>>> {
+        const WHAT: &str = "look for hypotheses";
+        let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::of(text)).collect();
+        let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
+        for chunk in hashes.chunks(ROWS_A_STATEMENT) {
+            let mut select =
+                QueryBuilder::<DB>::new("SELECT hash, id FROM hypotheses WHERE hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                found.insert(row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?);
+            }
+        }
+        let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
+        Ok(hashes.iter().map(id).collect())
+    }
+
+    pub(crate) async fn cost(
+        &self,
+        model: Option<i64>,
+        label_set: Option<i64>,
+        hypotheses: &[Option<i64>],
+    ) -> Result<Cost> {
+        const WHAT: &str = "count what is to be computed";
+        let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
+        let labelled = self.labelled(Target { model, label_set }).await?;
+        let mut select = QueryBuilder::<DB>::new(
+            "WITH todo AS ( \
+               SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
+                WHERE p.has_text AND NOT EXISTS ( \
+                  SELECT 1 FROM classifications c WHERE c.model_id = ",
+        );
+        select.push_bind(model).push(" AND c.label_set_id = ");
+        select.push_bind(label_set).push(
+            " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) GROUP BY p.text_hash), \
+             known AS ( \
+               SELECT t.text_hash, t.posts, \
+                      CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
+                                           AND v.model_id = ",
+        );
+        // A text with a vector needs no inference for any label: all its pairs count as stored.
+        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
+        select
+            .push_bind(model)
+            .push(") THEN ")
+            .push_bind(labels)
+            .push(
+                " ELSE COUNT(l.hypothesis_id) END AS pairs FROM todo t \
+                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+            );
+        select.push_bind(model).push(" AND l.hypothesis_id IN (");
+        let stored = hypotheses.iter().flatten().copied();
+        // `IN ()` is no SQL for PostgreSQL, so there is always one key in the list.
+        push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
+        select.push(
+            // PostgreSQL's sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`: hence the casts.
+            " GROUP BY t.text_hash, t.posts) \
+             SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(CASE WHEN pairs = ",
+        );
+        select
+            .push_bind(labels)
+            .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
+        let row = select.build().fetch_one(&self.pool).await.doing(WHAT)?;
+        let number = |column: usize| {
+            row.try_get::<i64, _>(column)
+                .map(i64::unsigned_abs)
+                .doing(WHAT)
+        };
+        let (texts, pairs_stored) = (number(0)?, number(2)?);
+        Ok(Cost {
+            labelled,
+            posts: number(1)?,
+            texts,
+            posts_without_inference: number(3)?,
+            pairs_stored,
+            pairs_missing: (texts * hypotheses.len() as u64).saturating_sub(pairs_stored),
+        })
+    }
+
+    pub(crate) async fn seek(
+        &self,
+        model: &ModelRow,
+        label_set: &str,
+        hypotheses: &[String],
+    ) -> Result<Sought> {
+        const WHAT: &str = "look for the model and the label set";
+        // Only looked for: a command that shows what something would cost must not record it.
+        let model = sqlx::query::<DB>(
+            "SELECT id FROM models WHERE manifest_hash = $1 AND number_format = $2 AND max_tokens = $3",
+        )
+        .bind(model.manifest_hash.as_str())
+        .bind(model.precision.as_str())
+        .bind(model.max_tokens)
+        .fetch_optional(&self.pool)
+        .await
+        .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+        .doing(WHAT)?;
+        let label_set = sqlx::query::<DB>("SELECT id FROM label_sets WHERE hash = $1")
+            .bind(label_set)
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+            .doing(WHAT)?;
+        Ok(Sought {
+            model,
+            label_set,
+            hypotheses: self.find_hypotheses(hypotheses).await?,
+        })
+    }
+
+    pub(crate) async fn missing(&self, sought: &Sought, sample: u32) -> Result<Missing> {
+        const WHAT: &str = "read a sample of what is missing";
+        let Cost {
+            posts,
+            texts,
+            pairs_stored,
+            pairs_missing,
+            posts_without_inference,
+            ..
+        } = self
+            .cost(sought.model, sought.label_set, &sought.hypotheses)
+            .await?;
+        // Hashes are random, so the lowest of them are a sample that comes out the same every time.
+        let mut some = QueryBuilder::<DB>::new(
+            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
+              WHERE p.has_text AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
+        );
+        some.push_bind(sought.model.unwrap_or(NO_ROW))
+            .push(" AND c.label_set_id = ")
+            .push_bind(sought.label_set.unwrap_or(NO_ROW))
+            .push(
+                " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                 GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ",
+            )
+            .push_bind(i64::from(sample))
+            .push(
+                ") SELECT o.text_hash, p.title, p.selftext FROM open o JOIN posts p ON p.fullname = o.fullname \
+                 ORDER BY o.text_hash",
+            );
+        let rows = some.build().fetch_all(&self.pool).await.doing(WHAT)?;
+        let decode = |row: &DB::Row| {
+            let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
+            let hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+                table: "posts",
+                row: row.try_get(1).unwrap_or_default(),
+                detail: "`text_hash` has not 16 bytes".into(),
+            })?;
+            Ok((
+                hash,
+                row.try_get(1).doing(WHAT)?,
+                row.try_get(2).doing(WHAT)?,
+            ))
+        };
+        Ok(Missing {
+            posts,
+            texts,
+            pairs: pairs_missing,
+            known: pairs_stored,
+            ready: posts_without_inference,
+            sample: rows.iter().map(decode).collect::<Result<_>>()?,
+        })
+    }
+
+    pub(crate) async fn compare(
+        &self,
+        from: Target,
+        to: Target,
+    ) -> Result<Vec<(Option<String>, Option<String>, u64)>> {
+        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+            let posts: i64 = row.try_get(2)?;
+            Ok((row.try_get(0)?, row.try_get(1)?, posts.unsigned_abs()))
+        };
+        sqlx::query::<DB>(
+            "SELECT from_label, to_label, COUNT(*) FROM ( \
+               SELECT CASE WHEN a.abstained THEN NULL ELSE a.label END AS from_label, \
+                      CASE WHEN b.abstained THEN NULL ELSE b.label END AS to_label \
+                 FROM classifications a \
+                 JOIN classifications b ON b.fullname = a.fullname AND b.text_hash = a.text_hash \
+                WHERE a.model_id = $1 AND a.label_set_id = $2 AND b.model_id = $3 AND b.label_set_id = $4) AS both_of \
+              GROUP BY from_label, to_label",
+        )
+        .bind(from.model)
+        .bind(from.label_set)
+        .bind(to.model)
+        .bind(to.label_set)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("compare labels")
+    }
+
+    pub(crate) async fn compared_posts(
+        &self,
+        targets: [Option<Target>; 2],
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<ComparedPost>> {
+        const WHAT: &str = "read labelled posts";
+        let [a, b] = targets.map(|target| {
+            target.unwrap_or(Target {
+                model: NO_ROW,
+                label_set: NO_ROW,
+            })
+        });
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, a.label, a.score, a.abstained, b.label, b.score, b.abstained \
+               FROM posts p \
+               LEFT JOIN classifications a ON a.model_id = $1 AND a.label_set_id = $2 \
+                AND a.fullname = p.fullname AND a.text_hash = p.text_hash \
+               LEFT JOIN classifications b ON b.model_id = $3 AND b.label_set_id = $4 \
+                AND b.fullname = p.fullname AND b.text_hash = p.text_hash \
+              WHERE p.fullname > $5 AND (p.has_text OR a.label IS NOT NULL OR b.label IS NOT NULL) \
+              ORDER BY p.fullname LIMIT $6",
+        )
+        .bind(a.model)
+        .bind(a.label_set)
+        .bind(b.model)
+        .bind(b.label_set)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let label = |row: &DB::Row, first: usize| -> Result<Option<Prediction>, sqlx::Error> {
+            let Some(label) = row.try_get(first)? else {
+                return Ok(None);
+            };
+            Ok(Some(Prediction {
+                label,
+                score: row.try_get(first + 1)?,
+                abstained: row.try_get(first + 2)?,
+            }))
+        };
+        let decode = |row: &DB::Row| -> Result<ComparedPost> {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            Ok(ComparedPost {
+                text_hash: Self::text_hash(row, 1, &fullname)?,
+                title: row.try_get(2).doing(WHAT)?,
+                labels: [label(row, 3).doing(WHAT)?, label(row, 6).doing(WHAT)?],
+                fullname,
+            })
+        };
+        rows.iter().map(decode).collect()
+    }
+
+    pub(crate) async fn text_hashes(&self, posts: &[Fullname]) -> Result<Vec<(String, TextHash)>> {
+        const WHAT: &str = "look for posts";
+        let mut found = Vec::with_capacity(posts.len());
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT fullname, text_hash FROM posts WHERE fullname IN (",
+            );
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let hash = Self::text_hash(row, 1, &fullname)?;
+                found.push((fullname, hash));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes posts that nobody holds out of the backlog.
+    pub(super) async fn take_free_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<()> {
+        let mut delete =
+            QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ");
+        delete
+            .push_bind(target.model)
+            .push(" AND label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND fullname IN (");
+        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
+        let deleted = delete.build().execute(&mut **tx).await;
+        deleted.doing("take posts out of the backlog")?;
+        Ok(())
+    }
+
+    pub(crate) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
+        let decode = |row: &DB::Row| -> Result<Failure, sqlx::Error> {
+            Ok(Failure {
+                error: row.try_get(0)?,
+                posts: row.try_get(1)?,
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
+                 ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
+              WHERE b.attempts >= $1 GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $2",
+        )
+        .bind(i64::from(max_attempts))
+        .bind(FAILURES)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read why posts were set aside")
+    }
+
+    /// A column that holds the hash of a post's text.
+    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
+        let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
+        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.to_owned(),
+            detail: "`text_hash` has not 16 bytes".into(),
+        })
+    }
+}
