@@ -4,12 +4,12 @@
 //! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
 //! the other topics go on.
 
+mod by_rank;
 mod by_time;
 mod import;
 mod refill;
 mod span;
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -22,18 +22,15 @@ use topicmill_core::{
     TopicReport,
 };
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Listed, PAGE_LIMIT, Rejected, Source};
+use topicmill_sources::page::{Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
 pub use self::import::{ImportPlan, Imported, import};
 pub use self::refill::{RefillPlan, Refilled, refill};
-use self::span::Goal;
 pub use self::span::Span;
 
 /// Posts that Reddit lists at most, whoever asks.
 const MOST_LISTED: u32 = 1_000;
-/// A first listing that ends after fewer posts has shown all there are; a later one, if it also met a stored post.
-const FULL_LISTING: usize = 900;
 /// Rejected records that are told one by one; the others are counted.
 const REJECTED_SHOWN: u64 = 5;
 
@@ -299,111 +296,6 @@ impl Reader<'_, '_> {
         times.filter(|time| *time <= now).max()
     }
 
-    async fn read_listing(
-        &mut self,
-        reddit: &dyn Listed,
-    ) -> Result<std::result::Result<(), SourceError>> {
-        let Read { topic, pace, .. } = *self.read;
-        let known = self.known().await?;
-        self.note_hole(known);
-        let Goal {
-            listing,
-            back_to,
-            from,
-            limit,
-            moves,
-        } = self.goal(known);
-        self.listing = listing;
-        let (mut wanted, mut rank) = (limit, 0);
-        let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
-        let mut newest: Option<Timestamp> = None;
-        let mut end = ListingEnd::default();
-        let mut after: Option<String> = None;
-        let mut pages_left = pace.page_cap.max(1);
-        while wanted > 0 {
-            let asked = reddit.page(
-                self.subreddit,
-                listing,
-                wanted.min(PAGE_LIMIT),
-                after.as_deref(),
-            );
-            let page = match asked.await {
-                Ok(page) => page,
-                Err(error) => return Ok(Err(error)),
-            };
-            self.begin_gap().await?;
-            self.note_rejected(&page.rejected);
-            let (posts, next) = (page.posts, page.after);
-            let on_page = u32::try_from(posts.len()).unwrap_or(u32::MAX);
-            // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
-            let mut wants = |post: &Post| {
-                seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted))
-            };
-            let listed: Vec<(u32, Post)> = (rank..)
-                .zip(posts)
-                .filter(|(_, post)| wants(post))
-                .collect();
-            // Only the last page with posts says where the listing ended.
-            let lasting = listed.iter().filter(|(_, post)| !post.stickied);
-            let times: Vec<Timestamp> = lasting.map(|(_, post)| post.created_at).collect();
-            if !times.is_empty() {
-                end.last_two = [None; 2];
-            }
-            for time in times {
-                end.pass(time, from, known);
-            }
-            // Before the posts are chosen by time: a page without any post of that time may be followed by one that
-            // has some.
-            let is_last = listed.is_empty();
-            let (ranks, posts): (Vec<u32>, Vec<Post>) = listed
-                .into_iter()
-                .filter(|(_, post)| self.is_wanted(post))
-                .unzip();
-            newest = newest.max(self.newest(posts.iter().filter(|post| !post.stickied)));
-            let reached = end
-                .time()
-                .is_some_and(|time| back_to.is_some_and(|back_to| time < back_to));
-            // `after` may come back unchanged, lead round in a circle, or lead on and on to nothing new.
-            let next = next.filter(|cursor| {
-                cursors.insert(cursor.clone()) && !is_last && !reached && wanted > 0
-            });
-            pages_left -= 1;
-            let capped = pages_left == 0 && next.is_some();
-            if capped {
-                tracing::warn!(
-                    topic = %topic.slug, pages = pace.page_cap,
-                    "r/{} goes on behind `collect.page_cap`: what follows is not read", self.subreddit
-                );
-            }
-            let next = next.filter(|_| !capped);
-            // Only with the last page: a listing goes from new to old, so a run that dies in the middle leaves a hole
-            // below it.
-            let newest_of_all = newest.filter(|_| next.is_none() && moves);
-            self.save(posts, &ranks, next.as_deref(), newest_of_all)
-                .await?;
-            // By what the page had and not by what was stored, so that the rank is the place on the listing.
-            rank += on_page;
-            after = next;
-            if after.is_none() {
-                self.is_quiet = !seen.is_empty() && pace.span.is_some();
-                let short = end.is_short(known, from, capped || seen.len() >= FULL_LISTING);
-                let now = self.read.sink.worker.clock.now().into();
-                match (from, back_to) {
-                    (Some(from), _) if short && !reached => {
-                        self.fell_short(from, end.oldest_new.unwrap_or(now)).await?;
-                    }
-                    (_, Some(back_to)) => {
-                        let is_whole = !reached && !capped && seen.len() < PAGE_LIMIT as usize;
-                        self.fill_gaps(end.read_to(back_to, is_whole)).await?;
-                    }
-                    _ => {}
-                }
-                break;
-            }
-        }
-        Ok(Ok(()))
-    }
-
     async fn save(
         &mut self,
         posts: Vec<Post>,
@@ -447,48 +339,6 @@ impl Reader<'_, '_> {
             }
             self.report.rejected.add(reason);
         }
-    }
-}
-
-/// How far back a listing of new posts was read.
-///
-/// One post with a wrong date, of 1970 say, must not look like its end, so the last two posts of a page have a say.
-#[derive(Debug, Default)]
-struct ListingEnd {
-    /// The last two dates of the page read last.
-    last_two: [Option<Timestamp>; 2],
-    /// The oldest post that was not known before.
-    oldest_new: Option<Timestamp>,
-    /// True once the newest stored post was listed.
-    has_known: bool,
-}
-
-impl ListingEnd {
-    fn pass(&mut self, time: Timestamp, from: Option<Timestamp>, known: Option<Timestamp>) {
-        self.last_two = [self.last_two[1], Some(time)];
-        self.has_known |= known == Some(time);
-        if from.is_none_or(|from| time > from) {
-            self.oldest_new = Some(self.oldest_new.map_or(time, |oldest| oldest.min(time)));
-        }
-    }
-
-    fn time(&self) -> Option<Timestamp> {
-        self.last_two[0].max(self.last_two[1])
-    }
-
-    /// Returns true if posts may be missing between the end of the listing and the newest stored post, which is of time
-    /// `known`: whatever ended the listing, it did not meet that post. A `full` listing must reach back to `from`, too.
-    fn is_short(&self, known: Option<Timestamp>, from: Option<Timestamp>, full: bool) -> bool {
-        let time = self.time();
-        let reaches = |known| self.has_known || time.is_some_and(|time| time <= known);
-        known.is_some_and(|known| !reaches(known)) || full && time > from
-    }
-
-    /// Returns how far back the listing was read: further than it must, or as far as there is anything.
-    fn read_to(&self, back_to: Timestamp, is_whole: bool) -> Timestamp {
-        let all = is_whole.then_some(Timestamp::EPOCH);
-        all.or(self.time())
-            .map_or(back_to, |time| time.min(back_to))
     }
 }
 

@@ -68,103 +68,72 @@ fn with(mut run: Labelled, change: impl FnOnce(&mut Labelled)) -> Labelled {
     run
 }
 
+fn on_sqlite(run: Labelled) -> Labelled {
+    with(run, |run| run.settings.database = "sqlite".into())
+}
+
+fn tokenizing(run: Labelled) -> Labelled {
+    with(run, |run| run.stages.tokenize_secs = 30.0)
+}
+
+/// Asserts what limits a run, a part of the advice, and what the advice must not say.
+fn assert_limit(run: &Labelled, limit: Slow, says: &str, not: &str) {
+    let found = verdict(run);
+    let advice = found.advice.join(" ");
+    assert_eq!(found.limit, Some(limit), "{advice}");
+    assert!(
+        advice.contains(says) && !advice.contains(not),
+        "{says}: {advice}"
+    );
+}
+
 #[test]
-fn what_limits_a_run_is_named_with_what_to_change() {
+fn a_run_that_waits_for_posts_is_told_what_makes_them_late() {
     let waits = || on_gpu(WAITS, 50.0, 85);
-    let sqlite = |run| {
-        with(run, |run: &mut Labelled| {
-            run.settings.database = "sqlite".into();
-        })
-    };
-    let tokenizing = |run| with(run, |run: &mut Labelled| run.stages.tokenize_secs = 30.0);
     let picking = with(waits(), |run| run.stages.shortlist_secs = 31.0);
+    let (more, disk) = ("`classify.workers` = 2", "local disk");
+    assert_limit(&waits(), Slow::Reading, "claiming 20.0 s", disk);
+    assert_limit(&waits(), Slow::Reading, more, "--threads");
+    assert_limit(&on_sqlite(waits()), Slow::Reading, disk, "classify.workers");
+    let small = "--small-model";
+    assert_limit(&picking, Slow::Shortlist, small, "classify.workers");
+    let (gpu, cpu) = (tokenizing(waits()), tokenizing(run("cpu", WAITS)));
+    assert_limit(&gpu, Slow::Tokenizer, "cores than the 8", "--threads");
+    assert_limit(&cpu, Slow::Tokenizer, "`--threads 7`", "more cores");
+}
+
+#[test]
+fn a_run_that_waits_for_the_writer_or_for_batches_is_told_so() {
+    let (more, disk) = ("`classify.workers` = 2", "local disk");
+    assert_limit(&on_gpu(BLOCKED, 50.0, 85), Slow::Writing, more, disk);
+    let sqlite = on_sqlite(run("cpu", BLOCKED));
+    assert_limit(&sqlite, Slow::Writing, disk, "classify.workers");
+    let batches = on_gpu(NEVER_WAITS, 60.0, 85);
+    assert_limit(&batches, Slow::Batches, more, "classify.batch_tokens");
+}
+
+#[test]
+fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
     let own = with(run("cpu", NEVER_WAITS), |run| {
         run.settings.batch_tokens_from = BudgetOrigin::Set;
         run.settings.threads = 2;
     });
-    let batches = on_gpu(NEVER_WAITS, 60.0, 85);
+    let within = on_gpu(NEVER_WAITS, 85.0, 85);
+    assert_limit(&within, Slow::Model, "nothing to change", "--");
     let full = on_gpu(NEVER_WAITS, 99.0, 85);
-    for (run, limit, says, not) in [
-        (waits(), Slow::Reading, "claiming 20.0 s", "local disk"),
-        (
-            waits(),
-            Slow::Reading,
-            "`classify.workers` = 2",
-            "--threads",
-        ),
-        (
-            sqlite(waits()),
-            Slow::Reading,
-            "local disk",
-            "classify.workers",
-        ),
-        (
-            picking,
-            Slow::Shortlist,
-            "--small-model",
-            "classify.workers",
-        ),
-        (
-            tokenizing(waits()),
-            Slow::Tokenizer,
-            "cores than the 8",
-            "--threads",
-        ),
-        (
-            tokenizing(run("cpu", WAITS)),
-            Slow::Tokenizer,
-            "`--threads 7`",
-            "more cores",
-        ),
-        (
-            on_gpu(BLOCKED, 50.0, 85),
-            Slow::Writing,
-            "`classify.workers` = 2",
-            "local disk",
-        ),
-        (
-            sqlite(run("cpu", BLOCKED)),
-            Slow::Writing,
-            "local disk",
-            "classify.workers",
-        ),
-        (
-            batches,
-            Slow::Batches,
-            "`classify.workers` = 2",
-            "classify.batch_tokens",
-        ),
-        (
-            on_gpu(NEVER_WAITS, 85.0, 85),
-            Slow::Model,
-            "nothing to change",
-            "--",
-        ),
-        (full, Slow::Model, "`--device cuda:0,1`", "classify.workers"),
-        (
-            run("cuda:0", NEVER_WAITS),
-            Slow::Model,
-            "cannot be told",
-            "--",
-        ),
-        (
-            run("cpu", NEVER_WAITS),
-            Slow::Model,
-            "`--precision int8`",
-            "--threads",
-        ),
-        (own, Slow::Model, "`--threads 0` takes all 8", "GPU is"),
-    ] {
-        let found = verdict(&run);
-        let advice = found.advice.join(" ");
-        assert_eq!(found.limit, Some(limit), "{advice}");
-        assert!(
-            advice.contains(says) && !advice.contains(not),
-            "{says}: {advice}"
-        );
-    }
-    let nothing = verdict(&with(run("cpu", (0.0, 1.0, 0.0)), |run| run.posts = 0));
-    assert_eq!(nothing.limit, None);
+    assert_limit(
+        &full,
+        Slow::Model,
+        "`--device cuda:0,1`",
+        "classify.workers",
+    );
+    let untold = run("cuda:0", NEVER_WAITS);
+    assert_limit(&untold, Slow::Model, "cannot be told", "--");
+    let cpu = run("cpu", NEVER_WAITS);
+    assert_limit(&cpu, Slow::Model, "`--precision int8`", "--threads");
+    assert_limit(&own, Slow::Model, "`--threads 0` takes all 8", "GPU is");
+    let nothing = with(run("cpu", (0.0, 1.0, 0.0)), |run| run.posts = 0);
+    assert_eq!(verdict(&nothing).limit, None);
 }
 
 #[test]

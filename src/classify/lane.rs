@@ -4,30 +4,30 @@
 
 mod scoring;
 mod small;
+mod writing;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-use self::scoring::score_windows;
+use self::scoring::Scoring;
 use super::leases::LiveLeases;
 use super::patience::Patience;
 use super::tally::Tally;
+use super::targets::{Targets, prepare, targets, vectors_of_small};
 use super::watched::Watched;
-use super::{BacklogError, LabelStep, OnLabelStep, Options};
+use super::{BacklogError, OnLabelStep, Options};
 use crate::worker::Worker;
 use topicmill_core::TextHash;
 use topicmill_core::record::Stages;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::reddit::post_text;
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{LabelSet, Models, PairLogits, Shortlist, TextError};
-use topicmill_store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
+use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};
+use topicmill_store::{Claim, Claimant, ClaimedPost, Classified, Lease, StoreError, Target};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -43,10 +43,6 @@ const LEAST_SHARE: usize = 64;
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Scored posts that wait for the writer; with it busy, the engine waits.
 const EVENTS: usize = 64;
-/// Most posts of one write.
-const WRITE_POSTS: usize = 256;
-/// A write that has gathered fewer posts goes out after this time: what a slow model scored is seen, and safe, soon.
-const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 /// Claimed posts on their way to the engine.
 struct Window {
@@ -77,7 +73,29 @@ impl Window {
             suspects,
         }
     }
+
+    /// Tokenises the texts that need inference.
+    async fn tokenize(&mut self, encoder: &Arc<Encoder>) -> Result<(), BacklogError> {
+        let texts = self.posts.iter().zip(&self.stored);
+        let texts: Vec<String> = texts
+            .map(|(same, stored)| {
+                // What needs no inference needs no tokens.
+                if stored.contains(&Pair::Wanted) {
+                    post_text(&same[0].title, &same[0].selftext)
+                } else {
+                    String::new()
+                }
+            })
+            .collect();
+        // Tokenising takes a core, so it must not run on a thread that also serves the database.
+        let encoder = Arc::clone(encoder);
+        self.texts = blocking(move || encoder.encode(&texts)).await??;
+        Ok(())
+    }
 }
+
+/// An engine after its last window, or why it failed, and what it counted since that window.
+type Engine = (Result<Labeler, LabelerError>, Stages, Computed);
 
 /// What the engine's thread tells.
 enum Event {
@@ -91,34 +109,86 @@ enum Event {
 /// What all lanes of a process share.
 pub(super) struct Shared<'a> {
     pub worker: &'a Worker<'a>,
-    pub patience: &'a Patience<'a>,
+    pub patience: Patience<'a>,
     /// Cancelled by a signal, or when one lane fails.
-    pub halt: &'a CancellationToken,
+    pub halt: CancellationToken,
     pub target: Target,
+    /// With a small model: where the large one's labels go without it.
+    pub alone: Option<Target>,
     pub set: &'a LabelSet,
     pub options: &'a Options,
-    pub prepared: &'a Arc<Prepared>,
+    pub prepared: Arc<Prepared>,
     /// The label set as the small model reads it.
-    pub picking: &'a Option<Arc<Prepared>>,
+    picking: Option<Arc<Prepared>>,
     /// Row of `models` under which vectors by the small model are stored, if it has any.
-    pub small_vectors: Option<i64>,
+    small_vectors: Option<i64>,
     /// Labels of each post that are scored.
-    pub scored_labels: usize,
+    scored_labels: usize,
     /// Row of `models` under which logits are stored.
-    pub logits_model: i64,
+    logits_model: i64,
     /// Rows of `hypotheses`, one a label.
-    pub hypotheses: &'a Arc<Vec<i64>>,
-    pub leases: &'a LiveLeases,
+    hypotheses: Arc<Vec<i64>>,
+    pub leases: LiveLeases,
+    // Mere counts, shared by the lanes: no other memory is published through them, so `Relaxed` is enough everywhere.
     /// Posts that may still be claimed.
-    pub left: &'a AtomicU64,
+    pub left: AtomicU64,
     /// Posts that waited when the round began, less those that its lanes claimed.
-    pub waiting: &'a AtomicU64,
+    pub waiting: AtomicU64,
     /// Lanes of the round.
-    pub lanes: u64,
+    lanes: u64,
     /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
     /// be blamed on that one.
-    pub suspects: &'a Arc<Semaphore>,
+    suspects: Arc<Semaphore>,
     pub progress: OnLabelStep<'a>,
+}
+
+impl<'a> Shared<'a> {
+    /// Makes the label set ready for the models, and finds or makes the rows under which their work is stored.
+    pub(super) async fn new(
+        worker: &'a Worker<'a>,
+        models: &mut [Models],
+        set: &'a LabelSet,
+        options: &'a Options,
+        progress: OnLabelStep<'a>,
+    ) -> Result<Self, BacklogError> {
+        let (store, lanes) = (worker.store, models.len() as u64);
+        let first = &mut models[0];
+        let prepared = prepare(store, first, set).await?;
+        let small = first.small.as_mut();
+        let picking = small.map(|small| small.prepare(set)).transpose()?;
+        let Targets {
+            target,
+            alone,
+            logits_model,
+        } = targets(worker, first, set).await?;
+        let hypotheses = store.ensure_hypotheses(prepared.keys()).await?;
+        if let Some(vectors) = prepared.label_vectors() {
+            store
+                .save_label_vectors(logits_model, &hypotheses, vectors)
+                .await?;
+        }
+        Ok(Self {
+            worker,
+            patience: Patience::new(worker, options.watch),
+            halt: worker.stop.child_token(),
+            target,
+            alone,
+            set,
+            options,
+            prepared: Arc::new(prepared),
+            picking: picking.map(Arc::new),
+            small_vectors: vectors_of_small(store, first).await?,
+            scored_labels: first.scored_labels(set.labels.len()),
+            logits_model,
+            hypotheses: Arc::new(hypotheses),
+            leases: LiveLeases::default(),
+            left: AtomicU64::new(options.limit.unwrap_or(u64::MAX)),
+            waiting: AtomicU64::new(0),
+            lanes,
+            suspects: Arc::new(Semaphore::new(1)),
+            progress,
+        })
+    }
 }
 
 impl Shared<'_> {
@@ -141,25 +211,7 @@ impl Shared<'_> {
         let encoder = large.encoder();
         let watch = self.worker.clock.clone();
         large.time_by(Box::new(move || watch.elapsed()));
-        let engine = {
-            let prepared = Arc::clone(self.prepared);
-            let keys = (self.logits_model, Arc::clone(self.hypotheses));
-            let (halt, clock) = (self.halt.clone(), self.worker.clock.clone());
-            tokio::task::spawn_blocking(move || {
-                let mut stages = Stages::default();
-                let ended = score_windows(
-                    &mut large,
-                    &prepared,
-                    (keys.0, &keys.1),
-                    window_rx,
-                    &event_tx,
-                    &halt,
-                    Watched::new(&clock, &mut stages),
-                );
-                let computed = large.take_computed();
-                (ended.map(|()| large), stages, computed)
-            })
-        };
+        let engine = self.engine(large, window_rx, event_tx);
         // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
         // the engine scores what it was given and closes the channel of events, and the writer writes what is
         // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
@@ -168,9 +220,7 @@ impl Shared<'_> {
             self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
             self.write_events(event_rx, done)
         );
-        let scored = engine
-            .await
-            .map_err(|error| BacklogError::Thread(error.to_string()));
+        let scored = engine.await;
         done.new.stages.add(&claiming);
         written?;
         claimed?;
@@ -181,6 +231,36 @@ impl Shared<'_> {
         Ok(Models { large, small })
     }
 
+    /// Starts the thread of an engine. It ends with the engine, or why that failed, and with what it counted last.
+    fn engine(
+        &self,
+        mut large: Labeler,
+        windows: mpsc::Receiver<Window>,
+        events: mpsc::Sender<Event>,
+    ) -> impl Future<Output = Result<Engine, BacklogError>> + use<> {
+        let (prepared, hypotheses) = (Arc::clone(&self.prepared), Arc::clone(&self.hypotheses));
+        let (model, clock, stop) = (
+            self.logits_model,
+            self.worker.clock.clone(),
+            self.halt.clone(),
+        );
+        blocking(move || {
+            let mut stages = Stages::default();
+            let scoring = Scoring {
+                prepared: &prepared,
+                model,
+                hypotheses: &hypotheses,
+                events: &events,
+                stop: &stop,
+                watched: Watched::new(&clock, &mut stages),
+                recent: VecDeque::new(),
+            };
+            let ended = scoring.windows(&mut large, windows);
+            let computed = large.take_computed();
+            (ended.map(|()| large), stages, computed)
+        })
+    }
+
     /// Claims and tokenises window after window until nothing is left.
     async fn claim_windows(
         &self,
@@ -189,77 +269,23 @@ impl Shared<'_> {
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
-        let Worker {
-            store,
-            clock,
-            name,
-            run,
-            ..
-        } = *self.worker;
-        let claimant = Claimant {
-            worker: name,
-            run,
-            max_attempts: self.options.max_attempts,
-            lease: self.options.lease,
-        };
-        let picking = self.picking.as_deref().map(Prepared::rows_per_text);
-        let rows = self.rows_of_a_text();
-        let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
-        let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
+        let clock = self.worker.clock;
         while !self.halt.is_cancelled() {
             // A place in the channel first: posts are claimed only when the engine is about to need them.
             let Ok(place) = windows.reserve().await else {
                 break;
             };
-            let wanted = self.take(self.share(least, most));
-            if wanted == 0 {
-                break;
-            }
             let mut since = clock.elapsed();
             // What passed since it was called last.
             let mut lap = || {
                 let from = std::mem::replace(&mut since, clock.elapsed());
                 since.saturating_sub(from).as_secs_f64()
             };
-            // The posts of a claim whose answer was lost come free when it expires.
-            let clean = self.patience.wait_in_hand(async || {
-                let now = clock.now().into();
-                store.claim_clean(self.target, &claimant, wanted, now).await
-            });
-            let mut claim = clean.await?;
-            let mut suspects = None;
-            // Suspects come last, so that a text that kills its worker does so after all others were scored.
-            if claim.posts.is_empty() {
-                let alone = Arc::clone(self.suspects).acquire_owned().await;
-                suspects = Some(alone.expect("nobody closes the semaphore"));
-                // The permit may have taken as long as another lane needs for a window.
-                if !self.halt.is_cancelled() {
-                    let suspected = self.patience.wait_in_hand(async || {
-                        let now = clock.now().into();
-                        store
-                            .claim_suspects(self.target, &claimant, wanted, now)
-                            .await
-                    });
-                    claim = suspected.await?;
-                }
-            }
+            let claimed = self.claim_window().await?;
             stages.claim_secs += lap();
-            let count = claim.posts.len() as u64;
-            self.left
-                // What was taken of the limit and not claimed goes back to the other lanes.
-                .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
-            if count == 0 {
+            let Some(mut window) = claimed else {
                 break;
-            }
-            // The closure never declines. Posts may have come since they were counted.
-            let _ = self
-                .waiting
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                    Some(waiting.saturating_sub(count))
-                });
-            // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
-            self.leases.add(claim.lease);
-            let mut window = Window::of(claim, suspects);
+            };
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
             if small.is_some() {
@@ -269,27 +295,76 @@ impl Shared<'_> {
                 }
                 stages.shortlist_secs += lap();
             }
-            let texts: Vec<String> = window
-                .posts
-                .iter()
-                .zip(&window.stored)
-                .map(|(same, stored)| {
-                    // What needs no inference needs no tokens.
-                    if stored.contains(&Pair::Wanted) {
-                        post_text(&same[0].title, &same[0].selftext)
-                    } else {
-                        String::new()
-                    }
-                })
-                .collect();
-            // Tokenising takes a core, so it must not run on a thread that also serves the database.
-            let encoder = Arc::clone(encoder);
-            window.texts = blocking(move || encoder.encode(&texts)).await??;
+            window.tokenize(encoder).await?;
             stages.tokenize_secs += lap();
             window.claiming = std::mem::take(stages);
             place.send(window);
         }
         Ok(())
+    }
+
+    /// Claims the next window; `None` where nothing is left, or enough is claimed.
+    async fn claim_window(&self) -> Result<Option<Window>, StoreError> {
+        let wanted = self.take(self.share());
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let (claim, suspects) = self.claim(wanted).await?;
+        let count = claim.posts.len() as u64;
+        self.left
+            // What was taken of the limit and not claimed goes back to the other lanes.
+            .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
+        if count == 0 {
+            return Ok(None);
+        }
+        // The closure never declines. Posts may have come since they were counted.
+        let _ = self
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                Some(waiting.saturating_sub(count))
+            });
+        // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
+        self.leases.add(claim.lease);
+        Ok(Some(Window::of(claim, suspects)))
+    }
+
+    /// Claims posts that are free, or, once there are none, those whose workers died. These come with the permit for them.
+    async fn claim(
+        &self,
+        wanted: u32,
+    ) -> Result<(Claim, Option<OwnedSemaphorePermit>), StoreError> {
+        let Worker {
+            store, clock, name, ..
+        } = *self.worker;
+        let claimant = Claimant {
+            worker: name,
+            run: self.worker.run,
+            max_attempts: self.options.max_attempts,
+            lease: self.options.lease,
+        };
+        // The posts of a claim whose answer was lost come free when it expires.
+        let clean = self.patience.wait_in_hand(async || {
+            let now = clock.now().into();
+            store.claim_clean(self.target, &claimant, wanted, now).await
+        });
+        let clean = clean.await?;
+        // Suspects come last, so that a text that kills its worker does so after all others were scored.
+        if !clean.posts.is_empty() {
+            return Ok((clean, None));
+        }
+        let alone = Arc::clone(&self.suspects).acquire_owned().await;
+        let alone = alone.expect("nobody closes the semaphore");
+        // The permit may have taken as long as another lane needs for a window.
+        if self.halt.is_cancelled() {
+            return Ok((clean, None));
+        }
+        let suspected = self.patience.wait_in_hand(async || {
+            let now = clock.now().into();
+            store
+                .claim_suspects(self.target, &claimant, wanted, now)
+                .await
+        });
+        Ok((suspected.await?, Some(alone)))
     }
 
     /// Rows that the engine computes for a text: a shortlist leaves labels out, and the background's topics stay.
@@ -305,7 +380,7 @@ impl Shared<'_> {
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
         let stored = self.patience.wait_in_hand(async || {
             let (store, model) = (self.worker.store, self.logits_model);
-            store.stored_logits(model, self.hypotheses, &hashes).await
+            store.stored_logits(model, &self.hypotheses, &hashes).await
         });
         let pair = |logits: Option<PairLogits>| logits.map_or(Pair::Wanted, Pair::Known);
         let stored = stored.await?.into_iter();
@@ -317,10 +392,14 @@ impl Shared<'_> {
 
     /// Posts of the next claim: of a backlog, or a limit, that a few claims would use up, no lane takes so many
     /// that the others have nothing to do.
-    fn share(&self, least: u32, most: u32) -> u32 {
+    fn share(&self) -> u32 {
+        let rows = self.rows_of_a_text();
+        let picking = self.picking.as_deref().map(Prepared::rows_per_text);
+        let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
         if self.lanes == 1 {
             return most;
         }
+        let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
         let left = self.left.load(Ordering::Relaxed);
         // Half of an equal share: shares shrink as the backlog does, and the lanes come to their end at about the same
         // time.
@@ -340,118 +419,19 @@ impl Shared<'_> {
             });
         taken
     }
-
-    /// Writes scores as they come, in transactions of a useful size.
-    async fn write_events(
-        &self,
-        mut events: mpsc::Receiver<Event>,
-        done: &mut Tally<'_>,
-    ) -> Result<(), BacklogError> {
-        let Worker { store, clock, .. } = *self.worker;
-        // The engine works on one window at a time, so what waits is of one lease.
-        let mut waiting: Vec<Classified> = Vec::new();
-        let mut of_lease = None;
-        let mut written_at = clock.elapsed();
-        while let Some(event) = events.recv().await {
-            let (lease, ended, suspects) = match event {
-                Event::Scored(lease, one, computed, reused) => {
-                    waiting.push(one);
-                    done.new.pairs += computed as u64;
-                    done.new.pairs_reused += reused as u64;
-                    (lease, false, None)
-                }
-                Event::Failed(lease, fullname, error) => {
-                    tracing::error!(%fullname, "not scored: {error}");
-                    let failed = [(fullname, error)];
-                    self.patience
-                        .wait_in_hand(async || store.fail(lease, &failed).await)
-                        .await?;
-                    done.new.failed += 1;
-                    (lease, false, None)
-                }
-                Event::WindowEnd(lease, suspects, took) => {
-                    let (stages, computed) = *took;
-                    done.new.stages.add(&stages);
-                    done.new.computed(&computed);
-                    (lease, true, suspects)
-                }
-            };
-            of_lease = Some(lease);
-            let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
-            if waiting.len() >= WRITE_POSTS || due || ended {
-                self.write(lease, &std::mem::take(&mut waiting), done)
-                    .await?;
-                written_at = clock.elapsed();
-            }
-            // What is left under the lease goes back to the backlog: posts that were edited meanwhile, or not reached
-            // before a stop.
-            if ended {
-                self.patience
-                    .wait_in_hand(async || store.release(lease).await)
-                    .await?;
-                self.leases.remove(lease);
-            }
-            // Only after the write: until then the window counts as in hand, and no other one with suspects may be.
-            drop(suspects);
-        }
-        // An engine that failed does not say that its window ends.
-        match of_lease {
-            Some(lease) if !waiting.is_empty() => self.write(lease, &waiting, done).await,
-            _ => Ok(()),
-        }
-    }
-
-    async fn write(
-        &self,
-        lease: Lease,
-        posts: &[Classified],
-        done: &mut Tally<'_>,
-    ) -> Result<(), BacklogError> {
-        let Worker {
-            store, clock, run, ..
-        } = *self.worker;
-        let now = clock.now().into();
-        let n = posts.len() as u64;
-        let mode = self.set.mode;
-        let began = clock.elapsed();
-        // Written once however often it is tried: whoever is written has left the backlog.
-        let written = self.patience.wait_in_hand(async || {
-            store
-                .complete(lease, self.target, mode, run, now, posts)
-                .await
-        });
-        let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
-        let written = written.instrument(span).await?;
-        done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
-        match written {
-            Written::Stored(stored) => {
-                done.new.posts += stored.posts;
-                done.new.other += stored.other;
-                done.new.unsure += stored.unsure;
-                // Posts that were deleted meanwhile need no label.
-                (self.progress)(LabelStep::Done(n));
-            }
-            Written::LeaseLost => {
-                tracing::warn!(
-                    lease = lease.0,
-                    posts = n,
-                    "another worker took these posts over; what this one scored is refused"
-                );
-                done.new.refused += n;
-                done.new.leases_lost += 1;
-            }
-        }
-        done.tell();
-        Ok(())
-    }
 }
 
 /// Runs on a thread where it may block.
-async fn blocking<T: Send + 'static>(
+fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, BacklogError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BacklogError::Thread(error.to_string()))
+) -> impl Future<Output = Result<T, BacklogError>> {
+    // Begins at once, and not when it is awaited.
+    let thread = tokio::task::spawn_blocking(work);
+    async {
+        thread
+            .await
+            .map_err(|error| BacklogError::Thread(error.to_string()))
+    }
 }
 
 /// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than

@@ -15,12 +15,10 @@ mod tally;
 mod targets;
 mod watched;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::Semaphore;
 use topicmill_score::text::TokenizeError;
 use topicmill_score::{LabelSet, LabelerError, Models};
 
@@ -31,7 +29,6 @@ use self::leases::LiveLeases;
 use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;
-use self::targets::{Targets, prepare, targets, vectors_of_small};
 use crate::gpu::{GpuWatch, Sampler};
 use crate::worker::Worker;
 use topicmill_core::FailureKind;
@@ -132,34 +129,17 @@ pub async fn label(
 ) -> Result<(), BacklogError> {
     let store = worker.store;
     store.apply_text_rule().await?;
-    done.settings = options.settings.clone();
-    done.settings.text_rule = *topicmill_score::reddit::TEXT_RULE;
-    let first = &mut models[0];
-    done.settings.model = first.identity().0;
-    done.settings.batch_tokens = first.large.batch_tokens();
-    done.gpu_note = options.gpus.note().map(str::to_owned);
+    record_settings(&models[0], options, done);
     let mut sampler = options.gpus.sampler();
-    let prepared = Arc::new(prepare(store, first, set).await?);
-    let small = first.small.as_mut();
-    let picking = small.map(|small| small.prepare(set)).transpose()?;
-    let scored_labels = first.scored_labels(set.labels.len());
-    let Targets {
-        target,
-        alone,
-        logits_model,
-    } = targets(worker, first, set).await?;
-    let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
-    if let Some(vectors) = prepared.label_vectors() {
-        store
-            .save_label_vectors(logits_model, &hypotheses, vectors)
-            .await?;
-    }
+    let shared = Shared::new(worker, &mut models, set, options, progress).await?;
     // Before the first label: a reader of the views sees the new label set grow, and never a mixture of two.
-    current::settle(store, target, options.make_current).await?;
+    current::settle(store, shared.target, options.make_current).await?;
     // Before the posts are counted, so that those of a process that was killed are among the claimable ones.
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
-        store.retry_failed(target, options.max_attempts).await?;
+        store
+            .retry_failed(shared.target, options.max_attempts)
+            .await?;
     }
     // Before the first look, so that what comes after it is heard of.
     let mut watch = if options.watch {
@@ -167,72 +147,33 @@ pub async fn label(
     } else {
         None
     };
-    let leases = LiveLeases::default();
-    let patience = Patience::new(worker, options.watch);
-    let halt = worker.stop.child_token();
-    // Mere counts, shared by the lanes: no other memory is published through them, so `Relaxed` is enough everywhere.
-    let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
-    let backlog = AtomicU64::new(0);
-    let suspects = Arc::new(Semaphore::new(1));
-    // What is done with a text takes the small model. Vectors of the large one alone do not say it.
-    let is_alone = models[0].small.is_none();
-    let small_vectors = vectors_of_small(store, &models[0]).await?;
-    let shared = Shared {
-        worker,
-        patience: &patience,
-        halt: &halt,
-        target,
-        set,
-        options,
-        prepared: &prepared,
-        picking: &picking.map(Arc::new),
-        small_vectors,
-        scored_labels,
-        logits_model,
-        hypotheses: &hypotheses,
-        leases: &leases,
-        left: &left,
-        waiting: &backlog,
-        lanes: models.len() as u64,
-        suspects: &suspects,
-        progress,
-    };
-    let ended = async {
-        if is_alone {
-            shared.label_stored(done).await?;
-        }
-        shared.rounds(models, &mut watch, &mut sampler, done).await
-    };
-    let ended = ended.await;
-    if patience.is_away() {
+    let ended = shared.work(models, &mut watch, &mut sampler, done).await;
+    if shared.patience.is_away() {
         // Each of the calls that follow would wait for it again.
-        if !leases.all().is_empty() {
-            tracing::warn!("claimed posts stay claimed until their leases expire");
-        }
-        return match ended {
-            // Whoever stopped it waits for no database: what is not written is scored again once its lease expires.
-            Err(BacklogError::Store(error)) if worker.stop.is_cancelled() && error.is_passing() => {
-                tracing::warn!("what was scored last is not stored: {error}");
-                Ok(())
-            }
-            ended => ended,
-        };
+        return shared.leave(ended);
     }
     // Before `ended?`: also after an error, others need not wait for the leases to expire.
-    give_back(store, &leases).await;
+    give_back(store, &shared.leases).await;
     ended?;
-    let waiting = shared.count().await?;
-    let to_its_end = left.load(Ordering::Relaxed) > 0 && !worker.stop.is_cancelled();
-    // What can be claimed and was not is in the hands of somebody who stands still.
-    let unclaimed = if to_its_end { waiting.claimable } else { 0 };
-    (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
-    if let Some(whole) = alone
+    shared.count_left(done).await?;
+    if let Some(whole) = shared.alone
         && !worker.stop.is_cancelled()
     {
-        done.without_shortlist = alike(store, whole, target).await;
+        done.without_shortlist = alike(store, whole, shared.target).await;
     }
-    current::remind(store, target, options.make_current).await;
+    current::remind(store, shared.target, options.make_current).await;
     Ok(())
+}
+
+/// Records what the run was given.
+fn record_settings(models: &Models, options: &Options, done: &mut Labelled) {
+    done.settings = RunSettings {
+        text_rule: *topicmill_score::reddit::TEXT_RULE,
+        model: models.identity().0,
+        batch_tokens: models.large.batch_tokens(),
+        ..options.settings.clone()
+    };
+    done.gpu_note = options.gpus.note().map(str::to_owned);
 }
 
 /// Gives back what is claimed and was not scored.
@@ -272,6 +213,48 @@ async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
 }
 
 impl Shared<'_> {
+    /// Labels what stored vectors say, and then round after round what the engines compute.
+    async fn work(
+        &self,
+        models: Vec<Models>,
+        watch: &mut Option<Watch>,
+        sampler: &mut Sampler,
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        // What is done with a text takes the small model. Vectors of the large one alone do not say it.
+        if models[0].small.is_none() {
+            self.label_stored(done).await?;
+        }
+        self.rounds(models, watch, sampler, done).await
+    }
+
+    /// Ends a run whose database is away.
+    fn leave(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
+        if !self.leases.all().is_empty() {
+            tracing::warn!("claimed posts stay claimed until their leases expire");
+        }
+        match ended {
+            // Whoever stopped it waits for no database: what is not written is scored again once its lease expires.
+            Err(BacklogError::Store(error))
+                if self.worker.stop.is_cancelled() && error.is_passing() =>
+            {
+                tracing::warn!("what was scored last is not stored: {error}");
+                Ok(())
+            }
+            ended => ended,
+        }
+    }
+
+    /// Counts what is left in the backlog at the end of a run.
+    async fn count_left(&self, done: &mut Labelled) -> Result<(), StoreError> {
+        let waiting = self.count().await?;
+        let to_its_end = self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
+        // What can be claimed and was not is in the hands of somebody who stands still.
+        let unclaimed = if to_its_end { waiting.claimable } else { 0 };
+        (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
+        Ok(())
+    }
+
     /// Runs rounds until nothing has no label any more; for a watcher, until a signal comes.
     async fn rounds(
         &self,
@@ -310,7 +293,7 @@ impl Shared<'_> {
                 return round;
             }
             if let Some(watch) = watch
-                && wait_for_posts(self.worker, self.patience, watch, looked * REST).await?
+                && wait_for_posts(self.worker, &self.patience, watch, looked * REST).await?
             {
                 return Ok(());
             }
@@ -365,7 +348,7 @@ impl Shared<'_> {
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             // Polled beside the lanes and dropped with them: no beat goes on for a lease that nobody works under.
-            never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
+            never = leases::heartbeat(self.worker, &self.patience, lease, &self.leases) => match never {},
             never = sampler.sample(self.worker.clock, heard) => match never {},
         };
         (self.progress)(LabelStep::Gpus(Vec::new()));

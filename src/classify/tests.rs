@@ -5,6 +5,9 @@ mod gpus;
 mod scene;
 mod shortlists;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use self::scene::*;
 use super::*;
 use crate::gpu::{GpuReading, Probe};

@@ -42,6 +42,7 @@ pub use self::rounding::Rounding;
 
 /// Name of the manifest in a model folder.
 pub const MANIFEST_FILE: &str = "manifest.toml";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// What kind of processor a graph is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,80 +216,30 @@ impl ModelFolder {
         processor: Processor,
         precision: Option<&str>,
     ) -> Result<Self, ModelError> {
-        if dir.is_file() {
-            return Err(ModelError::File(format!(
-                "the model `{}` is a file: give the folder that holds the model's graph, `config.json` and `tokenizer.json`",
-                dir.display()
-            )));
-        }
-        if !dir.is_dir() {
-            return Err(ModelError::NoFolder(dir.to_owned()));
-        }
-        let config_path = required(dir, "config.json")?;
+        check_folder(dir)?;
+        let config = required(dir, "config.json")?;
         let tokenizer = required(dir, "tokenizer.json")?;
-        let tokenizer_config_path = dir.join("tokenizer_config.json");
-        let config: Config = read_json(&config_path)?;
-        let tokenizer_config: TokenizerConfig = if tokenizer_config_path.is_file() {
-            read_json(&tokenizer_config_path)?
-        } else {
-            TokenizerConfig::default()
-        };
-
+        let config: Config = read_json(&config)?;
+        let tokenizer_config = tokenizer_config_in(dir)?;
         let manifest = Manifest::read(dir)?;
-        let Choice {
-            made,
-            graph,
-            rounding,
-        } = Choice::of(dir, manifest.as_ref(), processor, precision)?;
+        let choice = Choice::of(dir, manifest.as_ref(), processor, precision)?;
         let said = manifest.as_ref().map(Manifest::kind);
         let (kind, label_vectors) = kind_in(dir, &config, said)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
 
-        let mut parts = vec![config_path, tokenizer.clone()];
-        if tokenizer_config_path.is_file() {
-            // It decides where a text is cut.
-            parts.push(tokenizer_config_path);
-        }
-        parts.extend(label_vectors);
-        parts.push(graph.clone());
-        match &made {
-            Some(made) => parts.extend(made.graph.data.iter().map(|name| dir.join(name))),
-            None => parts.extend(external_data(&graph, &graph::facts(&graph)?.weights)?),
-        }
-        let mut hasher = Sha256::new();
-        for path in &parts {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let hash = known_hash(path)?;
-            if let Some(manifest) = &manifest
-                // A file that the manifest does not list counts as changed, too: it decides a score.
-                && manifest.files.get(&*name) != Some(&hash)
-            {
-                return Err(ModelError::File(format!(
-                    "use `{}`: its SHA-256 is not the one in `manifest.toml`, so it was damaged or exchanged; copy or make the model again, or remove the manifest to go without its checks",
-                    path.display()
-                )));
-            }
-            hasher.update(format!("{name} {hash}\n"));
-        }
+        let parts = deciding_files(dir, label_vectors, &choice)?;
+        let mut hasher = hash_all(&parts, manifest.as_ref())?;
+        let Choice {
+            made,
+            graph,
+            rounding,
+        } = choice;
         // Only now: what is damaged is told by its hash, where that is known.
         let facts = graph::facts(&graph)?;
         let precision = precision_in(&graph, made.as_ref(), &facts, rounding, precision)?;
-        if let Some(made) = &made
-            && let Some(name) = facts
-                .weights
-                .iter()
-                .find(|name| !made.graph.data.contains(name))
-        {
-            let file = &made.graph.file;
-            let detail = format!("it does not list `{name}`, where `{file}` has its weights");
-            return Err(ModelError::manifest(dir, detail));
-        }
-        let mut max_tokens = config.max_tokens(&tokenizer_config);
+        let mut max_tokens = config.max_tokens(&tokenizer_config.unwrap_or_default());
         if let (Some(manifest), Some(made)) = (&manifest, &made) {
-            if !manifest.agrees(&kind) {
-                let detail = "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py";
-                return Err(ModelError::manifest(dir, detail));
-            }
+            check_manifest(dir, manifest, made, &facts, &kind)?;
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
         }
@@ -297,18 +248,15 @@ impl ModelFolder {
             hasher.update(format!("{rounding}\n"));
         }
         let fixed = Fixed::of(&facts.ids);
-        // A longer text would not fit, so it is cut as by a model that reads no more.
-        max_tokens = max_tokens.min(fixed.width.unwrap_or(usize::MAX));
+        let pad_id = made.as_ref().map(|made| made.contract.pad_id);
         Ok(Self {
             dir: dir.to_owned(),
             name: name_of(dir),
             precision,
-            max_tokens,
+            // A longer text would not fit, so it is cut as by a model that reads no more.
+            max_tokens: max_tokens.min(fixed.width.unwrap_or(usize::MAX)),
             vocab_size: config.vocab_size,
-            pad_id: made
-                .as_ref()
-                .map(|made| made.contract.pad_id)
-                .or(config.pad_token_id),
+            pad_id: pad_id.or(config.pad_token_id),
             template: config.zero_shot.and_then(|z| z.hypothesis_template),
             manifest_hash: hex(&hasher.finalize()),
             tokenizer_hash,
@@ -350,6 +298,87 @@ impl ModelFolder {
     pub fn depends_on_width(&self) -> bool {
         !self.rounding.is_exact() && !self.depends_on_batch()
     }
+}
+
+fn check_folder(dir: &Path) -> Result<(), ModelError> {
+    if dir.is_file() {
+        return Err(ModelError::File(format!(
+            "the model `{}` is a file: give the folder that holds the model's graph, `config.json` and `tokenizer.json`",
+            dir.display()
+        )));
+    }
+    if !dir.is_dir() {
+        return Err(ModelError::NoFolder(dir.to_owned()));
+    }
+    Ok(())
+}
+
+fn tokenizer_config_in(dir: &Path) -> Result<Option<TokenizerConfig>, ModelError> {
+    let path = dir.join(TOKENIZER_CONFIG);
+    path.is_file().then(|| read_json(&path)).transpose()
+}
+
+/// The files that decide a score, in the order in which they are hashed.
+fn deciding_files(
+    dir: &Path,
+    label_vectors: Option<PathBuf>,
+    choice: &Choice,
+) -> Result<Vec<PathBuf>, ModelError> {
+    let mut files = vec![dir.join("config.json"), dir.join("tokenizer.json")];
+    let tokenizer_config = dir.join(TOKENIZER_CONFIG);
+    if tokenizer_config.is_file() {
+        // It decides where a text is cut.
+        files.push(tokenizer_config);
+    }
+    files.extend(label_vectors);
+    let graph = &choice.graph;
+    files.push(graph.clone());
+    match &choice.made {
+        Some(made) => files.extend(made.graph.data.iter().map(|name| dir.join(name))),
+        None => files.extend(external_data(graph, &graph::facts(graph)?.weights)?),
+    }
+    Ok(files)
+}
+
+/// Hashes files, each with its name, and compares them with a manifest.
+fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, ModelError> {
+    let mut hasher = Sha256::new();
+    for path in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let hash = known_hash(path)?;
+        if let Some(manifest) = manifest
+            // A file that the manifest does not list counts as changed, too: it decides a score.
+            && manifest.files.get(&*name) != Some(&hash)
+        {
+            return Err(ModelError::File(format!(
+                "use `{}`: its SHA-256 is not the one in `manifest.toml`, so it was damaged or exchanged; copy or make the model again, or remove the manifest to go without its checks",
+                path.display()
+            )));
+        }
+        hasher.update(format!("{name} {hash}\n"));
+    }
+    Ok(hasher)
+}
+
+/// Compares what a manifest says with the graph and with `config.json`.
+fn check_manifest(
+    dir: &Path,
+    manifest: &Manifest,
+    made: &Made,
+    facts: &Facts,
+    kind: &ModelKind,
+) -> Result<(), ModelError> {
+    let mut weights = facts.weights.iter();
+    if let Some(name) = weights.find(|name| !made.graph.data.contains(name)) {
+        let file = &made.graph.file;
+        let detail = format!("it does not list `{name}`, where `{file}` has its weights");
+        return Err(ModelError::manifest(dir, detail));
+    }
+    if !manifest.agrees(kind) {
+        let detail = "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py";
+        return Err(ModelError::manifest(dir, detail));
+    }
+    Ok(())
 }
 
 fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {

@@ -52,19 +52,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     let permalink = text(&fields.permalink)
         .map(path_on_reddit)
         .filter(|path| !path.trim().is_empty());
-    let subreddit = fields
-        .subreddit
-        .text()
-        .or_else(|| permalink.as_deref().and_then(subreddit_of_permalink))
-        .ok_or("no `subreddit`, nor one in `permalink`")?;
-    let subreddit = bare_subreddit(&subreddit);
-    if !subreddit
-        .chars()
-        .all(|c| c.is_alphanumeric() || "_-.:".contains(c))
-        || subreddit.is_empty()
-    {
-        return Err("`subreddit` is not the name of one".to_owned());
-    }
+    let subreddit = subreddit_of(&fields, permalink.as_deref())?;
     let created_at = fields.created_at()?;
 
     let title = text(&fields.title).unwrap_or_default();
@@ -93,7 +81,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
 
     Ok(Post {
         fullname,
-        subreddit: subreddit.to_owned(),
+        subreddit,
         title,
         selftext,
         crosspost_parent,
@@ -121,6 +109,19 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         created_at,
         source,
     })
+}
+
+/// The name of the subreddit of a post, which some sources leave to the permalink.
+fn subreddit_of(fields: &Fields, permalink: Option<&str>) -> Result<String, String> {
+    let named = fields.subreddit.text();
+    let named = named.or_else(|| permalink.and_then(subreddit_of_permalink));
+    let named = named.ok_or("no `subreddit`, nor one in `permalink`")?;
+    let name = bare_subreddit(&named);
+    let fits = |c: char| c.is_alphanumeric() || "_-.:".contains(c);
+    if name.is_empty() || !name.chars().all(fits) {
+        return Err("`subreddit` is not the name of one".to_owned());
+    }
+    Ok(name.to_owned())
 }
 
 /// When a post was made: a number of seconds since 1970, or a date as people and programs write it; UTC unless said.

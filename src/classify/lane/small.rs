@@ -18,7 +18,7 @@ impl Shared<'_> {
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
         // Taken out, because the thread that blocks must own the small model; it is put back below.
-        let (Some(prepared), Some(mut small)) = (self.picking, slot.take()) else {
+        let (Some(prepared), Some(mut small)) = (&self.picking, slot.take()) else {
             return Ok(true);
         };
         let known = self.known_to_small(prepared, window).await?;

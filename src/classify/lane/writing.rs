@@ -1,0 +1,123 @@
+//! The writer of a lane: labels into the database as they come.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::Instrument;
+
+use super::{Event, Shared};
+use crate::classify::tally::Tally;
+use crate::classify::{BacklogError, LabelStep};
+use crate::worker::Worker;
+use topicmill_store::{Classified, Lease, Written};
+
+/// Most posts of one write.
+const WRITE_POSTS: usize = 256;
+/// A write that has gathered fewer posts goes out after this time: what a slow model scored is seen, and safe, soon.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
+
+impl Shared<'_> {
+    /// Writes scores as they come, in transactions of a useful size.
+    pub(super) async fn write_events(
+        &self,
+        mut events: mpsc::Receiver<Event>,
+        done: &mut Tally<'_>,
+    ) -> Result<(), BacklogError> {
+        let Worker { store, clock, .. } = *self.worker;
+        // The engine works on one window at a time, so what waits is of one lease.
+        let mut waiting: Vec<Classified> = Vec::new();
+        let mut of_lease = None;
+        let mut written_at = clock.elapsed();
+        while let Some(event) = events.recv().await {
+            let (lease, ended, suspects) = match event {
+                Event::Scored(lease, one, computed, reused) => {
+                    waiting.push(one);
+                    done.new.pairs += computed as u64;
+                    done.new.pairs_reused += reused as u64;
+                    (lease, false, None)
+                }
+                Event::Failed(lease, fullname, error) => {
+                    tracing::error!(%fullname, "not scored: {error}");
+                    let failed = [(fullname, error)];
+                    self.patience
+                        .wait_in_hand(async || store.fail(lease, &failed).await)
+                        .await?;
+                    done.new.failed += 1;
+                    (lease, false, None)
+                }
+                Event::WindowEnd(lease, suspects, took) => {
+                    let (stages, computed) = *took;
+                    done.new.stages.add(&stages);
+                    done.new.computed(&computed);
+                    (lease, true, suspects)
+                }
+            };
+            of_lease = Some(lease);
+            let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
+            if waiting.len() >= WRITE_POSTS || due || ended {
+                self.write(lease, &std::mem::take(&mut waiting), done)
+                    .await?;
+                written_at = clock.elapsed();
+            }
+            // What is left under the lease goes back to the backlog: posts that were edited meanwhile, or not reached
+            // before a stop.
+            if ended {
+                self.patience
+                    .wait_in_hand(async || store.release(lease).await)
+                    .await?;
+                self.leases.remove(lease);
+            }
+            // Only after the write: until then the window counts as in hand, and no other one with suspects may be.
+            drop(suspects);
+        }
+        // An engine that failed does not say that its window ends.
+        match of_lease {
+            Some(lease) if !waiting.is_empty() => self.write(lease, &waiting, done).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn write(
+        &self,
+        lease: Lease,
+        posts: &[Classified],
+        done: &mut Tally<'_>,
+    ) -> Result<(), BacklogError> {
+        let Worker {
+            store, clock, run, ..
+        } = *self.worker;
+        let now = clock.now().into();
+        let n = posts.len() as u64;
+        let mode = self.set.mode;
+        let began = clock.elapsed();
+        // Written once however often it is tried: whoever is written has left the backlog.
+        let written = self.patience.wait_in_hand(async || {
+            store
+                .complete(lease, self.target, mode, run, now, posts)
+                .await
+        });
+        let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
+        let written = written.instrument(span).await?;
+        done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        match written {
+            Written::Stored(stored) => {
+                done.new.posts += stored.posts;
+                done.new.other += stored.other;
+                done.new.unsure += stored.unsure;
+                // Posts that were deleted meanwhile need no label.
+                (self.progress)(LabelStep::Done(n));
+            }
+            Written::LeaseLost => {
+                tracing::warn!(
+                    lease = lease.0,
+                    posts = n,
+                    "another worker took these posts over; what this one scored is refused"
+                );
+                done.new.refused += n;
+                done.new.leases_lost += 1;
+            }
+        }
+        done.tell();
+        Ok(())
+    }
+}
