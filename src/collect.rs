@@ -25,8 +25,8 @@ use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
-pub use self::import::{ImportPlan, Imported, import};
-pub use self::refill::{RefillPlan, Refilled, refill};
+pub use self::import::{ImportPlan, import};
+pub use self::refill::{RefillPlan, refill};
 pub use self::span::Span;
 
 /// Posts that Reddit lists at most, whoever asks.

@@ -18,15 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use self::database::Read;
 pub use self::server::{Listening, serve};
 use self::sheet::Sheet;
 pub use self::table::{Kind, METRICS, Metric};
-use topicmill_core::record::{GpuNow, Labelled};
+use topicmill_core::record::{GpuNow, Labelled, RunCounts, Traffic};
 use topicmill_core::{RunStatus, SourceKind, Stage};
-use topicmill_http::{Meter, Traffic};
+use topicmill_http::Meter;
 pub use topicmill_pages::patient::BindError;
 
 /// What this process did since it began.
@@ -62,20 +60,19 @@ impl Metrics {
     }
 
     /// Counts a run that ended.
-    pub fn ran(&self, stage: Stage, status: RunStatus, counts: &Value) {
-        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or(0);
+    pub fn ran(&self, stage: Stage, status: RunStatus, counts: &RunCounts) {
         let mut counted = self.lock();
         let stage_name = stage.as_str();
         *counted
             .runs
             .entry((stage_name, status.as_str()))
             .or_default() += 1;
-        if matches!(stage, Stage::Collect | Stage::Import) {
+        if let Some((more_posts, more_new)) = counts.collected() {
             let (posts, new) = counted.collected.entry(stage_name).or_default();
-            *posts += count("posts");
-            *new += count("new");
-        } else if stage == Stage::Purge {
-            counted.purged += count("purged");
+            *posts += more_posts;
+            *new += more_new;
+        } else if let RunCounts::Purge(done) = counts {
+            counted.purged += done.purged;
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use crate::metrics::Metrics;
+use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Timestamp};
 use topicmill_store::{Store, StoreError};
 
@@ -36,7 +37,7 @@ pub struct Ended<'a> {
     /// How it ended.
     pub status: RunStatus,
     /// What it counted.
-    pub counts: &'a Value,
+    pub counts: &'a RunCounts,
     /// The error that ended it.
     pub error: Option<&'a str>,
     /// Host and process.
@@ -109,7 +110,7 @@ impl Notify {
 }
 
 /// True if it worked, `None` if somebody stopped it.
-fn works(status: RunStatus, counts: &Value) -> Option<bool> {
+fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
     match status {
         RunStatus::Failed | RunStatus::Died => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
@@ -119,8 +120,8 @@ fn works(status: RunStatus, counts: &Value) -> Option<bool> {
     }
 }
 
-fn is_all_lost(counts: &Value) -> bool {
-    let outcomes = counts.get("by_outcome").and_then(Value::as_object);
+fn is_all_lost(counts: &RunCounts) -> bool {
+    let outcomes = counts.outcomes();
     outcomes.is_some_and(|outcomes| !outcomes.is_empty() && !outcomes.contains_key("ok"))
 }
 
@@ -135,7 +136,7 @@ fn message(event: &str, ended: &Ended<'_>, now: DateTime<Utc>) -> Value {
         ("recovered", _) => format!("topicmill: {what} works again {which}"),
         (_, Some(error)) => format!("topicmill: {what} failed {which}: {error}"),
         (_, None) => {
-            let outcomes = &ended.counts["by_outcome"];
+            let outcomes = json!(ended.counts.outcomes());
             format!("topicmill: {what} failed {which}: no topic could be read, {outcomes}")
         }
     };
@@ -205,11 +206,16 @@ async fn kill(child: &mut Child) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topicmill_core::Stage;
 
     #[test]
     fn only_what_somebody_must_look_at_has_failed() {
-        let some = json!({"by_outcome": {"ok": 1, "server": 15}});
-        let none = json!({"by_outcome": {"server": 16}});
+        let read = |outcomes: Value| {
+            let counts = json!({"by_outcome": outcomes});
+            RunCounts::read(Stage::Collect, &counts)
+        };
+        let some = read(json!({"ok": 1, "server": 15}));
+        let none = read(json!({"server": 16}));
         for (status, counts, expected) in [
             (RunStatus::Done, &some, Some(true)),
             (RunStatus::Partial, &some, Some(true)),

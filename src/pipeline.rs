@@ -5,60 +5,35 @@
 
 mod life;
 mod quota;
+mod recording;
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, RefillPlan, Refilled, Sink};
+use crate::collect::{self, CollectError, ImportPlan, Pace, RefillPlan, Sink};
 use crate::metrics::Metrics;
-use crate::notify::{Ended, Notify};
+use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
-use crate::telemetry;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::Labelled;
-use topicmill_core::{
-    Authors, FailureKind, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport,
-};
+use topicmill_core::record::{Collected, Imported, Labelled, PurgeReport, Refilled, RunCounts};
+use topicmill_core::{Authors, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
 
 use crate::worker::Worker;
 use topicmill_score::{LabelSet, Models, hex};
 use topicmill_sources::file::dump::{self, DumpError, Reading};
 use topicmill_sources::page::Source;
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::{ImportState, RunId, Store, StoreError, is_stop};
+use topicmill_store::{ImportState, RunId, Store, StoreError};
 
 pub use self::life::dead;
-
-/// The key under which the database has the version of the program whose run began last.
-pub const WRITTEN_BY: &str = "written_by";
-
-/// What a run did, for its record, for `--run-json` and for the exit code.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RunRecord {
-    /// Key in `runs`.
-    pub id: RunId,
-    /// The stage.
-    pub stage: Stage,
-    /// How it ended.
-    pub status: RunStatus,
-    /// What it counted.
-    pub counts: Value,
-    /// One entry a topic; empty for stages without topics.
-    pub outcomes: Value,
-    /// What ended it, if an error.
-    pub error: Option<String>,
-}
+use self::recording::done_if;
+pub use self::recording::{RunRecord, WRITTEN_BY};
 
 /// What every stage is given.
 #[derive(Debug)]
@@ -84,17 +59,6 @@ pub struct Context {
 
 /// Hears how many more are done.
 pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
-
-/// What a stage tells of its work for the record: status, counts, and one entry a topic.
-type Told = (RunStatus, Value, Value);
-
-fn done_if(whole: bool) -> RunStatus {
-    if whole {
-        RunStatus::Done
-    } else {
-        RunStatus::Partial
-    }
-}
 
 /// What is to be imported.
 #[derive(Debug, Clone, Copy)]
@@ -160,118 +124,6 @@ impl Context {
         self.records.lock().expect("no holder of this lock panics")
     }
 
-    /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
-    /// run that fails half-way, or panics, is recorded with the half that it did.
-    async fn recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
-        &self,
-        stage: Stage,
-        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        tell: impl FnOnce(&T) -> Told,
-    ) -> Result<(T, RunStatus), E> {
-        // Before the run is recorded, so that what `status` shows is right from here on.
-        life::bury(self).await?;
-        // For `db info`. A role may lack the right to it, and works all the same.
-        match self.store.keep(WRITTEN_BY, crate::VERSION).await {
-            Err(error) if is_stop(&error) => return Err(error.into()),
-            Err(error) => {
-                tracing::debug!("the version of this program was not noted: {error}");
-            }
-            Ok(()) => {}
-        }
-        let now = self.clock.now().into();
-        let id = self.store.begin_run(stage, &self.worker, now).await?;
-        if let Some(slot) = self.slot {
-            self.store.link_run(id, slot).await?;
-        }
-        let run = self.recorded_as(id, stage, work, tell);
-        let span = tracing::trace_span!(target: "otel", "run", stage = stage.as_str(), run = id.0);
-        telemetry::in_run(id.0, run.instrument(span)).await
-    }
-
-    /// The run of a stage that has begun.
-    async fn recorded_as<T: Default, E: std::error::Error + From<StoreError> + 'static>(
-        &self,
-        id: RunId,
-        stage: Stage,
-        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        tell: impl FnOnce(&T) -> Told,
-    ) -> Result<(T, RunStatus), E> {
-        let now = || self.clock.now().into();
-        let mut report = T::default();
-        // What it leaves half-done in memory is only looked at for its counts.
-        // A run that panics must not stay `running` for ever, so its end is recorded first, and the panic goes on
-        // below.
-        let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
-        let ended = tokio::select! {
-            ended = work => ended,
-            // Beside the work, and dropped with it: a run that ended shows no more signs of life.
-            never = life::show(self, id) => match never {},
-        };
-        let (status, counts, outcomes) = tell(&report);
-        let error = match &ended {
-            Ok(ended) => ended.as_ref().err().map(ToString::to_string),
-            Err(_) => Some("a bug of topicmill ended it, see the log".to_owned()),
-        };
-        let was_stopped = matches!(&ended, Ok(Err(error)) if is_stop(error));
-        let status = match error {
-            Some(_) if was_stopped => RunStatus::Stopped,
-            Some(_) => RunStatus::Failed,
-            None if self.stop.is_cancelled() => RunStatus::Stopped,
-            None => status,
-        };
-        let written = tokio::select! {
-            written = self.store.finish_run(id, status, &counts, &outcomes, error.as_deref(), now()) => written,
-            () = life::last_word(&self.stop) => Err(StoreError::Away),
-        };
-        // Whoever copies the file of a SQLite database gets what this run wrote.
-        match self.store.fold().await {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!(
-                "another program reads an earlier state of the database, so that its file alone lacks what this run \
-                 wrote last: copy it with `topicmill db backup`"
-            ),
-            Err(error) => {
-                tracing::debug!("the database's log was not folded into its file: {error}");
-            }
-        }
-        self.metrics.ran(stage, status, &counts);
-        self.tell(&Ended {
-            what: stage.as_str(),
-            run: id.0,
-            status,
-            counts: &counts,
-            error: error.as_deref(),
-            worker: &self.worker,
-        })
-        .await;
-        self.lock_records().push(RunRecord {
-            id,
-            stage,
-            status,
-            counts,
-            outcomes,
-            error,
-        });
-        // What ended the run matters more than that its end could not be written.
-        ended.unwrap_or_else(|panic| resume_unwind(panic))?;
-        match written {
-            // Whoever stopped it waits for no database; the next run records that this one ended.
-            Err(error) if self.stop.is_cancelled() && error.is_passing() => {
-                tracing::warn!(run = id.0, "the end of the run is not recorded: {error}");
-            }
-            written => written?,
-        }
-        Ok((report, status))
-    }
-
-    /// Tells people how a run ended, where they want to know it. Whoever stopped the run does not wait for that.
-    async fn tell(&self, ended: &Ended<'_>) {
-        tokio::select! {
-            () = self.notify.ended(&self.store, ended, self.clock.now()) => {}
-            () = life::last_word(&self.stop) => {}
-        }
-    }
-
     async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
         let authors = if store_author {
             Authors::Stored
@@ -313,19 +165,9 @@ impl Context {
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
-            let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
-            let mut rejected = Rejections::default();
-            let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
-            for report in reports {
-                rejected.extend(&report.rejected);
-                *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
-            }
-            let counts = json!({
-                "topics": topics.len(), "by_outcome": by_outcome, "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
-                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "edited": sum(|r| r.edited),
-                "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
-                source.kind().about().section: source.counts(),
-            });
+            let section = source.kind().about().section;
+            let counts = Collected::of(reports, section, source.traffic());
+            let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))
         })
         .await
@@ -393,14 +235,9 @@ impl Context {
             }
             Ok::<_, ImportError>(())
         };
-        self.recorded(Stage::Import, work, |done: &Imported| {
-            let rejected = done.rejected.total();
-            let counts = json!({
-                "posts": done.posts, "new": done.new, "changed": done.changed, "edited": done.edited,
-                "topics_mapped": done.topics_mapped, "tombstoned": done.tombstoned, "left_out": done.left_out,
-                "rejected": rejected, "rejected_for": done.rejected,
-            });
-            (done_if(rejected == 0), counts, json!([]))
+        self.recorded(Stage::Import, work, |done: &mut Imported| {
+            let whole = done.rejected.total() == 0;
+            (done_if(whole), RunCounts::Import(done.clone()), json!([]))
         })
         .await
     }
@@ -471,9 +308,10 @@ impl Context {
             };
             classify::label(&worker, models, set, options, &heard, done).await
         };
-        self.recorded(Stage::Classify, work, |done: &Labelled| {
+        self.recorded(Stage::Classify, work, |done: &mut Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;
-            (done_if(whole), json!(done), json!([]))
+            let counts = RunCounts::Classify(Box::new(done.clone()));
+            (done_if(whole), counts, json!([]))
         })
         .await
     }
@@ -487,21 +325,21 @@ impl Context {
         plan: &purge::PurgePlan,
         reddit: Option<&Reddit>,
         progress: purge::OnPurgeStep<'_>,
-    ) -> Result<(purge::Report, RunStatus), PurgeError> {
+    ) -> Result<(PurgeReport, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
             self.metrics.follow(reddit.kind(), reddit.http().meter());
         }
-        let work = async |run, report: &mut purge::Report| {
+        let work = async |run, report: &mut PurgeReport| {
             let worker = self.worker(run);
             purge::purge(&worker, plan, reddit, progress, report).await
         };
-        self.recorded(Stage::Purge, work, |report: &purge::Report| {
+        self.recorded(Stage::Purge, work, |report: &mut PurgeReport| {
             // Who asked for the file to be left, or has a server, knows that bytes linger.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
-            let mut counts = json!(report);
-            counts["reddit"] = json!(reddit.map(Source::counts));
+            report.reddit = reddit.map(Source::traffic);
+            let counts = RunCounts::Purge(Box::new(report.clone()));
             (done_if(report.unclear == 0 && whole), counts, json!([]))
         })
         .await
@@ -523,13 +361,10 @@ impl Context {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, done).await
         };
-        self.recorded(Stage::Import, work, |done: &Refilled| {
+        self.recorded(Stage::Import, work, |done: &mut Refilled| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;
-            let mut counts = json!(done);
-            // As the counts of every other import.
-            counts["rejected"] = json!(done.rejected.total());
-            counts["rejected_for"] = json!(done.rejected);
-            counts[reddit.kind().about().section] = reddit.counts();
+            done.reddit = reddit.traffic();
+            let counts = RunCounts::Refill(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
         })
         .await

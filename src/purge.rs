@@ -1,6 +1,6 @@
 //! Out of the store again: what is gone on Reddit, what somebody names, and what is too old.
 //!
-//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`Report`]. Reddit's rules
+//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`PurgeReport`]. Reddit's rules
 //! demand that what is deleted there is deleted here. Posts are asked about a hundred at a time, those
 //! not asked about for longest first, and each answer is written in one transaction before the next question,
 //! so that a run that is stopped or killed has done what it did, and the next one goes on from there.
@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
-use serde::Serialize;
 
 use crate::worker::Worker;
+use topicmill_core::record::PurgeReport;
 use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
@@ -87,59 +87,6 @@ pub struct Check {
     pub older_than_hours: u32,
 }
 
-/// What a purge did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Posts that Reddit was asked about.
-    pub checked: u64,
-    /// Posts that were here and are not any more; those of the next four that were.
-    pub purged: u64,
-    /// Deleted by their authors.
-    pub deleted: u64,
-    /// Removed by moderators or by Reddit.
-    pub removed: u64,
-    /// Not known to Reddit any more.
-    pub missing: u64,
-    /// Named to be purged.
-    pub requested: u64,
-    /// Posts that show one that was purged, and went with it; not among `purged`.
-    pub crossposts: u64,
-    /// Posts whose text was taken for its age.
-    pub texts: u64,
-    /// Sightings that went, because a later one of the same day is enough.
-    pub sightings: u64,
-    /// Runs that were summed up.
-    pub runs: u64,
-    /// Posts that an answer did not allow to tell the fate of; they come first again another time.
-    pub unclear: u64,
-    /// Questions to Reddit.
-    pub requests: u64,
-    /// Posts still to be asked about, where a budget or a signal ended it.
-    pub left: u64,
-    /// Every post of the database has been asked about by now.
-    pub reconciled: bool,
-    /// Bytes of what was purged, now or before, may be in the database's files still.
-    pub lingers: bool,
-}
-
-impl Report {
-    fn add(&mut self, purged: Purged) {
-        self.purged += purged.posts;
-        self.crossposts += purged.crossposts;
-    }
-
-    fn count(&mut self, reason: PurgeReason) {
-        match reason {
-            PurgeReason::Deleted => self.deleted += 1,
-            PurgeReason::Removed => self.removed += 1,
-            PurgeReason::Missing => self.missing += 1,
-            PurgeReason::Requested => self.requested += 1,
-            // The store counts them.
-            PurgeReason::Shown => {}
-        }
-    }
-}
-
 /// What a listener hears of a purge as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeStep {
@@ -166,7 +113,7 @@ pub async fn purge(
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
-    report: &mut Report,
+    report: &mut PurgeReport,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
     // Before `ended?`: what was purged until an error is to leave the file, too.
@@ -181,7 +128,7 @@ async fn rewrite(
     worker: &Worker<'_>,
     plan: &PurgePlan,
     progress: OnPurgeStep<'_>,
-    report: &mut Report,
+    report: &mut PurgeReport,
 ) -> Result<(), StoreError> {
     report.lingers = worker.store.is_rewrite_due().await?;
     if !report.lingers {
@@ -214,7 +161,7 @@ async fn steps(
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
-    report: &mut Report,
+    report: &mut PurgeReport,
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
     requested(worker, &plan.ids, report).await?;
@@ -260,10 +207,15 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     }
 }
 
+fn add(report: &mut PurgeReport, purged: Purged) {
+    report.purged += purged.posts;
+    report.crossposts += purged.crossposts;
+}
+
 async fn requested(
     worker: &Worker<'_>,
     ids: &[(Fullname, PurgeReason)],
-    report: &mut Report,
+    report: &mut PurgeReport,
 ) -> Result<(), PurgeError> {
     for chunk in ids.chunks(BATCH as usize) {
         if worker.stop.is_cancelled() {
@@ -274,13 +226,17 @@ async fn requested(
             ..Checked::default()
         };
         let purged = worker.store.purge(worker.run, &checked, worker.now());
-        report.add(purged.await?);
+        add(report, purged.await?);
         report.requested += chunk.len() as u64;
     }
     Ok(())
 }
 
-async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Result<(), PurgeError> {
+async fn old_texts(
+    worker: &Worker<'_>,
+    hours: u32,
+    report: &mut PurgeReport,
+) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
     // Clocks of machines differ a little; what is a day ahead was stored under a wrong one, and would never be due.
     let future = worker.store.shared_now(worker.now()).await?.as_datetime() + TimeDelta::days(1);
@@ -305,7 +261,7 @@ async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Resu
 }
 
 /// A day at a time, so that others can write between them.
-async fn thin(worker: &Worker<'_>, days: u32, report: &mut Report) -> Result<(), PurgeError> {
+async fn thin(worker: &Worker<'_>, days: u32, report: &mut PurgeReport) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
         let Some(thinned) = worker.store.thin_a_day(before).await? else {
@@ -322,7 +278,7 @@ async fn check_deleted(
     check: Check,
     reddit: &Reddit,
     progress: OnPurgeStep<'_>,
-    report: &mut Report,
+    report: &mut PurgeReport,
 ) -> Result<(), PurgeError> {
     let started = worker.now();
     let due = Due {
@@ -355,7 +311,7 @@ async fn check_deleted(
         checked.shows = shows;
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
-        report.add(worker.store.purge(worker.run, &checked, now).await?);
+        add(report, worker.store.purge(worker.run, &checked, now).await?);
     }
     report.left = worker.store.count_due(due).await?;
     report.reconciled = worker.store.note_reconciled(due).await?;
@@ -371,7 +327,7 @@ async fn ask(
     store: &Store,
     reddit: &Reddit,
     asked: &[Fullname],
-    report: &mut Report,
+    report: &mut PurgeReport,
     budget: u64,
 ) -> Result<Option<Fates>, PurgeError> {
     report.requests += 1;
@@ -401,7 +357,7 @@ async fn ask(
 }
 
 /// Adds the posts that are gone and nobody asked about: crossposts told of them.
-fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mut Report) {
+fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mut PurgeReport) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
     for (fullname, fate) in fates {
@@ -415,7 +371,11 @@ fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mu
     checked.gone.append(&mut more);
 }
 
-fn sort_out(asked: Vec<Fullname>, fates: &HashMap<Fullname, Fate>, report: &mut Report) -> Checked {
+fn sort_out(
+    asked: Vec<Fullname>,
+    fates: &HashMap<Fullname, Fate>,
+    report: &mut PurgeReport,
+) -> Checked {
     let mut checked = Checked::default();
     for fullname in asked {
         let fate = fates.get(&fullname).copied();

@@ -6,7 +6,7 @@ use super::output::Found;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use topicmill_core::Stage;
-use topicmill_core::record::{BudgetOrigin, Labelled};
+use topicmill_core::record::{BudgetOrigin, Labelled, RunCounts};
 use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
@@ -64,7 +64,10 @@ async fn latest(store: &Store) -> Result<(RunRow, Labelled), CliError> {
 
 /// What a run recorded, where it is one that measured its stages.
 fn labelled(run: &RunRow) -> Option<Labelled> {
-    serde_json::from_value(run.counts.clone()).ok()
+    match RunCounts::read(run.stage, &run.counts) {
+        RunCounts::Classify(done) => Some(*done),
+        _ => None,
+    }
 }
 
 fn told(run: RunRow) -> Result<(RunRow, Labelled), CliError> {

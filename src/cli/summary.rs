@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::thousands;
 use super::setup::Setup;
+use topicmill_core::record::Traffic;
 use topicmill_core::{Outcome, TopicReport};
-use topicmill_http::Traffic;
 
 pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
     let line = line(reports, traffic);

@@ -1,6 +1,7 @@
 //! Files into the store, block by block.
 
 use super::{REJECTED_SHOWN, Sink};
+use topicmill_core::record::Imported;
 use topicmill_core::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
 use topicmill_sources::file::row::{Position, Record};
@@ -9,41 +10,6 @@ use topicmill_store::{ImportState, Page, Result, Upserted};
 
 /// Blocks of a file that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
-
-/// What an import did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Records that are posts.
-    pub posts: u64,
-    /// How many of them were not known before.
-    pub new: u64,
-    /// How many of them were known, and something of them changed.
-    pub changed: u64,
-    /// How many of these have another text now, and are scored anew.
-    pub edited: u64,
-    /// Records whose topic was the label of a topic, and became its slug.
-    pub topics_mapped: u64,
-    /// How many of them were purged before, and so not stored.
-    pub tombstoned: u64,
-    /// Records that the filters left out.
-    pub left_out: u64,
-    /// Records that are no post, or not a whole one.
-    pub rejected: Rejections,
-}
-
-impl Imported {
-    /// Adds what another file gave.
-    pub fn add(&mut self, other: &Self) {
-        self.posts += other.posts;
-        self.new += other.new;
-        self.changed += other.changed;
-        self.edited += other.edited;
-        self.topics_mapped += other.topics_mapped;
-        self.tombstoned += other.tombstoned;
-        self.left_out += other.left_out;
-        self.rejected.extend(&other.rejected);
-    }
-}
 
 /// What is done with the records of a file.
 pub struct ImportPlan<'a> {

@@ -3,44 +3,12 @@
 //! What enters are fullnames; what leaves are stored posts, and how many are gone. Reddit is asked about a hundred at a
 //! time. What is stored already is not asked for, so that a run that is stopped or killed goes on where it was.
 
-use serde::Serialize;
-
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
-use topicmill_core::{Fullname, Post, PurgeReason, Rejections, Topic};
+use topicmill_core::record::Refilled;
+use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_sources::reddit::{Fate, Found, INFO_LIMIT, Reddit};
-
-/// What filling did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Refilled {
-    /// Posts that were stored already, and not asked for.
-    pub known: u64,
-    /// Posts that Reddit was asked for.
-    pub asked: u64,
-    /// Posts that it showed.
-    pub posts: u64,
-    /// How many of them were not known before.
-    pub new: u64,
-    /// How many of them were known, and something of them changed.
-    pub changed: u64,
-    /// How many of these have another text now.
-    pub edited: u64,
-    /// How many were purged here, and stay away.
-    pub tombstoned: u64,
-    /// Posts that their authors deleted.
-    pub deleted: u64,
-    /// Posts that moderators or Reddit removed.
-    pub removed: u64,
-    /// Posts that Reddit does not know any more.
-    pub missing: u64,
-    /// Posts that an answer did not allow to tell the fate of.
-    pub unclear: u64,
-    /// Requests to Reddit.
-    pub requests: u64,
-    /// What came and is no post, or not a whole one.
-    pub rejected: Rejections,
-}
 
 /// Whose posts are filled again.
 pub struct RefillPlan<'a> {

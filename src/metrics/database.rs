@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 
 use super::sheet::{Sheet, real, whole};
+use topicmill_core::record::RunCounts;
 use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp};
 use topicmill_pages::report::Drift;
 use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
@@ -28,7 +28,7 @@ pub(super) struct Read {
     gaps: usize,
     mix: Vec<MixPart>,
     /// What the last run of `collect` counted.
-    collected: Value,
+    collected: RunCounts,
     now: DateTime<Utc>,
 }
 
@@ -49,18 +49,21 @@ impl Read {
             under_way: store.running().await?.len(),
             gaps: store.gaps().await?.len(),
             mix: store.recent_mix(NEWER, OLDER).await?,
-            collected: collected.map(|run| run.counts).unwrap_or_default(),
+            collected: collected
+                .map(|run| RunCounts::read(run.stage, &run.counts))
+                .unwrap_or_default(),
             now,
         })
     }
 
     /// Requests left of the quota of a source, as the last run of `collect` heard.
     pub(super) fn quotas(&self) -> impl Iterator<Item = (&str, f64)> {
-        let counts = self.collected.as_object().into_iter().flatten();
-        counts.filter_map(|(section, counts)| {
-            let left = counts.get("quota")?.get("remaining")?.as_f64()?;
-            Some((section.as_str(), left))
-        })
+        let traffic = match &self.collected {
+            RunCounts::Collect(done) => Some(&done.traffic),
+            _ => None,
+        };
+        let traffic = traffic.into_iter().flatten();
+        traffic.filter_map(|(section, traffic)| Some((section.as_str(), traffic.quota?.remaining)))
     }
 
     pub(super) fn put(&self, sheet: &mut Sheet) {
@@ -102,10 +105,8 @@ impl Read {
             let failed = u64::from(last.is_bad());
             sheet.count("topicmill_last_run_failed", &stage, failed);
         }
-        let outcomes = self.collected.get("by_outcome").and_then(Value::as_object);
-        for (outcome, topics) in outcomes.into_iter().flatten() {
-            let topics = topics.as_f64();
-            sheet.put_some("topicmill_collected_topics", &[outcome], topics);
+        for (outcome, topics) in self.collected.outcomes().into_iter().flatten() {
+            sheet.count("topicmill_collected_topics", &[outcome], *topics);
         }
     }
 

@@ -11,7 +11,7 @@ use topicmill_score::labeler::BatchTimes;
 
 use super::*;
 use topicmill_core::clock::SystemClock;
-use topicmill_http::QuotaLeft;
+use topicmill_core::record::QuotaLeft;
 use topicmill_store::{Access, Store};
 
 fn value(text: &str, line: &str) -> f64 {
@@ -45,9 +45,14 @@ fn what_was_counted_is_written_by_the_rules() {
     }]);
     for posts in [120, 10] {
         let counts = json!({"posts": posts, "new": 80});
-        metrics.ran(Stage::Collect, RunStatus::Done, &counts);
+        metrics.ran(
+            Stage::Collect,
+            RunStatus::Done,
+            &RunCounts::read(Stage::Collect, &counts),
+        );
     }
-    metrics.ran(Stage::Purge, RunStatus::Done, &json!({"purged": 7}));
+    let purged = RunCounts::read(Stage::Purge, &json!({"purged": 7}));
+    metrics.ran(Stage::Purge, RunStatus::Done, &purged);
     metrics.notified("failed", false);
     metrics.slots("nightly \"odd\"\\\nname", "done", 1);
     metrics.slot_began("nightly", Duration::from_millis(1_500));

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::Context;
 use crate::notify::Ended;
 use topicmill_core::RunStatus;
+use topicmill_core::record::RunCounts;
 use topicmill_store::{RunId, Running, Store, StoreError};
 
 /// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
@@ -82,7 +83,7 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
                     what: row.stage.as_str(),
                     run: row.id,
                     status: RunStatus::Died,
-                    counts: &row.counts,
+                    counts: &RunCounts::read(row.stage, &row.counts),
                     error: Some(why),
                     worker: &run.worker,
                 })

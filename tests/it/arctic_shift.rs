@@ -147,7 +147,7 @@ async fn the_first_run_reads_the_newest_posts_back_to_the_limit() {
             scene.rows(told).await,
             ["arctic-shift arctic-shift new null new null"]
         );
-        let traffic = &scene.context.records()[0].counts["arctic_shift"];
+        let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
         assert_eq!(traffic["requests"], 3);
         assert_eq!(scene.clock.sleeps(), [SECOND; 2], "a request a second");
         assert_eq!(scene.watermark("climate").await, Some(60 * 399));
@@ -284,7 +284,7 @@ async fn a_page_that_is_too_much_is_halved_and_grows_again() {
         assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
         assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
         assert_eq!(sleeps[2..], [SECOND; 2]);
-        let traffic = &scene.context.records()[0].counts["arctic_shift"];
+        let traffic = &json!(scene.context.records()[0].counts)["arctic_shift"];
         assert_eq!(
             (&traffic["smaller"], &traffic["retries"]),
             (&json!(2), &json!(2))

@@ -410,7 +410,7 @@ pub struct Topic {
 }
 
 /// Records that did not become posts: how many for which reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rejections(BTreeMap<String, u64>);
 

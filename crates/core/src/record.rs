@@ -1,10 +1,18 @@
-//! What a run of labelling writes about itself: what it was given, what it did, where its time went, and what the GPUs
-//! did meanwhile. `classify` and `gpu` fill the record in, the database keeps it as JSON, and `advice` judges it.
+//! What a run writes about itself, each stage its own [`RunCounts`]; the database keeps it as JSON.
+//!
+//! A run of labelling records what it was given, what it did, where its time went, and what the GPUs did meanwhile.
+//! `classify` and `gpu` fill its record in, and `advice` judges it.
+
+mod counts;
+mod traffic;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::labeler::{BatchTimes, Computed};
+
+pub use self::counts::{Collected, Imported, PurgeReport, Refilled, RunCounts};
+pub use self::traffic::{QuotaLeft, Traffic, Waited, Waits};
 
 /// Share of the time that an engine may wait for posts and still be what limits the run.
 const BUSY: f64 = 0.03;

@@ -12,9 +12,10 @@ use tracing::Instrument;
 use super::answer::{Answer, LARGEST_ANSWER, SHORTEST_WAIT};
 use super::keeper::{Keeper, KeeperError};
 use super::quota::{NoSlot, Quota};
-use super::traffic::{Cause, Meter, Traffic};
+use super::traffic::{Cause, Meter};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::record::Traffic;
 
 /// The longest of the growing waits between tries.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);

@@ -18,4 +18,3 @@ pub use answer::{Answer, Meaning, retry_after};
 pub use client::{HttpError, PoliteClient, Site, Timeouts, install_tls};
 pub use client::{Judgement, Manners, Purpose, Trouble, backoff};
 pub use traffic::Meter;
-pub use traffic::{QuotaLeft, Traffic, Waited, Waits};

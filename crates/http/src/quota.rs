@@ -23,8 +23,9 @@ use reqwest::header::HeaderMap;
 
 use super::answer::{SHORTEST_WAIT, number, reset};
 use super::keeper::{Keeper, KeeperError};
-use super::traffic::{Cause, Meter, QuotaLeft};
+use super::traffic::{Cause, Meter};
 use topicmill_core::clock::SharedClock;
+use topicmill_core::record::QuotaLeft;
 use topicmill_core::{QuotaSlot, QuotaTerms, Timestamp};
 
 /// Two answers whose windows end this close together speak of the same window.

@@ -8,14 +8,14 @@
 //! much, a smaller one is asked for.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use serde::de::Error;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::SourceError;
 use super::listing::{ListingError, mended};
@@ -27,6 +27,7 @@ use super::post::{post_from_value, time_of_post};
 use super::reddit::check_user_agent;
 use super::verdict::Judge;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::record::Traffic;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_http::{
     Answer, Judgement, Manners, PoliteClient, Purpose, Timeouts, Trouble, extend, is_loopback,
@@ -60,7 +61,6 @@ pub struct ArcticShift {
     http: PoliteClient,
     search_url: Url,
     clock: SharedClock,
-    smaller: AtomicU64,
 }
 
 impl ArcticShift {
@@ -93,11 +93,13 @@ impl ArcticShift {
             on_this_machine: is_loopback(&search_url),
         };
         extend(&mut search_url, &["api", "posts", "search"]);
+        let http = PoliteClient::new(&manners, clock.clone())?;
+        // Told also where it stays none.
+        http.meter().note(|traffic| traffic.smaller = Some(0));
         Ok(Self {
-            http: PoliteClient::new(&manners, clock.clone())?,
+            http,
             search_url,
             clock,
-            smaller: AtomicU64::new(0),
         })
     }
 
@@ -122,7 +124,8 @@ impl ArcticShift {
             let limit = limit.load(Ordering::Relaxed);
             if limit < sent.swap(limit, Ordering::Relaxed) {
                 tracing::info!(what, limit, "asking for a smaller page");
-                self.smaller.fetch_add(1, Ordering::Relaxed);
+                let smaller = |traffic: &mut Traffic| *traffic.smaller.get_or_insert(0) += 1;
+                self.http.meter().note(smaller);
             }
             http.get(self.url(subreddit, way, border, limit))
         };
@@ -219,12 +222,6 @@ impl Source for ArcticShift {
 
     fn paging(&self) -> Paging<'_> {
         Paging::Archived(self)
-    }
-
-    fn counts(&self) -> Value {
-        let mut counts = json!(self.traffic());
-        counts["smaller"] = json!(self.smaller.load(Ordering::Relaxed));
-        counts
     }
 }
 

@@ -4,11 +4,11 @@
 //! [`TimePage`] from a border in time on. What is no post, or not a whole one, is [`Rejected`] and costs nobody else.
 
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
 
 use super::error::SourceError;
+use topicmill_core::record::Traffic;
 use topicmill_core::{Listing, Post, SourceKind, Timestamp};
-use topicmill_http::{PoliteClient, Site, Traffic};
+use topicmill_http::{PoliteClient, Site};
 
 /// Posts of a page, unless one second of an archive holds more. Reddit gives no more.
 pub const PAGE_LIMIT: u32 = 100;
@@ -81,11 +81,6 @@ pub trait Source: Send + Sync {
     /// What it did so far.
     fn traffic(&self) -> Traffic {
         self.http().traffic()
-    }
-
-    /// The same, for the record of a run.
-    fn counts(&self) -> Value {
-        json!(self.traffic())
     }
 }
 

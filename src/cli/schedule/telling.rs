@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -12,6 +11,7 @@ use crate::cli::setup::Setup;
 use crate::metrics::Metrics;
 use crate::notify::Ended;
 use crate::schedule::{Event, What};
+use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, SlotStatus, Timestamp, ago};
 use topicmill_store::Store;
 use topicmill_store::worker_name;
@@ -45,7 +45,7 @@ impl Telling {
                     what: &run.what,
                     run: run.id,
                     status: run.status,
-                    counts: &Value::Null,
+                    counts: &RunCounts::Unknown,
                     error: run.error.as_deref(),
                     worker: &worker,
                 };
