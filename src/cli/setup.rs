@@ -28,7 +28,7 @@ use crate::telemetry::{self, LogFormat};
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::RunSettings;
 use topicmill_core::{Listing, SourceKind};
-use topicmill_http::Timeouts;
+use topicmill_http::{ClientSettings, Timeouts};
 use topicmill_score::onnx::library;
 use topicmill_score::{LabelSet, Mode};
 use topicmill_sources::SourceSettings;
@@ -273,17 +273,19 @@ impl Setup {
             client_secret: set.client_secret.reveal().to_owned(),
             username: set.username.clone(),
             password: set.password.reveal().to_owned(),
-            user_agent: set.user_agent.clone(),
-            requests_per_minute: set.requests_per_minute,
-            wait_budget: Duration::from_secs(set.wait_budget_secs),
-            tries: set.tries,
+            client: ClientSettings {
+                user_agent: set.user_agent.clone(),
+                requests_per_minute: set.requests_per_minute,
+                wait_budget: Duration::from_secs(set.wait_budget_secs),
+                tries: set.tries,
+                timeouts: Timeouts {
+                    connect: Duration::from_secs(set.connect_timeout_secs),
+                    read: Duration::from_secs(set.read_timeout_secs),
+                    total: Duration::from_secs(set.total_timeout_secs),
+                },
+            },
             retry_after_cap: Duration::from_secs(set.retry_after_cap_secs),
             token_margin: Duration::from_secs(set.token_margin_secs),
-            timeouts: Timeouts {
-                connect: Duration::from_secs(set.connect_timeout_secs),
-                read: Duration::from_secs(set.read_timeout_secs),
-                total: Duration::from_secs(set.total_timeout_secs),
-            },
         }
     }
 
@@ -305,10 +307,11 @@ impl Setup {
         SourceSettings {
             arctic_shift: ArcticShiftSettings {
                 api_url: set.api_url.clone(),
-                user_agent: reddit.user_agent.clone(),
-                requests_per_minute: set.requests_per_minute,
-                wait_budget: Duration::from_secs(set.wait_budget_secs),
-                timeouts: reddit.timeouts,
+                client: ClientSettings {
+                    requests_per_minute: set.requests_per_minute,
+                    wait_budget: Duration::from_secs(set.wait_budget_secs),
+                    ..reddit.client.clone()
+                },
             },
             reddit,
         }

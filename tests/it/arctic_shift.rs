@@ -13,7 +13,7 @@ use topicmill::collect::Pace;
 use topicmill::pipeline::Context;
 use topicmill_core::clock::ManualClock;
 use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
-use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
+use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_store::Store;
 use wiremock::ResponseTemplate;
 
@@ -643,10 +643,8 @@ async fn it_says_who_asks_and_sends_no_key() {
     let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
     for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
         let archive = Archive::start(Borders::LeftOut).await;
-        let settings = ArcticShiftSettings {
-            user_agent: given.to_owned(),
-            ..settings(&archive.server.uri())
-        };
+        let mut settings = settings(&archive.server.uri());
+        settings.client.user_agent = given.to_owned();
         let (_, clock) = client(&archive.server.uri());
         let source = ArcticShift::new(&settings, clock).unwrap();
         let way = topicmill_sources::page::Way::NewestFirst;

@@ -362,7 +362,7 @@ async fn a_429_that_one_process_hears_holds_the_other() {
         scene.page("food", None, &children(&["f"]), None).await;
 
         let mut hasty = settings(&scene.server.uri());
-        hasty.tries = 1;
+        hasty.client.tries = 1;
         let hasty = Arc::into_inner(client_with(hasty).0).unwrap();
         let topics = [climate(5)];
         let refused = scene.context.collect(&hasty, &topics, PACE, false, &|_| {});

@@ -469,7 +469,7 @@ async fn settings_that_cannot_work_are_refused_with_an_example() {
             .expect("refused")
             .to_string()
     };
-    let message = refused(&|s| s.user_agent = "Mozilla/5.0".to_owned());
+    let message = refused(&|s| s.client.user_agent = "Mozilla/5.0".to_owned());
     assert!(
         message.contains("linux:topicmill:v0.1.0 (by /u/your_name)"),
         "{message}"
@@ -485,14 +485,14 @@ async fn settings_that_cannot_work_are_refused_with_an_example() {
         "{message}"
     );
     assert!(refused(&|s| s.client_id.clear()).contains("--source sample"));
-    let message = refused(&|s| s.requests_per_minute = 0);
+    let message = refused(&|s| s.client.requests_per_minute = 0);
     assert!(
         message.contains("`reddit.requests_per_minute`") && message.contains("between 1 and"),
         "{message}"
     );
     for (setting, message) in [
-        ("tries", refused(&|s| s.tries = 0)),
-        ("tries", refused(&|s| s.tries = 1_000)),
+        ("tries", refused(&|s| s.client.tries = 0)),
+        ("tries", refused(&|s| s.client.tries = 1_000)),
         (
             "retry_after_cap_secs",
             refused(&|s| s.retry_after_cap = Duration::ZERO),
@@ -503,19 +503,19 @@ async fn settings_that_cannot_work_are_refused_with_an_example() {
         ),
         (
             "wait_budget_secs",
-            refused(&|s| s.wait_budget = secs(u64::MAX)),
+            refused(&|s| s.client.wait_budget = secs(u64::MAX)),
         ),
         (
             "read_timeout_secs",
-            refused(&|s| s.timeouts.read = Duration::ZERO),
+            refused(&|s| s.client.timeouts.read = Duration::ZERO),
         ),
         (
             "connect_timeout_secs",
-            refused(&|s| s.timeouts.connect = Duration::ZERO),
+            refused(&|s| s.client.timeouts.connect = Duration::ZERO),
         ),
         (
             "total_timeout_secs",
-            refused(&|s| s.timeouts.total = Duration::ZERO),
+            refused(&|s| s.client.timeouts.total = Duration::ZERO),
         ),
     ] {
         assert!(

@@ -40,8 +40,8 @@ fn impatient(
     total: Duration,
 ) -> topicmill_sources::reddit::RedditSettings {
     let mut settings = settings(url);
-    settings.tries = 2;
-    settings.timeouts = Timeouts {
+    settings.client.tries = 2;
+    settings.client.timeouts = Timeouts {
         connect: LONG,
         read,
         total,

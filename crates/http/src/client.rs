@@ -27,6 +27,8 @@ pub struct Site {
     pub name: &'static str,
     /// Its section of the settings, `arctic_shift`.
     pub section: &'static str,
+    /// No request leaves while another one is under way or waits for its next try, and requests keep their distance.
+    pub one_at_a_time: bool,
 }
 
 /// How long the parts of a request may take.
@@ -126,24 +128,19 @@ impl HttpError {
     }
 }
 
-/// How a client behaves.
-pub struct Manners<'a> {
-    /// The site that it asks.
-    pub site: Site,
+/// How a client behaves; plain values, filled from the configuration by the caller.
+#[derive(Debug, Clone)]
+pub struct ClientSettings {
     /// How it names itself.
-    pub user_agent: &'a str,
-    /// The times after which it gives up on a connection or an answer.
-    pub timeouts: Timeouts,
-    /// Requests a minute that it allows itself, whatever the site's headers say.
-    pub per_minute: NonZeroU32,
+    pub user_agent: String,
+    /// Requests a minute that it allows itself, whatever the site's headers say; none counts as one.
+    pub requests_per_minute: u32,
     /// A single wait above this gives up instead.
     pub wait_budget: Duration,
-    /// How often a request is sent at most.
+    /// Sends of one request, the first included, before it is given up.
     pub tries: u32,
-    /// No request leaves while another one is under way or waits for its next try, and requests keep their distance.
-    pub one_at_a_time: bool,
-    /// It asks this machine only.
-    pub on_this_machine: bool,
+    /// The times after which it gives up on a connection or an answer.
+    pub timeouts: Timeouts,
 }
 
 /// What a request is for. All share one pace, but only answers with data tell of the quota.
@@ -203,35 +200,41 @@ pub fn install_tls() {
 }
 
 impl PoliteClient {
-    /// A client; sends nothing yet.
+    /// A client; sends nothing yet. One that asks `on_this_machine` only uses no proxy and no CA certificates.
     ///
     /// # Errors
     /// When the HTTPS client cannot start.
-    pub fn new(manners: &Manners<'_>, clock: SharedClock) -> Result<Self, HttpError> {
+    pub fn new(
+        site: Site,
+        settings: &ClientSettings,
+        on_this_machine: bool,
+        clock: SharedClock,
+    ) -> Result<Self, HttpError> {
         install_tls();
         let mut builder = Client::builder()
-            .user_agent(manners.user_agent)
+            .user_agent(&settings.user_agent)
             // A redirect means that something is wrong, and following it would carry a token along.
             .redirect(redirect::Policy::none())
-            .connect_timeout(manners.timeouts.connect)
-            .read_timeout(manners.timeouts.read)
-            .timeout(manners.timeouts.total);
-        if manners.on_this_machine {
+            .connect_timeout(settings.timeouts.connect)
+            .read_timeout(settings.timeouts.read)
+            .timeout(settings.timeouts.total);
+        if on_this_machine {
             // The sample Reddit must answer behind a proxy, and where no CA certificates are installed.
             builder = builder.no_proxy().tls_certs_only([]);
         }
         let meter = Arc::<Meter>::default();
-        let (per_minute, wait_budget) = (manners.per_minute, manners.wait_budget);
+        let wait_budget = settings.wait_budget;
+        let per_minute = NonZeroU32::new(settings.requests_per_minute).unwrap_or(NonZeroU32::MIN);
         let distance = Duration::from_mins(1) / per_minute.get();
         Ok(Self {
-            site: manners.site,
+            site,
             http: builder.build().map_err(HttpError::Client)?,
             quota: Quota::new(per_minute, wait_budget, clock.clone(), meter.clone()),
             meter,
             clock,
             wait_budget,
-            tries: manners.tries,
-            turn: manners.one_at_a_time.then(|| (distance, Mutex::default())),
+            tries: settings.tries,
+            turn: site.one_at_a_time.then(|| (distance, Mutex::default())),
         })
     }
 

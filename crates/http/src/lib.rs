@@ -15,6 +15,6 @@ mod traffic;
 
 pub use address::{base_url, extend, is_loopback};
 pub use answer::{Answer, Meaning, retry_after};
-pub use client::{HttpError, PoliteClient, Site, Timeouts, install_tls};
-pub use client::{Judgement, Manners, Purpose, Trouble, backoff};
+pub use client::{ClientSettings, HttpError, PoliteClient, Site, Timeouts, install_tls};
+pub use client::{Judgement, Purpose, Trouble, backoff};
 pub use traffic::Meter;

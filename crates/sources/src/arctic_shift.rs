@@ -7,7 +7,6 @@
 //! distance from each other, and what its headers ask for is waited for on top. Where it says that a page is too
 //! much, a smaller one is asked for.
 
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_http::{
-    Answer, Judgement, Manners, PoliteClient, Purpose, Timeouts, Trouble, extend, is_loopback,
+    Answer, ClientSettings, Judgement, PoliteClient, Purpose, Trouble, extend, is_loopback,
     retry_after,
 };
 
@@ -46,14 +45,8 @@ const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
-    /// In Reddit's form; in any other, `topicmill/<version>` is sent.
-    pub user_agent: String,
-    /// Requests a minute, evenly spread.
-    pub requests_per_minute: u32,
-    /// A single wait above this gives up instead, with the outcome `rate-limited`.
-    pub wait_budget: Duration,
-    /// How long a connection, a read and a whole request may take.
-    pub timeouts: Timeouts,
+    /// How it behaves. Of a user agent that is not in Reddit's form, `topicmill/<version>` is sent in place.
+    pub client: ClientSettings,
 }
 
 /// The client.
@@ -76,24 +69,18 @@ impl ArcticShift {
                     "`arctic_shift.api_url` is `{url}`: {reason}; {usual}"
                 ))
             })?;
-        let per_minute = NonZeroU32::new(settings.requests_per_minute)
-            .ok_or_else(|| SourceError::number("arctic_shift.requests_per_minute", 1, 120))?;
-        let user_agent = match check_user_agent(&settings.user_agent) {
-            Ok(()) => &settings.user_agent,
-            Err(_) => USER_AGENT,
-        };
-        let manners = Manners {
-            site: site_of(SourceKind::ArcticShift),
-            user_agent,
-            timeouts: settings.timeouts,
-            per_minute,
-            wait_budget: settings.wait_budget,
-            tries: TRIES,
-            one_at_a_time: true,
-            on_this_machine: is_loopback(&search_url),
-        };
+        let mut client = settings.client.clone();
+        if client.requests_per_minute == 0 {
+            let setting = "arctic_shift.requests_per_minute";
+            return Err(SourceError::number(setting, 1, 120));
+        }
+        if check_user_agent(&client.user_agent).is_err() {
+            USER_AGENT.clone_into(&mut client.user_agent);
+        }
+        client.tries = TRIES;
+        let (site, local) = (site_of(SourceKind::ArcticShift), is_loopback(&search_url));
+        let http = PoliteClient::new(site, &client, local, clock.clone())?;
         extend(&mut search_url, &["api", "posts", "search"]);
-        let http = PoliteClient::new(&manners, clock.clone())?;
         // Told also where it stays none.
         http.meter().note(|traffic| traffic.smaller = Some(0));
         Ok(Self {

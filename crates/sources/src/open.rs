@@ -50,7 +50,7 @@ pub async fn sample(
     settings.client_id = "sample".into();
     settings.client_secret = "sample".into();
     settings.username.clear();
-    settings.user_agent = concat!(
+    settings.client.user_agent = concat!(
         "linux:topicmill:",
         env!("CARGO_PKG_VERSION"),
         " (by /u/sample)"

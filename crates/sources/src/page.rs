@@ -124,6 +124,7 @@ pub const fn site_of(kind: SourceKind) -> Site {
     Site {
         name: about.title,
         section: about.section,
+        one_at_a_time: matches!(kind, SourceKind::ArcticShift),
     }
 }
 

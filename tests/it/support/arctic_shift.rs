@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use topicmill_core::clock::ManualClock;
+use topicmill_http::ClientSettings;
 use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -149,10 +150,11 @@ impl Archive {
 pub fn settings(base_url: &str) -> ArcticShiftSettings {
     ArcticShiftSettings {
         api_url: base_url.to_owned(),
-        user_agent: String::new(),
-        requests_per_minute: 60,
-        wait_budget: Duration::from_mins(2),
-        timeouts: super::reddit::settings(base_url).timeouts,
+        client: ClientSettings {
+            user_agent: String::new(),
+            requests_per_minute: 60,
+            ..super::reddit::settings(base_url).client
+        },
     }
 }
 

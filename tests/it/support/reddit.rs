@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use topicmill_core::SourceKind;
 use topicmill_core::clock::ManualClock;
-use topicmill_http::Timeouts;
+use topicmill_http::{ClientSettings, Timeouts};
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -20,17 +20,19 @@ pub fn settings(base_url: &str) -> RedditSettings {
         client_secret: "a-secret".to_owned(),
         username: String::new(),
         password: String::new(),
-        user_agent: "linux:topicmill:v0 (by /u/tester)".to_owned(),
-        requests_per_minute: 100,
-        wait_budget: Duration::from_mins(2),
-        tries: 5,
+        client: ClientSettings {
+            user_agent: "linux:topicmill:v0 (by /u/tester)".to_owned(),
+            requests_per_minute: 100,
+            wait_budget: Duration::from_mins(2),
+            tries: 5,
+            timeouts: Timeouts {
+                connect: Duration::from_secs(10),
+                read: Duration::from_secs(30),
+                total: Duration::from_secs(90),
+            },
+        },
         retry_after_cap: Duration::from_hours(1),
         token_margin: Duration::from_mins(1),
-        timeouts: Timeouts {
-            connect: Duration::from_secs(10),
-            read: Duration::from_secs(30),
-            total: Duration::from_secs(90),
-        },
     }
 }
 

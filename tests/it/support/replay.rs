@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::{Fullname, Listing, SourceKind};
-use topicmill_http::{HttpError, Timeouts};
+use topicmill_http::{ClientSettings, HttpError, Timeouts};
 use topicmill_sources::SourceError;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 
@@ -139,16 +139,18 @@ fn settings(url: String) -> RedditSettings {
         client_secret: "replay".into(),
         username: String::new(),
         password: String::new(),
-        user_agent: "linux:topicmill:replay (by /u/replay)".into(),
-        requests_per_minute: 100,
-        wait_budget: patient,
-        tries: 3,
+        client: ClientSettings {
+            user_agent: "linux:topicmill:replay (by /u/replay)".into(),
+            requests_per_minute: 100,
+            wait_budget: patient,
+            tries: 3,
+            timeouts: Timeouts {
+                connect: patient,
+                read: patient,
+                total: patient,
+            },
+        },
         retry_after_cap: patient,
         token_margin: Duration::from_mins(1),
-        timeouts: Timeouts {
-            connect: patient,
-            read: patient,
-            total: patient,
-        },
     }
 }

@@ -1,7 +1,6 @@
 //! The client of Reddit's API.
 
 use std::any::Any;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use reqwest::{Client, RequestBuilder, Url};
@@ -20,7 +19,7 @@ use crate::verdict::Judge;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, Timestamp};
-use topicmill_http::{Answer, Judgement, Manners, PoliteClient, Purpose, extend, is_loopback};
+use topicmill_http::{Answer, Judgement, PoliteClient, Purpose, extend, is_loopback};
 use topicmill_score::hex;
 
 /// Posts that Reddit tells about in one answer of `/api/info` at most.
@@ -76,20 +75,10 @@ impl Reddit {
         if settings.client_id.is_empty() {
             return Err(SourceError::ClientId);
         }
-        settings::check_user_agent(&settings.user_agent)?;
+        settings::check_user_agent(&settings.client.user_agent)?;
         settings::check_numbers(&settings)?;
-        let manners = Manners {
-            site: site_of(kind),
-            user_agent: &settings.user_agent,
-            timeouts: settings.timeouts,
-            per_minute: NonZeroU32::new(settings.requests_per_minute)
-                .expect("checked to be above 0"),
-            wait_budget: settings.wait_budget,
-            tries: settings.tries,
-            one_at_a_time: false,
-            on_this_machine: is_loopback(&token_url) && is_loopback(&api_url),
-        };
-        let http = PoliteClient::new(&manners, clock.clone())?;
+        let local = is_loopback(&token_url) && is_loopback(&api_url);
+        let http = PoliteClient::new(site_of(kind), &settings.client, local, clock.clone())?;
         extend(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
             http,

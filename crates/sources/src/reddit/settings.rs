@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use crate::error::SourceError;
-use topicmill_http::Timeouts;
+use topicmill_http::ClientSettings;
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
@@ -23,20 +23,12 @@ pub struct RedditSettings {
     pub username: String,
     /// The account's password.
     pub password: String,
-    /// `<platform>:<app id>:<version> (by /u/name)`.
-    pub user_agent: String,
-    /// Requests a minute that the client allows itself, whatever Reddit's headers say.
-    pub requests_per_minute: u32,
-    /// A single wait above this gives up instead, with the outcome `rate-limited`.
-    pub wait_budget: Duration,
-    /// Sends of one request, the first included, before it is given up.
-    pub tries: u32,
+    /// How it behaves. Its user agent is `<platform>:<app id>:<version> (by /u/name)`.
+    pub client: ClientSettings,
     /// The longest wait that an answer can ask for; a longer one counts as this.
     pub retry_after_cap: Duration,
     /// How long before its end a token is asked for anew.
     pub token_margin: Duration,
-    /// How long a connection, a read and a whole request may take.
-    pub timeouts: Timeouts,
 }
 
 impl fmt::Debug for RedditSettings {
@@ -44,7 +36,7 @@ impl fmt::Debug for RedditSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedditSettings")
             .field("api_url", &self.api_url)
-            .field("user_agent", &self.user_agent)
+            .field("user_agent", &self.client.user_agent)
             .finish_non_exhaustive()
     }
 }
@@ -59,10 +51,10 @@ pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError
             .as_secs()
             .saturating_add(u64::from(given.subsec_nanos() > 0))
     };
-    let timeouts = settings.timeouts;
-    let per_minute = u64::from(settings.requests_per_minute);
-    let (tries, margin) = (u64::from(settings.tries), settings.token_margin);
-    let (budget, cap) = (settings.wait_budget, settings.retry_after_cap);
+    let client = &settings.client;
+    let (timeouts, budget) = (client.timeouts, client.wait_budget);
+    let (per_minute, tries) = (client.requests_per_minute.into(), client.tries.into());
+    let (margin, cap) = (settings.token_margin, settings.retry_after_cap);
     for (setting, given, least, most) in [
         ("reddit.requests_per_minute", per_minute, 1, 10_000),
         ("reddit.tries", tries, 1, 20),
