@@ -17,8 +17,9 @@ use serde::Deserialize;
 use toml::de::DeValue;
 
 pub use self::sections::{
-    ArcticShiftSection, ClassifySection, CollectSection, Database, Log, NotifySection, OnnxRuntime,
-    OpenVino, RedditSection, ServeSection, Settings, WORKERS,
+    ArcticShiftSection, ClassifySection, CollectSection, DatabaseSection, LogSection,
+    NotifySection, OnnxRuntimeSection, OpenVinoSection, RedditSection, ServeSection, Settings,
+    WORKERS,
 };
 
 /// The defaults: every setting, each with its comment.

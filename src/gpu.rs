@@ -17,7 +17,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 pub use self::holds::Holds;
-use self::holds::{Listed, has_same_number, verdict};
+use self::holds::{ListedGpu, has_same_number, verdict};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
 use topicmill_score::engine::Device;
@@ -196,12 +196,12 @@ fn holds(
         // A slice of a GPU, of which NVML tells nothing here.
         None => return Holds::Untold,
     };
-    let listed: Vec<Listed> = places.map(|place| listed(&nvml, place)).collect();
+    let listed: Vec<ListedGpu> = places.map(|place| listed(&nvml, place)).collect();
     verdict(&listed, std::process::id(), same_numbers, least)
 }
 
 /// Who holds memory of a GPU, and how much is in use.
-fn listed(nvml: &Nvml, place: usize) -> Listed {
+fn listed(nvml: &Nvml, place: usize) -> ListedGpu {
     let gpu = || nvml.device_by_index(u32::try_from(place).unwrap_or(u32::MAX));
     let processes = gpu().and_then(|gpu| {
         let mut all = gpu.running_compute_processes()?;
@@ -216,7 +216,7 @@ fn listed(nvml: &Nvml, place: usize) -> Listed {
         Ok(all.into_iter().map(|process| process.pid).collect())
     });
     let memory = gpu().and_then(|gpu| gpu.memory_info());
-    Listed {
+    ListedGpu {
         processes: processes.ok(),
         used: memory.ok().map(|memory| memory.used),
     }

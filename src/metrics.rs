@@ -21,7 +21,7 @@ use std::time::Duration;
 use self::database::Read;
 pub use self::server::{Listening, serve};
 use self::sheet::Sheet;
-pub use self::table::{Kind, METRICS, Metric};
+pub use self::table::{METRICS, Metric, MetricKind};
 use topicmill_core::record::{GpuNow, Labelled, RunCounts, Traffic};
 use topicmill_core::{RunStatus, SourceKind, Stage};
 use topicmill_http::Meter;

@@ -29,7 +29,7 @@ const WORKS: &str = "works";
 
 /// Something that ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended<'a> {
+pub struct EndedWork<'a> {
     /// A stage, or another name that is the same each time.
     pub what: &'a str,
     /// Key of its row.
@@ -65,7 +65,7 @@ impl Notify {
     }
 
     /// Notifies if it failed and worked before, or the other way round. Takes seconds at most, and logs its errors.
-    pub async fn ended(&self, store: &Store, ended: &Ended<'_>, now: DateTime<Utc>) {
+    pub async fn ended(&self, store: &Store, ended: &EndedWork<'_>, now: DateTime<Utc>) {
         let works = works(ended.status, ended.counts);
         let Some(works) = works.filter(|_| !self.command.is_empty()) else {
             return;
@@ -81,7 +81,7 @@ impl Notify {
     async fn changed(
         &self,
         store: &Store,
-        ended: &Ended<'_>,
+        ended: &EndedWork<'_>,
         works: bool,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
@@ -126,7 +126,7 @@ fn is_all_lost(counts: &RunCounts) -> bool {
 }
 
 /// The object that the program reads; chats show its `text`.
-fn message(event: &str, ended: &Ended<'_>, now: DateTime<Utc>) -> Value {
+fn message(event: &str, ended: &EndedWork<'_>, now: DateTime<Utc>) -> Value {
     let (what, run, worker) = (ended.what, ended.run, ended.worker);
     let error = ended
         .error

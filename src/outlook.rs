@@ -13,14 +13,14 @@ use serde::Serialize;
 use crate::pipeline;
 use topicmill_core::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, WAITS_FOR_CLOCK};
 use topicmill_store::{
-    Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, SlotRow, StageRuns, Standing,
-    Store, StoreError,
+    Beside, Failure, Gap, LabelledBeside, LabellingState, LastRun, Newest, RunRow, SlotRow,
+    StageRuns, Store, StoreError,
 };
 
 pub use self::limits::{Limits, Problem};
 pub(crate) use self::next::short;
 use self::next::shows;
-pub use self::next::{Next, Usual};
+pub use self::next::{NextCommand, Usual};
 pub use self::topics::FailedTopic;
 
 /// The latest runs, for programs.
@@ -38,7 +38,7 @@ pub struct Outlook {
     /// When this was looked at.
     pub now: Timestamp,
     /// The labelling under the current model and label set.
-    pub backlog: Standing,
+    pub backlog: LabellingState,
     /// Whether the numbers of `backlog` are estimates.
     pub is_estimate: bool,
     /// The newest posts.

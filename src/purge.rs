@@ -14,7 +14,7 @@ use topicmill_core::record::PurgeReport;
 use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
-use topicmill_sources::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
+use topicmill_sources::reddit::{Fates, INFO_LIMIT, PostFate, Reddit};
 use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 
 /// Posts of one transaction that asks nobody.
@@ -357,11 +357,11 @@ async fn ask(
 }
 
 /// Adds the posts that are gone and nobody asked about: crossposts told of them.
-fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mut PurgeReport) {
+fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report: &mut PurgeReport) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
     for (fullname, fate) in fates {
-        if let Fate::Gone(reason) = fate
+        if let PostFate::Gone(reason) = fate
             && !known.contains(fullname)
         {
             report.count(*reason);
@@ -373,19 +373,19 @@ fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mu
 
 fn sort_out(
     asked: Vec<Fullname>,
-    fates: &HashMap<Fullname, Fate>,
+    fates: &HashMap<Fullname, PostFate>,
     report: &mut PurgeReport,
 ) -> Checked {
     let mut checked = Checked::default();
     for fullname in asked {
         let fate = fates.get(&fullname).copied();
-        match fate.unwrap_or(Fate::Gone(PurgeReason::Missing)) {
-            Fate::Alive => checked.alive.push(fullname),
-            Fate::Authorless => {
+        match fate.unwrap_or(PostFate::Gone(PurgeReason::Missing)) {
+            PostFate::Alive => checked.alive.push(fullname),
+            PostFate::Authorless => {
                 checked.authorless.push(fullname.clone());
                 checked.alive.push(fullname);
             }
-            Fate::Gone(reason) => {
+            PostFate::Gone(reason) => {
                 report.count(reason);
                 checked.gone.push((fullname, reason));
             }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::BacklogError;
+use super::lane::blocking;
 use super::targets::{prepare, row_of};
-use crate::engines::autotune::{self, Allowance, Found};
+use crate::engines::autotune::{self, Allowance, FoundBudget};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
@@ -56,13 +57,10 @@ pub async fn dry_run(
     }
     let texts = texts_of(&missing);
     let (clock, count) = (clock.clone(), missing.texts);
-    let cost = tokio::task::spawn_blocking(move || {
+    let cost = blocking(move || {
         estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
     });
-    let cost = cost
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()))??;
-    Ok((missing, cost))
+    Ok((missing, cost.await??))
 }
 
 /// The texts of the sample.
@@ -99,7 +97,7 @@ pub async fn tune(
     mut models: Models,
     set: &LabelSet,
     limit: Option<u64>,
-) -> Result<(Models, Option<Found>), BacklogError> {
+) -> Result<(Models, Option<FoundBudget>), BacklogError> {
     let prepared = prepare(store, &mut models, set).await?;
     let sought = sought(store, &models, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
@@ -110,7 +108,7 @@ pub async fn tune(
     let texts = texts_of(&missing);
     let clock = clock.clone();
     #[expect(clippy::cast_precision_loss, reason = "estimates")]
-    let tuned = tokio::task::spawn_blocking(move || {
+    let tuned = blocking(move || {
         let texts = models.large.encoder().encode(&texts)?;
         let rows = models.large.rows(&prepared, &texts);
         let tokens: usize = rows.iter().map(|row| row.len).sum();
@@ -128,8 +126,5 @@ pub async fn tune(
         let found = autotune::tune(&mut models.large, &prepared, &texts, &clock, allowance)?;
         Ok::<_, LabelerError>((models, Some(found)))
     });
-    let tuned = tuned
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()))?;
-    Ok(tuned?)
+    Ok(tuned.await??)
 }

@@ -51,7 +51,7 @@ pub(super) async fn remind(store: &Store, target: Target, asked: MakeCurrent) {
 
 /// A label set and a model, for people.
 #[derive(Debug, Clone)]
-struct Named {
+struct NamedTarget {
     set: LabelSetRow,
     model: ModelRow,
 }
@@ -59,8 +59,8 @@ struct Named {
 /// A run's labels and the current ones, which are others.
 #[derive(Debug)]
 struct Beside {
-    ours: Named,
-    current: Named,
+    ours: NamedTarget,
+    current: NamedTarget,
     /// What `labels use` takes for ours.
     switch: String,
 }
@@ -74,7 +74,7 @@ impl Beside {
         let named = |of: Target| {
             let set = sets.iter().find(|set| set.id == of.label_set)?;
             let (_, model) = models.iter().find(|(id, _)| *id == of.model)?;
-            Some(Named {
+            Some(NamedTarget {
                 set: set.clone(),
                 model: model.clone(),
             })
@@ -101,7 +101,7 @@ impl Beside {
         if self.ours.set.id == self.current.set.id {
             both.map(|named| format!("the model {}", named.model()))
         } else {
-            both.map(Named::set)
+            both.map(NamedTarget::set)
         }
     }
 
@@ -129,7 +129,7 @@ impl Beside {
     }
 }
 
-impl Named {
+impl NamedTarget {
     fn set(&self) -> String {
         format!("`{}` (version {})", self.set.name, short(&self.set.hash))
     }

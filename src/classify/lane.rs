@@ -422,7 +422,7 @@ impl Shared<'_> {
 }
 
 /// Runs on a thread where it may block.
-fn blocking<T: Send + 'static>(
+pub(super) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BacklogError>> {
     // Begins at once, and not when it is awaited.

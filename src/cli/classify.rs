@@ -7,7 +7,7 @@ use super::metrics::MetricsFlags;
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
 use super::{CliError, Exit, OutputFormat, Setup, labelling, output};
 use crate::classify::{self, Options};
-use crate::engines::estimate::{Estimate, EstimatedCost};
+use crate::engines::estimate::{CostEstimate, EstimatedCost};
 use topicmill_store::{Access, Missing, Table};
 
 #[derive(Debug, Args)]
@@ -105,7 +105,7 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
         ("tokens to read", cost.tokens),
         ("seconds with this model and device", cost.seconds),
     ] {
-        let Some(Estimate { mean, low, high }) = of else {
+        let Some(CostEstimate { mean, low, high }) = of else {
             continue;
         };
         for (end, value) in [("", mean), (", at least", low), (", at most", high)] {

@@ -8,7 +8,7 @@ use super::labels::login;
 use super::metrics::{MetricsFlags, address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
-use topicmill_pages::serve::{Asking, Options, SEARCHED, Server};
+use topicmill_pages::serve::{Asking, SEARCHED, ServeOptions, Server};
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ impl Serve {
             }
         };
         let asking = self.asking(setup).await?;
-        let options = Options {
+        let options = ServeOptions {
             asking,
             listen,
             token,

@@ -12,7 +12,7 @@ use crate::engines::find_model;
 use crate::outlook::{Limits, Outlook, Problem, Usual};
 use topicmill_core::length;
 use topicmill_score::folder;
-use topicmill_store::{Access, Standing, Table};
+use topicmill_store::{Access, LabellingState, Table};
 
 const EXAMPLES: &str = "Examples:
   topicmill status
@@ -125,7 +125,7 @@ fn as_json(outlook: &Outlook) -> Value {
 }
 
 /// The numbers of the backlog, one a row.
-fn backlog(standing: &Standing) -> Table {
+fn backlog(standing: &LabellingState) -> Table {
     let all = json!(standing);
     output::facts("backlog", all.as_object().cloned().unwrap_or_default())
 }

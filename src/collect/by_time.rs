@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use super::{Reader, Result, take};
 use topicmill_core::{Post, Timestamp};
 use topicmill_sources::error::SourceError;
-use topicmill_sources::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimePage, Way, site_of};
+use topicmill_sources::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_of};
 
 impl Reader<'_, '_> {
     pub(super) async fn read_archive(
@@ -25,9 +25,9 @@ impl Reader<'_, '_> {
         let goal = self.goal(known);
         self.listing = goal.listing;
         let (way, mut wanted) = match goal.back_to {
-            None => (Way::NewestFirst, goal.limit),
+            None => (TimeOrder::NewestFirst, goal.limit),
             // Without a limit: what is left out here would never be read, because the next run begins behind it.
-            Some(_) => (Way::OldestFirst, u32::MAX),
+            Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
         let until = self.read.pace.span.and_then(|span| span.until);
         let mut border: Option<Timestamp> = goal.back_to;
@@ -61,7 +61,7 @@ impl Reader<'_, '_> {
             let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
             // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
             let watermark =
-                newest.filter(|_| goal.moves && (way == Way::OldestFirst || next.is_none()));
+                newest.filter(|_| goal.moves && (way == TimeOrder::OldestFirst || next.is_none()));
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
             self.save(posts, &[], cursor.as_deref(), watermark).await?;
             let Some(next) = next else {
@@ -73,8 +73,8 @@ impl Reader<'_, '_> {
                 return Ok(Ok(()));
             };
             let moved = border.is_none_or(|border| match way {
-                Way::NewestFirst => next < border,
-                Way::OldestFirst => next > border,
+                TimeOrder::NewestFirst => next < border,
+                TimeOrder::OldestFirst => next > border,
             });
             if moved {
                 border = Some(next);

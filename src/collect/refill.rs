@@ -8,7 +8,7 @@ use super::{CollectError, REJECTED_SHOWN, Sink};
 use topicmill_core::record::Refilled;
 use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
-use topicmill_sources::reddit::{Fate, Found, INFO_LIMIT, Reddit};
+use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostFate, Reddit};
 
 /// Whose posts are filled again.
 pub struct RefillPlan<'a> {
@@ -92,7 +92,7 @@ async fn ask(
     };
     done.requests += 1;
     done.asked += asked;
-    let Found { page, fates } = found;
+    let FoundPosts { page, fates } = found;
     for Rejected { at, reason } in page.rejected {
         if done.rejected.total() < REJECTED_SHOWN {
             tracing::warn!(%at, "passed over: {reason}");
@@ -107,16 +107,16 @@ async fn ask(
     };
     for id in ids {
         match fates.fates.get(id) {
-            Some(Fate::Alive | Fate::Authorless) => {}
-            Some(Fate::Gone(PurgeReason::Deleted)) => done.deleted += 1,
-            Some(Fate::Gone(_)) => done.removed += 1,
+            Some(PostFate::Alive | PostFate::Authorless) => {}
+            Some(PostFate::Gone(PurgeReason::Deleted)) => done.deleted += 1,
+            Some(PostFate::Gone(_)) => done.removed += 1,
             None => done.missing += 1,
         }
     }
     let is_there = |post: &Post| {
         let fate = fates.fates.get(&post.fullname);
         // Only what was asked for, and is there: Reddit also shows posts that are gone, without their texts.
-        matches!(fate, Some(Fate::Alive | Fate::Authorless)) && ids.contains(&post.fullname)
+        matches!(fate, Some(PostFate::Alive | PostFate::Authorless)) && ids.contains(&post.fullname)
     };
     let posts = page.posts.into_iter().filter(is_there);
     let posts: Vec<_> = posts

@@ -17,21 +17,21 @@ pub const WORKERS: RangeInclusive<u16> = 1..=64;
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     pub pipeline: PathBuf,
-    pub database: Database,
+    pub database: DatabaseSection,
     pub reddit: RedditSection,
     pub arctic_shift: ArcticShiftSection,
     pub collect: CollectSection,
-    pub onnxruntime: OnnxRuntime,
-    pub openvino: OpenVino,
+    pub onnxruntime: OnnxRuntimeSection,
+    pub openvino: OpenVinoSection,
     pub classify: ClassifySection,
     pub serve: ServeSection,
     pub notify: NotifySection,
-    pub log: Log,
+    pub log: LogSection,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Database {
+pub struct DatabaseSection {
     pub url: Secret,
     pub allow_superuser: bool,
 }
@@ -79,13 +79,13 @@ pub struct CollectSection {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OnnxRuntime {
+pub struct OnnxRuntimeSection {
     pub library: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OpenVino {
+pub struct OpenVinoSection {
     pub library: String,
 }
 
@@ -121,6 +121,6 @@ pub struct NotifySection {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Log {
+pub struct LogSection {
     pub format: String,
 }

@@ -53,7 +53,7 @@ pub struct TriedBudget {
 
 /// The end of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct FoundBudget {
     /// The budget to take.
     pub batch_tokens: usize,
     /// Every measurement, in order.
@@ -80,7 +80,7 @@ pub struct Range {
 pub fn search<E>(
     range: Range,
     measure: &mut dyn FnMut(usize) -> Result<Trial, E>,
-) -> Result<Found, E> {
+) -> Result<FoundBudget, E> {
     let mut curve = Curve {
         steps: Vec::new(),
         ceiling: range.most,
@@ -90,7 +90,7 @@ pub fn search<E>(
     curve.double(range.least)?;
     curve.bisect(range.least)?;
     let batch_tokens = curve.decide(range.default)?;
-    Ok(Found {
+    Ok(FoundBudget {
         batch_tokens,
         whole: curve.in_time,
         steps: curve.steps,
@@ -231,7 +231,7 @@ pub fn tune(
     texts: &[EncodedText],
     clock: &SharedClock,
     allowance: Allowance,
-) -> Result<Found, LabelerError> {
+) -> Result<FoundBudget, LabelerError> {
     tune_within(labeler, prepared, texts, clock, allowance, &memory_taken)
 }
 
@@ -242,9 +242,9 @@ fn tune_within(
     clock: &SharedClock,
     allowance: Allowance,
     memory_taken: &dyn Fn() -> Option<f64>,
-) -> Result<Found, LabelerError> {
+) -> Result<FoundBudget, LabelerError> {
     let default = labeler.batch_tokens();
-    let nothing = Found {
+    let nothing = FoundBudget {
         batch_tokens: default,
         steps: Vec::new(),
         whole: false,

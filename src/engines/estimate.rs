@@ -17,7 +17,7 @@ const LONG_ENOUGH: Duration = Duration::from_secs(8);
 
 /// A mean with the interval that holds it in 19 of 20 samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
+pub struct CostEstimate {
     /// The estimate.
     pub mean: f64,
     /// Its interval's lower end, not below 0.
@@ -27,7 +27,7 @@ pub struct Estimate {
 }
 
 /// The total of `n` like these, of which some were looked at; `None` for fewer than two.
-fn total(samples: &[f64], n: f64) -> Option<Estimate> {
+fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     #[expect(clippy::cast_precision_loss, reason = "a few hundred samples")]
     let count = samples.len() as f64;
     if samples.len() < 2 {
@@ -38,7 +38,7 @@ fn total(samples: &[f64], n: f64) -> Option<Estimate> {
     // The more of them were looked at, the less is left to guess.
     let unseen = (1.0 - count / n).max(0.0);
     let reach = student(samples.len() - 1) * (variance * unseen / count).sqrt();
-    Some(Estimate {
+    Some(CostEstimate {
         mean: mean * n,
         low: (mean - reach).max(0.0) * n,
         high: (mean + reach) * n,
@@ -60,9 +60,9 @@ fn student(freedom: usize) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EstimatedCost {
     /// Tokens that the model would read, special ones included and padding not.
-    pub tokens: Option<Estimate>,
+    pub tokens: Option<CostEstimate>,
     /// Seconds on this device.
-    pub seconds: Option<Estimate>,
+    pub seconds: Option<CostEstimate>,
     /// Texts that were scored for it.
     pub measured_texts: usize,
 }

@@ -16,7 +16,7 @@ pub enum Holds {
 
 /// What was asked of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedGpu {
     /// Processes that hold memory of it; `None` where the driver does not list them.
     pub processes: Option<Vec<u32>>,
     /// Memory in use, by any process, in bytes.
@@ -25,13 +25,13 @@ pub(super) struct Listed {
 
 /// A process of this number that has loaded at least so many bytes, on one of these GPUs. `same_numbers` says whether it has
 /// the number by which the driver lists it, which in a container it has not.
-pub(super) fn verdict(gpus: &[Listed], own: u32, same_numbers: bool, least: u64) -> Holds {
-    let names_it = |gpu: &Listed| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
+pub(super) fn verdict(gpus: &[ListedGpu], own: u32, same_numbers: bool, least: u64) -> Holds {
+    let names_it = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
     // Less is in use than its weights take, whoever uses it.
-    let too_little = |gpu: &Listed| gpu.used.is_some_and(|used| used < least);
+    let too_little = |gpu: &ListedGpu| gpu.used.is_some_and(|used| used < least);
     // An empty list says nothing: that is how processes are hidden.
-    let others = |gpu: &Listed| gpu.processes.as_ref().is_some_and(|all| !all.is_empty());
-    let lists_others = |gpu: &Listed| same_numbers && others(gpu);
+    let others = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| !all.is_empty());
+    let lists_others = |gpu: &ListedGpu| same_numbers && others(gpu);
     if gpus.iter().any(names_it) {
         Holds::Memory
     } else if !gpus.is_empty() && gpus.iter().all(|gpu| too_little(gpu) || lists_others(gpu)) {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_gpu_without_this_process_is_told_from_one_that_does_not_tell() {
-        let gpu = |processes: Option<&[u32]>, used| Listed {
+        let gpu = |processes: Option<&[u32]>, used| ListedGpu {
             processes: processes.map(<[u32]>::to_vec),
             used,
         };

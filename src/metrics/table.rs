@@ -2,7 +2,7 @@
 
 /// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows, from 0 when the process begins.
     Counter,
     /// Goes up and down.
@@ -11,7 +11,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// As the text format writes it.
     pub fn word(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its labels.
     pub labels: &'static [&'static str],
     /// Its help, a sentence without a full stop.
@@ -40,7 +40,7 @@ macro_rules! metrics {
         /// What this process counted comes first, then what the database says, then the process itself.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             labels: &[$($label),*],
             help: $help,
         }),*];

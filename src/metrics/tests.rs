@@ -103,7 +103,7 @@ fn the_table_follows_the_customs_of_names() {
         let name = metric.name;
         assert!(names.insert(name), "{name} stands there twice");
         assert_eq!(
-            metric.kind == Kind::Counter,
+            metric.kind == MetricKind::Counter,
             name.ends_with("_total"),
             "{name}"
         );

@@ -9,7 +9,7 @@ use topicmill_store::LabelledBeside;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Next {
+pub struct NextCommand {
     /// The command; `None` if nothing is to be done, or something is under way.
     pub command: Option<String>,
     /// Why, in a sentence without its full stop.
@@ -27,9 +27,9 @@ pub struct Usual {
 
 impl Outlook {
     /// What to do next.
-    pub fn next(&self) -> Next {
+    pub fn next(&self) -> NextCommand {
         let (command, why) = self.found();
-        Next { command, why }
+        NextCommand { command, why }
     }
 
     fn found(&self) -> (Option<String>, String) {

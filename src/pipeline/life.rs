@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use crate::notify::Ended;
+use crate::notify::EndedWork;
 use topicmill_core::RunStatus;
 use topicmill_core::record::RunCounts;
 use topicmill_store::{RunId, Running, Store, StoreError};
@@ -79,7 +79,7 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
         store.note_death(run.id, why).await?;
         if let Some(row) = store.run(run.id).await? {
             context
-                .tell(&Ended {
+                .tell(&EndedWork {
                     what: row.stage.as_str(),
                     run: row.id,
                     status: RunStatus::Died,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tracing::Instrument;
 
 use super::{Context, life};
-use crate::notify::Ended;
+use crate::notify::EndedWork;
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
@@ -122,7 +122,7 @@ impl Context {
             }
         }
         self.metrics.ran(stage, status, &counts);
-        self.tell(&Ended {
+        self.tell(&EndedWork {
             what: stage.as_str(),
             run: id.0,
             status,
@@ -152,7 +152,7 @@ impl Context {
     }
 
     /// Tells people how a run ended, where they want to know it. Whoever stopped the run does not wait for that.
-    pub(super) async fn tell(&self, ended: &Ended<'_>) {
+    pub(super) async fn tell(&self, ended: &EndedWork<'_>) {
         tokio::select! {
             () = self.notify.ended(&self.store, ended, self.clock.now()) => {}
             () = life::last_word(&self.stop) => {}

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
-use super::mistakes::{Found, Mistakes, nearest, quoted};
+use super::mistakes::{Findings, Mistakes, nearest, quoted};
 use super::schedules;
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
@@ -65,7 +65,7 @@ struct Read {
 
 /// Reads the text of a file.
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {
-    let mut found = Found::default();
+    let mut found = Findings::default();
     let (table, broken) = written::parse(text);
     for (at, said) in broken {
         found.syntax(at, said);
@@ -77,7 +77,7 @@ pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes>
     }
 }
 
-fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Pipeline {
+fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipeline {
     let of_topics = (TOPIC_KEYS, "below a [[topic]]");
     file.unknown_keys(FILE_KEYS, Some(of_topics), found);
     let name = file.text("name", found);
@@ -143,7 +143,7 @@ fn read_background(
     file: Section,
     named: Option<&Placed<String>>,
     folder: &Path,
-    found: &mut Found,
+    found: &mut Findings,
 ) -> Option<Background> {
     let without = file.texts("background_without", found);
     let named = named?;
@@ -194,7 +194,7 @@ fn label_of(topic: &Topic) -> Label {
 }
 
 /// The topics of a file, or those that its labels stand for.
-fn read_topics(file: Section, defaults: Defaults, found: &mut Found) -> Vec<Read> {
+fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<Read> {
     let read = match (file.list("labels", found), file.get("topic")) {
         (Some(labels), None) => {
             let labels = labels.value.iter();
@@ -247,7 +247,7 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Found) -> Vec<Read
 }
 
 /// The topic that a label in a list stands for; nothing is collected for it.
-fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Found) -> Option<Read> {
+fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Findings) -> Option<Read> {
     let at = label.span().start;
     let Some(label) = label.get_ref().as_str() else {
         found.wrong(
@@ -270,7 +270,7 @@ fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Found) 
 }
 
 /// The slug that the words of a label give.
-fn made_slug(label: &str, at: usize, found: &mut Found) -> Option<String> {
+fn made_slug(label: &str, at: usize, found: &mut Findings) -> Option<String> {
     if label.trim().is_empty() {
         found.wrong(at, "the label is empty: give it a text");
         return None;
@@ -294,7 +294,7 @@ fn made_slug(label: &str, at: usize, found: &mut Found) -> Option<String> {
     Some(made)
 }
 
-fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<Read> {
+fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Option<Read> {
     let of_the_file = (FILE_KEYS, "above the first [[topic]]");
     topic.unknown_keys(TOPIC_KEYS, Some(of_the_file), found);
     let slug = topic.text("slug", found);
@@ -347,7 +347,7 @@ fn names(
     topic: Section,
     slug: Option<Placed<String>>,
     label: Option<Placed<String>>,
-    found: &mut Found,
+    found: &mut Findings,
 ) -> Option<(String, String)> {
     if let Some(label) = label.as_ref().filter(|label| label.value.trim().is_empty()) {
         found.wrong(label.at, "the label is empty: give it a text");
@@ -375,7 +375,7 @@ fn of_topic(topic: Section) -> String {
     name.map_or(String::new(), |name| format!("topic {}: ", quoted(name)))
 }
 
-fn read_subreddits(topic: Section, found: &mut Found) -> Vec<String> {
+fn read_subreddits(topic: Section, found: &mut Findings) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for Placed { at, value: name } in topic.texts("subreddits", found) {
         let again = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
@@ -392,7 +392,7 @@ fn read_subreddits(topic: Section, found: &mut Found) -> Vec<String> {
 }
 
 /// The shares of a topic that reads all of its subreddits.
-fn read_shares(topic: Section, subreddits: &[String], found: &mut Found) -> Option<Vec<u32>> {
+fn read_shares(topic: Section, subreddits: &[String], found: &mut Findings) -> Option<Vec<u32>> {
     let which = topic.text("read", found);
     let which = which.as_ref().map(|which| (which.at, &*which.value));
     let shares = topic.list("share", found);
@@ -436,7 +436,7 @@ fn read_shares(topic: Section, subreddits: &[String], found: &mut Found) -> Opti
 }
 
 /// Slugs that two topics have.
-fn twice(topics: &[Read], found: &mut Found) {
+fn twice(topics: &[Read], found: &mut Findings) {
     let mut first: HashMap<&str, &Topic> = HashMap::new();
     for Read { topic, at, .. } in topics {
         let Some(other) = first.insert(&topic.slug, topic) else {

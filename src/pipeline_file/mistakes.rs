@@ -53,18 +53,18 @@ impl fmt::Display for Mistakes {
 
 /// Collects mistakes while a file is read.
 #[derive(Debug, Default)]
-pub(super) struct Found(Vec<Finding>);
+pub(super) struct Findings(Vec<Finding>);
 
 #[derive(Debug)]
 struct Finding {
     /// Byte of the file.
     at: usize,
     text: String,
-    kind: Kind,
+    kind: MistakeKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MistakeKind {
     /// The file is no TOML here.
     Syntax,
     /// Something is not there.
@@ -73,20 +73,20 @@ enum Kind {
     Wrong,
 }
 
-impl Found {
+impl Findings {
     pub fn syntax(&mut self, at: usize, text: impl Into<String>) {
-        self.add(at, text, Kind::Syntax);
+        self.add(at, text, MistakeKind::Syntax);
     }
 
     pub fn missing(&mut self, at: usize, text: impl Into<String>) {
-        self.add(at, text, Kind::Missing);
+        self.add(at, text, MistakeKind::Missing);
     }
 
     pub fn wrong(&mut self, at: usize, text: impl Into<String>) {
-        self.add(at, text, Kind::Wrong);
+        self.add(at, text, MistakeKind::Wrong);
     }
 
-    fn add(&mut self, at: usize, text: impl Into<String>, kind: Kind) {
+    fn add(&mut self, at: usize, text: impl Into<String>, kind: MistakeKind) {
         let text = text.into();
         self.0.push(Finding { at, text, kind });
     }
@@ -96,9 +96,9 @@ impl Found {
     /// Where a file is no TOML, what follows on the line was not understood, so only its first mistake counts, and
     /// what seems to be missing may stand in the part that was not understood.
     pub fn mistakes(self, text: &str) -> Option<Mistakes> {
-        let broken = self.0.iter().any(|found| found.kind == Kind::Syntax);
+        let broken = self.0.iter().any(|found| found.kind == MistakeKind::Syntax);
         let mut found = self.0;
-        found.retain(|found| !(broken && found.kind == Kind::Missing));
+        found.retain(|found| !(broken && found.kind == MistakeKind::Missing));
         found.sort_by_key(|found| found.at);
         let breaks: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
         let line_of = |at: usize| 1 + breaks.partition_point(|line_break| *line_break < at);
@@ -106,11 +106,11 @@ impl Found {
             .into_iter()
             .map(|found| (line_of(found.at), found))
             .collect();
-        placed.sort_by_key(|(line, found)| (*line, found.kind != Kind::Syntax));
+        placed.sort_by_key(|(line, found)| (*line, found.kind != MistakeKind::Syntax));
         let mut broken_line = 0;
         placed.retain(|(line, found)| {
             let told = *line == broken_line;
-            if found.kind == Kind::Syntax {
+            if found.kind == MistakeKind::Syntax {
                 broken_line = *line;
             }
             !told

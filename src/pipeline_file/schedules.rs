@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use chrono_tz::{TZ_VARIANTS, Tz};
 
-use super::mistakes::{Found, nearest, quoted};
+use super::mistakes::{Findings, nearest, quoted};
 use super::section::{Placed, Section};
 use crate::schedule::{Entry, STAGES, Timetable, check_name, words};
 use topicmill_core::{CatchUp, Overlap, length};
@@ -15,7 +15,7 @@ pub(super) const SCHEDULE_KEYS: &[&str] = &[
 ];
 
 /// The schedules of a file.
-pub(super) fn read(file: Section, found: &mut Found) -> Vec<Entry> {
+pub(super) fn read(file: Section, found: &mut Findings) -> Vec<Entry> {
     if file.get("schedule").is_none() {
         return Vec::new();
     }
@@ -46,7 +46,7 @@ pub(super) fn read(file: Section, found: &mut Found) -> Vec<Entry> {
     entries
 }
 
-fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
+fn read_entry(section: Section, found: &mut Findings) -> Option<Entry> {
     section.unknown_keys(SCHEDULE_KEYS, None, found);
     let name = read_name(section, found);
     let timetable = read_timetable(section, found);
@@ -74,7 +74,7 @@ fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
     })
 }
 
-fn read_name(section: Section, found: &mut Found) -> Option<String> {
+fn read_name(section: Section, found: &mut Findings) -> Option<String> {
     if section.get("name").is_none() {
         found.missing(
             section.at,
@@ -94,7 +94,7 @@ fn read_name(section: Section, found: &mut Found) -> Option<String> {
     }
 }
 
-fn read_timetable(section: Section, found: &mut Found) -> Option<Timetable> {
+fn read_timetable(section: Section, found: &mut Findings) -> Option<Timetable> {
     let zone = match section.text("timezone", found) {
         None if section.get("timezone").is_some() => return None,
         None => Tz::UTC,
@@ -123,7 +123,7 @@ fn unknown_zone(name: &str) -> String {
     format!("`timezone`: there is no time zone {}; {hint}", quoted(name))
 }
 
-fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
+fn read_stages(section: Section, found: &mut Findings) -> Vec<Vec<String>> {
     let lines = section.texts("stages", found);
     let is_empty_list = section.get("stages").is_none_or(|list| {
         list.get_ref()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::mistakes::{Found, nearest, quoted};
+use super::mistakes::{Findings, nearest, quoted};
 
 /// A value, and where it stands.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<'a> Section<'a> {
         self,
         here: &[&'static str],
         elsewhere: Option<(&[&'static str], &str)>,
-        found: &mut Found,
+        found: &mut Findings,
     ) {
         let (there, place) = elsewhere.unwrap_or_default();
         for key in self.keys() {
@@ -73,7 +73,7 @@ impl<'a> Section<'a> {
         self,
         key: &str,
         wanted: &str,
-        found: &mut Found,
+        found: &mut Findings,
         read: impl Fn(&'a DeValue<'a>) -> Option<T>,
     ) -> Option<Placed<T>> {
         let value = self.get(key)?;
@@ -87,13 +87,13 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
-    pub fn text(self, key: &str, found: &mut Found) -> Option<Placed<String>> {
+    pub fn text(self, key: &str, found: &mut Findings) -> Option<Placed<String>> {
         let text = self.read(key, "a text in quotes", found, DeValue::as_str)?;
         clean(key, text.at, text.value, found)
     }
 
     /// One of a few words.
-    pub fn word<T>(self, key: &str, found: &mut Found) -> Option<Placed<T>>
+    pub fn word<T>(self, key: &str, found: &mut Findings) -> Option<Placed<T>>
     where
         T: FromStr,
         T::Err: Display,
@@ -109,7 +109,7 @@ impl<'a> Section<'a> {
     }
 
     /// A number, with a fraction or without.
-    pub fn number(self, key: &str, found: &mut Found) -> Option<Placed<f64>> {
+    pub fn number(self, key: &str, found: &mut Findings) -> Option<Placed<f64>> {
         self.read(key, "a number, as in 0.5", found, |value| match value {
             DeValue::Float(number) => number.as_str().parse().ok(),
             value => whole_of(value).map(f64::from),
@@ -117,17 +117,17 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number of 0 or more.
-    pub fn whole(self, key: &str, found: &mut Found) -> Option<Placed<u32>> {
+    pub fn whole(self, key: &str, found: &mut Findings) -> Option<Placed<u32>> {
         self.read(key, "a whole number, as in 100", found, whole_of)
     }
 
     /// A list.
-    pub fn list(self, key: &str, found: &mut Found) -> Option<Placed<&'a DeArray<'a>>> {
+    pub fn list(self, key: &str, found: &mut Findings) -> Option<Placed<&'a DeArray<'a>>> {
         self.read(key, "a list in square brackets", found, DeValue::as_array)
     }
 
     /// A list of texts, or one text for a list of one.
-    pub fn texts(self, key: &str, found: &mut Found) -> Vec<Placed<String>> {
+    pub fn texts(self, key: &str, found: &mut Findings) -> Vec<Placed<String>> {
         if self.get(key).is_some_and(|value| value.get_ref().is_str()) {
             return self.text(key, found).into_iter().collect();
         }
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
 }
 
 /// A text that every database stores.
-fn clean(key: &str, at: usize, text: &str, found: &mut Found) -> Option<Placed<String>> {
+fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Placed<String>> {
     if text.contains('\0') {
         found.wrong(
             at,

@@ -21,7 +21,7 @@ use topicmill_core::{SlotStatus, Timestamp};
 pub use self::entry::{Entry, STAGES, check_name, words};
 pub use self::plan::next_due;
 pub use self::scheduler::Scheduler;
-pub use self::slot::{Order, StageEnd};
+pub use self::slot::{StageEnd, StageOrder};
 pub use self::timetable::{Timetable, TimetableError};
 
 /// Something that happened to a scheduled run, for logs, metrics and notifications.

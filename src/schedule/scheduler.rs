@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::entry::Entry;
 use super::plan::{self, Decided};
-use super::slot::{self, Order, StageEnd, Surroundings};
+use super::slot::{self, StageEnd, StageOrder, Surroundings};
 use super::{Event, What};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{SlotStatus, Timestamp};
@@ -129,7 +129,7 @@ impl Scheduler {
     pub async fn run_due(
         &mut self,
         stop: &CancellationToken,
-        work: &impl AsyncFn(Order<'_>) -> StageEnd,
+        work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
         heard: &dyn Fn(&Event<'_>),
     ) -> Result<Vec<(String, Option<SlotStatus>)>, StoreError> {
         let mut running = Running::new();
@@ -152,7 +152,7 @@ impl Scheduler {
         &mut self,
         stop: &CancellationToken,
         mut reload: impl FnMut() -> Option<Vec<Entry>>,
-        work: &impl AsyncFn(Order<'_>) -> StageEnd,
+        work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
         heard: &dyn Fn(&Event<'_>),
     ) -> Result<(), StoreError> {
         let mut running = Running::new();
@@ -197,7 +197,7 @@ impl Scheduler {
     }
 
     /// Plans each schedule, and starts a slot of each that has one to start.
-    async fn start<'a, W: AsyncFn(Order<'_>) -> StageEnd>(
+    async fn start<'a, W: AsyncFn(StageOrder<'_>) -> StageEnd>(
         &mut self,
         running: &mut Running<'a>,
         stop: &'a CancellationToken,

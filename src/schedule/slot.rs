@@ -37,7 +37,7 @@ pub struct StageEnd {
 
 /// A stage to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct StageOrder<'a> {
     /// The schedule.
     pub schedule: &'a str,
     /// Key of the slot, for the records of runs.
@@ -118,7 +118,7 @@ pub(super) async fn run(
     entry: &Entry,
     taken: TakenSlot,
     stop: &CancellationToken,
-    work: &impl AsyncFn(Order<'_>) -> StageEnd,
+    work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     heard: &dyn Fn(&Event<'_>),
 ) -> Option<SlotStatus> {
     let clock = &around.clock;
@@ -195,7 +195,7 @@ async fn stages(
     entry: &Entry,
     taken: &TakenSlot,
     halt: &CancellationToken,
-    work: &impl AsyncFn(Order<'_>) -> StageEnd,
+    work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     outcomes: &mut Vec<Value>,
 ) -> Ended {
     let clock = &around.clock;
@@ -216,7 +216,7 @@ async fn stages(
             return told(&is_over, stage);
         }
         let begun = clock.elapsed();
-        let order = Order {
+        let order = StageOrder {
             schedule: &entry.name,
             slot: taken.lease.slot,
             words,

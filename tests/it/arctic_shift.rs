@@ -647,7 +647,7 @@ async fn it_says_who_asks_and_sends_no_key() {
         settings.client.user_agent = given.to_owned();
         let (_, clock) = client(&archive.server.uri());
         let source = ArcticShift::new(&settings, clock).unwrap();
-        let way = topicmill_sources::page::Way::NewestFirst;
+        let way = topicmill_sources::page::TimeOrder::NewestFirst;
         source.page("climate", way, None, 5).await.unwrap();
         let requests = archive.server.received_requests().await.unwrap();
         assert_eq!(requests[0].headers["user-agent"], sent);

@@ -1,5 +1,10 @@
 //! The integration tests, one binary: real databases, real sockets, a real ONNX Runtime, the real program.
 
+#![expect(
+    clippy::too_many_lines,
+    reason = "a test tells one story, from its beginning to its end"
+)]
+
 mod arctic_shift;
 mod attacks;
 mod bottleneck;

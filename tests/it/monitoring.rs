@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use topicmill::metrics::{Kind, METRICS};
+use topicmill::metrics::{METRICS, MetricKind};
 
 use crate::serve::{labelled, posts};
 use crate::support::engine::repository;
@@ -131,7 +131,7 @@ fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
                 .iter()
                 .find(|metric| metric.name == name)
                 .expect(name);
-            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"));
+            assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"));
             assert_eq!(
                 (metric.kind.word(), metric.help),
                 (family.kind.as_str(), family.help.as_str())
@@ -139,7 +139,7 @@ fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
             let ((_, labels), _) = family.samples.first_key_value().unwrap();
             let labels: BTreeSet<&str> = labels.keys().map(String::as_str).collect();
             let mut known: BTreeSet<&str> = metric.labels.iter().copied().collect();
-            known.extend(Some("le").filter(|_| metric.kind == Kind::Histogram));
+            known.extend(Some("le").filter(|_| metric.kind == MetricKind::Histogram));
             assert_eq!(labels, known, "{name}");
         }
         let args = ["serve", "--listen", "127.0.0.1:0"];
@@ -250,7 +250,7 @@ fn dashboard_and_rules_name_metrics_that_there_are_and_the_page_names_all() {
         .collect();
     for metric in METRICS
         .iter()
-        .filter(|metric| metric.kind == Kind::Histogram)
+        .filter(|metric| metric.kind == MetricKind::Histogram)
     {
         known.insert(format!("{}_bucket", metric.name));
     }

@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, What};
+use topicmill::schedule::{Entry, Event, Scheduler, StageEnd, StageOrder, Timetable, What};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{CatchUp, Overlap, SlotStatus, Timestamp};
 use topicmill_store::{SlotRow, SlotTaker, Store};
@@ -69,14 +69,14 @@ impl Scene {
         scheduler
     }
 
-    fn note(&self, order: Order<'_>) {
+    fn note(&self, order: StageOrder<'_>) {
         let mut ran = self.ran.borrow_mut();
         ran.push((order.slot, order.words[0].clone()));
     }
 
     /// Runs what is due; every stage ends well.
     async fn run_due(&self, scheduler: &mut Scheduler) -> usize {
-        let work = async |order: Order<'_>| {
+        let work = async |order: StageOrder<'_>| {
             tokio::task::yield_now().await;
             self.note(order);
             DONE
@@ -223,7 +223,7 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
             scene.minutes(15);
             let first = RefCell::new(true);
             // The first stage takes half an hour, in which another process looks twice.
-            let work = async |order: Order<'_>| {
+            let work = async |order: StageOrder<'_>| {
                 scene.note(order);
                 if first.replace(false) {
                     for _ in 0..2 {
@@ -276,7 +276,7 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
         let now = || Timestamp::from(scene.clock.now());
         let mut lost = scene.scheduler("elsewhere", &entries);
         let reached = Notify::new();
-        let hang = async |order: Order<'_>| {
+        let hang = async |order: StageOrder<'_>| {
             if order.words[0] == "classify" {
                 reached.notify_one();
                 std::future::pending::<()>().await;
@@ -331,7 +331,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
         let mut last = None;
         // The slot is planned, and its process dies, five times.
         let reached = Notify::new();
-        let die = async |_: Order<'_>| {
+        let die = async |_: StageOrder<'_>| {
             reached.notify_one();
             std::future::pending::<StageEnd>().await
         };
@@ -358,7 +358,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
                 told.borrow_mut().push(status);
             }
         };
-        let never = async |_: Order<'_>| unreachable!("it is given up");
+        let never = async |_: StageOrder<'_>| unreachable!("it is given up");
         let ended = one.run_due(&scene.stop, &never, &heard).await.unwrap();
         assert_eq!(
             ended,
@@ -402,7 +402,7 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
         let mut one = scene.scheduler("one", &entries[..1]);
         scene.run_due(&mut one).await;
         scene.minutes(15);
-        let drains = async |order: Order<'_>| {
+        let drains = async |order: StageOrder<'_>| {
             if order.words[0] == "classify" {
                 order.stop.cancelled().await;
             }
@@ -422,7 +422,7 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
         assert_eq!(scene.run_due(&mut two).await, 0);
         let now = scene.clock.now();
         scene.clock.jump(utc("2026-03-02T13:20:00Z") - now);
-        let signalled = async |order: Order<'_>| {
+        let signalled = async |order: StageOrder<'_>| {
             if order.words[0] == "classify" {
                 scene.stop.cancel();
             }
@@ -474,7 +474,7 @@ async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
         ] {
             scene.minutes(15);
             scene.clock.advance(Duration::from_secs(7));
-            let work = async |order: Order<'_>| match order.words[0].as_str() {
+            let work = async |order: StageOrder<'_>| match order.words[0].as_str() {
                 "collect" => StageEnd {
                     status,
                     exit: 1,

@@ -23,10 +23,10 @@ use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{Call, Change, Line, Period, Report, TopicLine};
-pub use self::drift::{Drift, Verdict};
+pub use self::drift::{Drift, DriftVerdict};
 pub use self::finding::headline;
 pub use self::page::{render_body, render_page};
-pub use self::table::Table;
+pub use self::table::ChartTable;
 
 /// By this a page or a chart of topicmill is known again: it may be replaced without a question.
 pub const SIGN: &str = "made by topicmill report";

@@ -22,7 +22,7 @@ pub const BINS: usize = 10;
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct KnownScores {
     /// Equal texts are held out together.
     pub text_hash: TextHash,
     pub evidence: Evidence,
@@ -114,13 +114,13 @@ pub struct Calibration {
 }
 
 /// Fits temperature and threshold, and judges them. `None` without a row that has a right label.
-pub fn calibrate(rows: &[Known], before: Setting, wanted: f64) -> Option<Calibration> {
-    let all: Vec<&Known> = rows.iter().collect();
+pub fn calibrate(rows: &[KnownScores], before: Setting, wanted: f64) -> Option<Calibration> {
+    let all: Vec<&KnownScores> = rows.iter().collect();
     let temperature = fit_temperature(&all)?;
     let threshold = fit_threshold(&all, temperature, wanted);
     let judge_all = |setting| judge(rows.iter().map(|row| (row, setting)));
     let held_out = (0..FOLDS).flat_map(|fold| {
-        let (out, kept): (Vec<&Known>, Vec<&Known>) =
+        let (out, kept): (Vec<&KnownScores>, Vec<&KnownScores>) =
             all.iter().partition(|row| fold_of(row) == fold);
         let temperature = fit_temperature(&kept).unwrap_or(before.temperature);
         let threshold = fit_threshold(&kept, temperature, wanted);
@@ -145,7 +145,7 @@ fn setting(temperature: f64, threshold: Option<f64>) -> Setting {
     }
 }
 
-fn fold_of(row: &Known) -> u64 {
+fn fold_of(row: &KnownScores) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
     // By the hash of the text: equal texts are in one fold, and nobody is judged by what he learned from.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
@@ -155,7 +155,7 @@ fn fold_of(row: &Known) -> u64 {
 ///
 /// The loss is convex in 1/T, so on the way from the one end to the other it falls and then rises, once: a
 /// golden-section search finds the place.
-pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
+pub fn fit_temperature(rows: &[&KnownScores]) -> Option<f64> {
     let loss = |log: f64| -> Option<f64> {
         let losses = rows
             .iter()
@@ -184,7 +184,7 @@ pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
 
 /// The smallest threshold at which the share `wanted` of the labels given is right; `None` where there is none
 /// that [`FEWEST_ANSWERED`] rows reach.
-pub fn fit_threshold(rows: &[&Known], temperature: f64, wanted: f64) -> Option<f64> {
+pub fn fit_threshold(rows: &[&KnownScores], temperature: f64, wanted: f64) -> Option<f64> {
     let mut best: Vec<(f64, bool)> = rows
         .iter()
         .filter_map(|row| {
@@ -224,7 +224,7 @@ fn short_between(low: f64, high: f64) -> f64 {
 }
 
 /// Best score, whether it is of the right label, and whether a label is given.
-fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
+fn best_of(row: &KnownScores, temperature: f64, threshold: f64) -> (f64, bool, bool) {
     let scores = row.evidence.scores(temperature, threshold);
     // Other is the right outcome of a row that has none of the labels.
     match scores.other_score.filter(|_| scores.other) {
@@ -238,7 +238,7 @@ fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
 }
 
 /// How good rows come out, each under a setting.
-fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
+fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) -> Quality {
     let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
     let (mut loss, mut told) = (0.0, 0);
     let mut best = Vec::new();

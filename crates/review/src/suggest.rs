@@ -45,19 +45,19 @@ pub struct Question<'a> {
     /// Most texts that are clustered; the others join them.
     pub sample: usize,
     /// Ordinary topics, which name a cluster where its words do not.
-    pub background: Option<Named<'a>>,
+    pub background: Option<TopicVectors<'a>>,
 }
 
 /// The vectors of a background's topics.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct TopicVectors<'a> {
     /// All of them.
     pub vectors: &'a LabelVector,
     /// What they are called, in the same order.
     pub names: &'a [String],
 }
 
-impl<'a> Named<'a> {
+impl<'a> TopicVectors<'a> {
     /// The topic that a vector is nearest to.
     fn nearest(&self, vector: &[f32]) -> Option<&'a str> {
         let cosines = self.vectors.each_cosine(vector)?;

@@ -23,7 +23,7 @@ pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, EngineName, Logits};
-use super::ports::{Feed, Named, output_of};
+use super::ports::{Feed, NamedTensor, output_of};
 use super::vectors;
 use crate::folder::{ModelError, ModelFolder, Processor};
 
@@ -181,7 +181,7 @@ impl Engine for OnnxEngine {
 /// The dimensions of the output, and its numbers.
 fn run(
     session: &mut Session,
-    tensors: &[Named<'_>],
+    tensors: &[NamedTensor<'_>],
     output: &str,
 ) -> ort::Result<(Vec<i64>, Vec<f32>)> {
     let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());

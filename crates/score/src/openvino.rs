@@ -22,7 +22,7 @@ use crate::contract::{Input, Numbers, Tensor};
 use crate::engine::{Device, Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
 use crate::onnx::{EngineOptions, OnnxError, classify_error, is_memory_short, says_what_it_should};
-use crate::ports::{Feed, Named, Port, output_of, wanted_output};
+use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph that OpenVINO has compiled for this CPU.
 pub struct OpenVinoEngine {
@@ -228,7 +228,7 @@ impl Compiled {
 
     fn run(
         &mut self,
-        tensors: &[Named<'_>],
+        tensors: &[NamedTensor<'_>],
         output: &Output,
     ) -> Result<(Vec<i64>, Vec<f32>), InferenceError> {
         for (name, Tensor { shape, numbers }) in tensors {

@@ -51,7 +51,7 @@ impl Feed {
     pub(crate) fn compute(
         &self,
         batch: &Batch,
-        mut run: impl FnMut(&Batch, &[Named<'_>]) -> Result<Output, EngineError>,
+        mut run: impl FnMut(&Batch, &[NamedTensor<'_>]) -> Result<Output, EngineError>,
     ) -> Result<Logits, EngineError> {
         check_ids(batch, self.vocab_size)?;
         self.fixed.compute(batch, self.pad_id, &mut |part| {
@@ -69,7 +69,7 @@ impl Feed {
 pub(crate) type Output = (Vec<i64>, Vec<f32>);
 
 /// The tensor of an input, by its name.
-pub(crate) type Named<'b> = (&'static str, Tensor<'b>);
+pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
 
 /// Checks every id: a graph reads a negative one from the end of its table and says nothing.
 fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {

@@ -47,7 +47,7 @@ impl Models {
 }
 
 /// The places of the labels of a text in their set, and of the background after the last of them, the best first.
-pub type Order = Vec<usize>;
+pub type LabelOrder = Vec<usize>;
 
 /// A small model, and how many labels it picks.
 pub struct Shortlist {
@@ -91,7 +91,7 @@ impl Shortlist {
         texts: &[String],
         known: &[Pairs],
         stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Vec<Result<Order, TextError>>>, LabelerError> {
+    ) -> Result<Option<Vec<Result<LabelOrder, TextError>>>, LabelerError> {
         let results = self.labeler.score_knowing(prepared, texts, known, stop)?;
         let kind = &self.labeler.folder().kind;
         let order = |result: TextResult| {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::error::SourceError;
 use super::listing::{ListingError, mended};
 use super::page::{
-    Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
+    Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage,
     check_subreddit, site_of,
 };
 use super::post::{post_from_value, time_of_post};
@@ -98,7 +98,7 @@ impl ArcticShift {
     pub async fn page(
         &self,
         subreddit: &str,
-        way: Way,
+        way: TimeOrder,
         border: Option<Timestamp>,
         limit: u32,
     ) -> Result<TimePage, SourceError> {
@@ -135,14 +135,14 @@ impl ArcticShift {
         self.read(&what, rows, limit.into_inner())
     }
 
-    fn url(&self, subreddit: &str, way: Way, border: Option<Timestamp>, limit: u32) -> Url {
+    fn url(&self, subreddit: &str, way: TimeOrder, border: Option<Timestamp>, limit: u32) -> Url {
         let mut url = self.search_url.clone();
         // Whether a border is part of the answer is not documented. Asked for one second further it is, and what
         // comes twice does no harm.
         let secs = border.map(|border| border.as_datetime().timestamp());
         let (sort, name, secs) = match way {
-            Way::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),
-            Way::OldestFirst => ("asc", "after", secs.map(|secs| secs - 1)),
+            TimeOrder::NewestFirst => ("desc", "before", secs.map(|secs| secs + 1)),
+            TimeOrder::OldestFirst => ("asc", "after", secs.map(|secs| secs - 1)),
         };
         let mut query = url.query_pairs_mut();
         query
@@ -216,7 +216,7 @@ impl Archived for ArcticShift {
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
-        way: Way,
+        way: TimeOrder,
         border: Option<Timestamp>,
         limit: u32,
     ) -> Asked<'a, TimePage> {

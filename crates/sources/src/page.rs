@@ -43,7 +43,7 @@ pub struct TimePage {
 
 /// Which way an archive is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum TimeOrder {
     /// From now, or from a border, into the past.
     NewestFirst,
     /// From a border towards now.
@@ -112,7 +112,7 @@ pub trait Archived: Send + Sync {
     fn page<'a>(
         &'a self,
         subreddit: &'a str,
-        way: Way,
+        way: TimeOrder,
         border: Option<Timestamp>,
         limit: u32,
     ) -> Asked<'a, TimePage>;

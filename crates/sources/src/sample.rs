@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::posts::texts;
 use self::posts::{Entry, load};
-use crate::reddit::Fate;
+use crate::reddit::PostFate;
 use topicmill_core::{Listing, PurgeReason, Timestamp};
 
 /// A subreddit that exists and answers members only.
@@ -90,7 +90,7 @@ impl SampleReddit {
     }
 
     /// From now on a post fares like this, on listings and in `/api/info`.
-    pub fn mark(&self, fullname: &str, fate: Fate) {
+    pub fn mark(&self, fullname: &str, fate: PostFate) {
         let mut marked = self.sample.marked.lock().expect(NO_PANIC);
         marked.insert(fullname.to_owned(), fate);
     }
@@ -111,7 +111,7 @@ impl SampleReddit {
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
     requests: AtomicU32,
-    marked: Mutex<HashMap<String, Fate>>,
+    marked: Mutex<HashMap<String, PostFate>>,
 }
 
 #[derive(Deserialize)]
@@ -285,18 +285,20 @@ fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
 }
 
 /// What Reddit puts in place of a post that fares like this.
-fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
+fn marked_as(mut wire: Value, fate: Option<&PostFate>) -> Option<Value> {
     let (category, body) = match fate {
-        None | Some(Fate::Alive) => return Some(wire),
-        Some(Fate::Authorless) => {
+        None | Some(PostFate::Alive) => return Some(wire),
+        Some(PostFate::Authorless) => {
             wire["author"] = json!("[deleted]");
             return Some(wire);
         }
-        Some(Fate::Gone(PurgeReason::Missing | PurgeReason::Requested | PurgeReason::Shown)) => {
+        Some(PostFate::Gone(
+            PurgeReason::Missing | PurgeReason::Requested | PurgeReason::Shown,
+        )) => {
             return None;
         }
-        Some(Fate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
-        Some(Fate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
+        Some(PostFate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
+        Some(PostFate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
     };
     wire["removed_by_category"] = json!(category);
     wire["selftext"] = json!(body);

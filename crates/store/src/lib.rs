@@ -59,8 +59,8 @@ pub use self::query::{
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
-    Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, Lease, Missing,
-    ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
+    Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, LabellingState,
+    Lease, Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, StoredLabels,
     StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
 };
 pub use self::slots::{
@@ -385,7 +385,7 @@ face! {
     fn news(&self) -> News;
 
     /// How far the labelling is.
-    fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
+    fn standing(&self, max_attempts: u32, now: Timestamp) -> LabellingState;
     /// How far the labelling is; in a large database estimated, at a cost that does not grow with it.
     fn about(&self, max_attempts: u32, now: Timestamp) -> About;
     /// When the newest posts came, up to `latest`: what lies behind it has a wrong date.

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::Standing;
+use super::LabellingState;
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
 /// How far the labelling is, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
-    pub standing: Standing,
+    pub standing: LabellingState,
     /// Whether those of a large database were estimated from a sample rather than counted.
     pub is_estimate: bool,
 }

@@ -309,7 +309,7 @@ pub struct RunRow {
 
 /// How far the labelling is, under the current model and label set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Standing {
+pub struct LabellingState {
     pub posts: i64,
     /// How many of them are labelled under the current model and label set.
     pub labelled: i64,

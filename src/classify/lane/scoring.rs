@@ -111,23 +111,23 @@ impl Scoring<'_> {
         same: &[ClaimedPost],
         stored: &[Pair],
         known: &[Pair],
-        scored: TextResult,
+        result: TextResult,
     ) -> Said {
         let unstored = wanted(stored);
-        let vector = scored.vector.filter(|_| !unstored.is_empty());
+        let vector = result.vector.filter(|_| !unstored.is_empty());
         let logits: Vec<(i64, i64, PairLogits)> = unstored
             .into_iter()
             // All that an embedding model says of a text is in its vector.
             .filter(|_| vector.is_none())
-            .filter_map(|label| Some((self.model, self.hypotheses[label], scored.logits[label]?)))
+            .filter_map(|label| Some((self.model, self.hypotheses[label], result.logits[label]?)))
             .collect();
-        let scored_pairs = scored.logits.iter().flatten().count();
+        let scored_pairs = result.logits.iter().flatten().count();
         let mut computed = wanted(known).len();
         for post in same {
             let one = Classified {
                 fullname: post.fullname.clone(),
                 text_hash: post.text_hash,
-                scores: scored.scores.clone(),
+                scores: result.scores.clone(),
                 logits: logits.clone(),
                 vector: vector.clone().map(|vector| (self.model, vector)),
             };
@@ -135,7 +135,7 @@ impl Scoring<'_> {
             let now = std::mem::take(&mut computed);
             self.tell(Event::Scored(lease, one, now, scored_pairs - now));
         }
-        let logits = scored.logits;
+        let logits = result.logits;
         Said { logits, vector }
     }
 

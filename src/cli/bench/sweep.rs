@@ -26,10 +26,10 @@ pub struct Sweep {
     pub(super) subject: Subject,
     /// Measure these numbers of posts in a batch: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
-    batch: Span,
+    batch: SweepSpan,
     /// Measure these numbers of tokens in a batch: first and last, doubling each time
     #[arg(long, value_name = "A:B", default_value = "256:16384")]
-    tokens: Span,
+    tokens: SweepSpan,
     /// Measure each size this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -43,13 +43,13 @@ pub struct Sweep {
 
 /// Numbers with colons between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct SweepSpan {
     pub first: usize,
     pub last: usize,
     pub step: usize,
 }
 
-impl FromStr for Span {
+impl FromStr for SweepSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -248,7 +248,7 @@ mod tests {
     fn spans_are_read_and_nonsense_is_refused() {
         let span = |text: &str| {
             text.parse()
-                .map(|Span { first, last, step }| (first, last, step))
+                .map(|SweepSpan { first, last, step }| (first, last, step))
         };
         assert_eq!(span("5:40:5"), Ok((5, 40, 5)));
         assert_eq!(span("256:512"), Ok((256, 512, 1)));

@@ -14,7 +14,7 @@ use super::{Found, Out, WhichModel, find_model, label_vectors, settings_json, sh
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::{
-    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
+    Calibration, FEWEST_ANSWERED, FOLDS, KnownScores, Quality, Setting, TEMPERATURES, calibrate,
 };
 use topicmill_review::known;
 use topicmill_score::folder::ModelFolder;
@@ -144,7 +144,7 @@ impl Calibrate {
         store: &Store,
         folder: &ModelFolder,
         set: &LabelSet,
-    ) -> Result<Vec<Known>, CliError> {
+    ) -> Result<Vec<KnownScores>, CliError> {
         // A fit to close calls alone would think that every label is doubtful.
         let asked = against::rows(store, &self.gold).await?;
         let asked = asked.representative(FEWEST_ROWS);
@@ -165,7 +165,7 @@ impl Calibrate {
             for (name, right) in &gold {
                 let text = posts.get(name.as_str());
                 let found = text.and_then(|text| Some((*text, evidence.get(text)?.clone())));
-                rows.extend(found.map(|(text_hash, evidence)| Known {
+                rows.extend(found.map(|(text_hash, evidence)| KnownScores {
                     text_hash,
                     evidence,
                     right: right.clone(),

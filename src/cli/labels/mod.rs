@@ -142,7 +142,7 @@ impl Labels {
 
 async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
-    let named = Named::stored(setup, &store, word).await?;
+    let named = NamedSet::stored(setup, &store, word).await?;
     let version = short(&named.set.hash()).to_owned();
     let name = format!("the label set `{}` (version {version})", named.set.name);
     let Some(id) = named.stored else {
@@ -176,14 +176,14 @@ impl WhichModel {
 }
 
 /// A label set that a word of the command line means.
-struct Named {
+struct NamedSet {
     pub set: LabelSet,
     /// Its key, where it was ever used.
     pub stored: Option<i64>,
 }
 
-impl Named {
-    /// See [`Named::find`]; a pipeline file in the mode that it says, for no model is asked.
+impl NamedSet {
+    /// See [`NamedSet::find`]; a pipeline file in the mode that it says, for no model is asked.
     pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
         Self::find(setup, &WhichModel::default(), store, word).await
     }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::super::output;
 use super::super::{CliError, Exit, Setup};
-use super::Named;
+use super::NamedSet;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use crate::placing::{Standing, put};
 use topicmill_core::Listing;
@@ -131,7 +131,7 @@ impl New {
 /// A stored label set, under another name.
 async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
-    let found = Named::stored(setup, &store, word).await?;
+    let found = NamedSet::stored(setup, &store, word).await?;
     store.close().await?;
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| left_out(own).is_none()) {

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{Named, WhichModel, listed, named_model, short, told_apart};
+use super::{NamedSet, WhichModel, listed, named_model, short, told_apart};
 use topicmill_score::LabelSet;
 use topicmill_store::{Access, ModelRow, Store, Target};
 
@@ -103,7 +103,7 @@ impl Use {
             model: None,
             mode: self.mode.clone(),
         };
-        let named = Named::find(setup, &which, &store, &self.set).await?;
+        let named = NamedSet::find(setup, &which, &store, &self.set).await?;
         let version = short(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
         let Some(label_set) = named.stored else {
@@ -194,7 +194,7 @@ pub(in crate::cli) async fn subject(
             None => None,
         });
     };
-    let named = Named::stored(setup, store, word).await?;
+    let named = NamedSet::stored(setup, store, word).await?;
     let none = || {
         CliError::Usage(format!(
             "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Named, WhichModel, find_model, label_vectors, named_model, settings_json, short};
+use super::{NamedSet, WhichModel, find_model, label_vectors, named_model, settings_json, short};
 use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::setup::{ModelFlags, Setup};
@@ -48,7 +48,7 @@ impl Side {
             model: path.clone(),
             mode: None,
         };
-        let Named { set, stored } = Named::find(setup, &which, store, set).await?;
+        let NamedSet { set, stored } = NamedSet::find(setup, &which, store, set).await?;
         let mut side = Self {
             set,
             stored,

@@ -9,11 +9,9 @@ use serde_json::{Value, json};
 
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{Found, Named, Out, WhichModel, find_model, settings_json, short, told_apart};
+use super::{Found, NamedSet, Out, WhichModel, find_model, settings_json, short, told_apart};
 use crate::telemetry::Progress;
-use topicmill_review::suggest::{
-    Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
-};
+use topicmill_review::suggest::{Question, SAMPLE, Suggestion, Suggestions, TopicVectors, suggest};
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
 
@@ -96,7 +94,7 @@ impl Suggest {
         self.out.check(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
-        let named = Named::stored(setup, &store, word).await?;
+        let named = NamedSet::stored(setup, &store, word).await?;
         // Before the search, which may take long: a file that cannot be copied is told at once.
         let base = match &self.out.path {
             Some(_) => Some(self.base(setup, &named.set)?),
@@ -111,7 +109,7 @@ impl Suggest {
         let question = Question {
             background: background
                 .as_ref()
-                .map(|(vectors, names)| Background { vectors, names }),
+                .map(|(vectors, names)| TopicVectors { vectors, names }),
             target: scene.target,
             model: scene.vectors.0,
             outcome: self.outcome.of_store(),
@@ -172,8 +170,8 @@ impl Suggest {
     }
 
     /// What there is to look at; `None`, and a sentence on stderr, if there is nothing.
-    async fn scene(&self, store: &Store, named: Named) -> Result<Option<Scene>, CliError> {
-        let Named { set, stored } = named;
+    async fn scene(&self, store: &Store, named: NamedSet) -> Result<Option<Scene>, CliError> {
+        let NamedSet { set, stored } = named;
         let version = short(&set.hash()).to_owned();
         let target = match stored {
             Some(id) => target(store, id).await?,

@@ -30,7 +30,7 @@ pub struct List {
     format: OutputFormat,
 }
 
-struct Standing {
+struct ScheduleOutlook {
     entry: Entry,
     state: ScheduleState,
     last: Option<SlotRow>,
@@ -43,7 +43,7 @@ impl List {
         let store = setup.store(Access::ReadOnly).await?;
         let mut all = Vec::with_capacity(entries.len());
         for entry in entries {
-            all.push(Standing::read(entry, &store, setup).await?);
+            all.push(ScheduleOutlook::read(entry, &store, setup).await?);
         }
         store.close().await?;
         if self.format != OutputFormat::Table {
@@ -51,14 +51,14 @@ impl List {
             return Ok(Exit::Done);
         }
         output::print_table(&table_for_people(&all), self.format)?;
-        for note in all.iter().filter_map(Standing::note) {
+        for note in all.iter().filter_map(ScheduleOutlook::note) {
             output::print(&format!("\n{}", output::wrapped(&note)))?;
         }
         Ok(Exit::Done)
     }
 }
 
-impl Standing {
+impl ScheduleOutlook {
     async fn read(entry: Entry, store: &Store, setup: &Setup) -> Result<Self, CliError> {
         let state = store
             .schedule_state(&entry.name, setup.clock.now().into())
@@ -147,7 +147,7 @@ fn shown(time: Timestamp) -> String {
     time.as_datetime().format("%Y-%m-%d %H:%M").to_string()
 }
 
-fn table_for_people(all: &[Standing]) -> Table {
+fn table_for_people(all: &[ScheduleOutlook]) -> Table {
     // A line of 80 columns has no room for the year, which is in every other format.
     let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
     let rows = all.iter().map(|standing| {
@@ -162,7 +162,7 @@ fn table_for_people(all: &[Standing]) -> Table {
     output::objects(&rows.collect::<Vec<_>>())
 }
 
-fn table_for_programs(all: &[Standing]) -> Table {
+fn table_for_programs(all: &[ScheduleOutlook]) -> Table {
     let rows = all.iter().map(|standing| {
         let (entry, last) = (&standing.entry, standing.last.as_ref());
         let stages: Vec<String> = entry.stages.iter().map(|words| words.join(" ")).collect();

@@ -11,7 +11,7 @@ use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
-use crate::schedule::{Entry, Event, Order, Scheduler};
+use crate::schedule::{Entry, Event, Scheduler, StageOrder};
 use topicmill_core::SlotStatus;
 use topicmill_store::Access;
 use topicmill_store::worker_name;
@@ -46,7 +46,7 @@ impl Run {
         let lease = Duration::from_secs(setup.settings().classify.lease_secs);
         let clock = setup.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
-        let work = async |order: Order<'_>| stage::work(&stages, order).await;
+        let work = async |order: StageOrder<'_>| stage::work(&stages, order).await;
         let ended = {
             let heard = |event: &Event<'_>| tell.happened(event);
             if self.once {

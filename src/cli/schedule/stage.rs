@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use crate::cli::{
     CliError, Exit, Setup, classify, collect, db, export, import, output, purge, report, run,
 };
-use crate::schedule::{Order, StageEnd};
+use crate::schedule::{StageEnd, StageOrder};
 use topicmill_core::SlotStatus;
 use topicmill_store::is_stop;
 
@@ -79,7 +79,7 @@ fn incomplete(words: &[String]) -> String {
 }
 
 /// Runs a stage to its end, or until it is told to stop.
-pub async fn work(setup: &Setup, order: Order<'_>) -> StageEnd {
+pub async fn work(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
     let setup = Setup {
         stop: order.stop.clone(),
         slot: Some(order.slot),

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::setup::Setup;
 use crate::metrics::Metrics;
-use crate::notify::Ended;
+use crate::notify::EndedWork;
 use crate::schedule::{Event, What};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, SlotStatus, Timestamp, ago};
@@ -41,7 +41,7 @@ impl Telling {
         let notifier = tokio::spawn(async move {
             let worker = worker_name();
             while let Some(run) = ended.recv().await {
-                let ended = Ended {
+                let ended = EndedWork {
                     what: &run.what,
                     run: run.id,
                     status: run.status,

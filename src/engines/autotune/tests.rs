@@ -11,7 +11,7 @@ const RANGE: Range = Range {
 };
 
 /// Searches on a curve; also the largest budget that was asked for.
-fn on(range: Range, mut curve: impl FnMut(usize) -> Trial) -> (Found, usize) {
+fn on(range: Range, mut curve: impl FnMut(usize) -> Trial) -> (FoundBudget, usize) {
     let mut largest = 0;
     let found = search(range, &mut |budget| {
         largest = largest.max(budget);
@@ -114,7 +114,7 @@ fn without_time_the_default_stays() {
     );
 }
 
-fn tuned(memory: usize, allowance: Allowance) -> (Found, usize) {
+fn tuned(memory: usize, allowance: Allowance) -> (FoundBudget, usize) {
     let engine = Scripted {
         memory,
         ..Scripted::default()

@@ -9,7 +9,7 @@ mod scores;
 use super::Report;
 use super::drift::real;
 use super::svg::{Anchor, Svg, width as measure};
-use super::table::Table;
+use super::table::ChartTable;
 use crate::look::whole;
 
 /// Pixels of a chart on a desk: the column of the page that shows it.
@@ -28,7 +28,7 @@ pub struct Chart {
     /// How to read it, in a sentence.
     pub read: String,
     /// Its numbers.
-    pub table: Table,
+    pub table: ChartTable,
     wide: Svg,
     narrow: Svg,
 }

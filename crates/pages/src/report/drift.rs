@@ -26,7 +26,7 @@ pub struct Drift {
 
 /// How a drift is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DriftVerdict {
     /// No more than chance.
     Chance,
     /// More than chance, and small.
@@ -67,12 +67,12 @@ impl Drift {
     }
 
     /// What it is called.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> DriftVerdict {
         match self.index {
-            index if index <= self.chance => Verdict::Chance,
-            index if index < MODERATE => Verdict::Small,
-            index if index < LARGE => Verdict::Moderate,
-            _ => Verdict::Large,
+            index if index <= self.chance => DriftVerdict::Chance,
+            index if index < MODERATE => DriftVerdict::Small,
+            index if index < LARGE => DriftVerdict::Moderate,
+            _ => DriftVerdict::Large,
         }
     }
 }
@@ -129,15 +129,15 @@ mod tests {
         // 50/50 to 60/40: 0.1·ln(1.2) + (−0.1)·ln(0.8).
         let drift = Drift::of(&[(500_000, 600_000), (500_000, 400_000)]).unwrap();
         assert!((drift.index - 0.040_547).abs() < 1e-5, "{drift:?}");
-        assert_eq!(drift.verdict(), Verdict::Small);
+        assert_eq!(drift.verdict(), DriftVerdict::Small);
         // χ² of one degree of freedom: 3.84.
         let expected = 3.841 * (2.0 / 1_000_000.0);
         assert!((drift.chance / expected - 1.0).abs() < 0.03, "{drift:?}");
         let large = Drift::of(&[(500, 800), (500, 200)]).unwrap();
-        assert_eq!(large.verdict(), Verdict::Large);
+        assert_eq!(large.verdict(), DriftVerdict::Large);
         assert_eq!(
             Drift::of(&[(6, 5), (4, 5)]).unwrap().verdict(),
-            Verdict::Chance
+            DriftVerdict::Chance
         );
     }
 

@@ -1,7 +1,7 @@
 //! The first line of the report: what the numbers say, in a sentence, and no more than they say.
 
 use super::data::{Change, Line, Report};
-use super::drift::{Verdict, is_ahead, real};
+use super::drift::{DriftVerdict, is_ahead, real};
 use super::time;
 use crate::look::{line, percent, whole};
 use topicmill_store::Fate;
@@ -148,7 +148,7 @@ pub fn lead(report: &Report) -> String {
         labels => format!("{} labels", whole(labels as u64)),
     };
     let compared = match (report.period, report.drift.map(|drift| drift.verdict())) {
-        (Some(_), Some(Verdict::Chance)) => {
+        (Some(_), Some(DriftVerdict::Chance)) => {
             " The mix of labels changed no more than chance would change it."
         }
         _ => "",

@@ -142,7 +142,7 @@ fn figures(report: &Report) -> Vec<Figure> {
             name: "drift of the mix",
             is_warm: matches!(
                 drift.verdict(),
-                drift::Verdict::Moderate | drift::Verdict::Large
+                drift::DriftVerdict::Moderate | drift::DriftVerdict::Large
             ),
         });
     }

@@ -5,7 +5,7 @@ pub const MOST_ROWS: usize = 400;
 
 /// Numbers and names as a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Table {
+pub struct ChartTable {
     /// Names of the columns.
     pub head: Vec<String>,
     /// Cells, as many as the head has.
@@ -16,7 +16,7 @@ pub struct Table {
     pub left_out: usize,
 }
 
-impl Table {
+impl ChartTable {
     /// A table of the rows that fit.
     pub fn new(names: usize, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         let mut rows: Vec<_> = rows.into_iter().collect();

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::ask;
-use super::listing::{self, Asked, head};
+use super::listing::{self, Parameters, head};
 use super::pages::Failed;
-use super::pages::post::{Named, find};
+use super::pages::post::{PostName, find};
 use topicmill_core::spreadsheet_safe;
 use topicmill_store::Table;
 
@@ -81,16 +81,16 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
 
 async fn posts(
     State(serving): State<Shared>,
-    asked: Asked,
-) -> Result<Json<listing::Listed>, Failed> {
+    asked: Parameters,
+) -> Result<Json<listing::PostList>, Failed> {
     Ok(Json(listing::list(&serving, &asked).await?))
 }
 
-async fn post(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
+async fn post(State(serving): State<Shared>, named: PostName) -> Result<Response, Failed> {
     Ok(Json(find(&serving, named).await?).into_response())
 }
 
-async fn sql(State(serving): State<Shared>, asked: Asked) -> Result<Response, Failed> {
+async fn sql(State(serving): State<Shared>, asked: Parameters) -> Result<Response, Failed> {
     let sql = asked.get("query").ok_or_else(|| {
         Failed::wrong("`query` is missing: give it one statement that reads".into())
     })?;

@@ -9,7 +9,7 @@ use chrono::{DateTime, NaiveDate};
 use serde::Serialize;
 
 use super::Serving;
-use super::index::{Filter, Place, Sort, has_words, key};
+use super::index::{RowFilter, RowPlace, Sort, has_words, key};
 use super::pages::Failed;
 use topicmill_store::StoreError;
 use topicmill_store::browsed::ListedPost;
@@ -37,9 +37,9 @@ const NAMES: [&str; 10] = [
 
 /// The words behind the `?` of an address. An empty one is as good as none, and of one that is there twice the last counts.
 #[derive(Debug, Clone, Default)]
-pub struct Asked(HashMap<String, String>);
+pub struct Parameters(HashMap<String, String>);
 
-impl Asked {
+impl Parameters {
     /// What a word says, if it says anything.
     pub fn get(&self, name: &str) -> Option<&str> {
         let word = self.0.get(name)?.trim();
@@ -63,7 +63,7 @@ impl Asked {
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asked {
+impl<S: Sync> FromRequestParts<S> for Parameters {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -87,7 +87,7 @@ pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a st
 }
 
 #[derive(Debug, Serialize)]
-pub struct Listed {
+pub struct PostList {
     /// All posts that pass the filters.
     pub total: u64,
     /// Whether a search matched more posts than are counted; the newest ones count.
@@ -97,7 +97,7 @@ pub struct Listed {
     pub next: Option<String>,
 }
 
-pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
+pub async fn list(serving: &Serving, asked: &Parameters) -> Result<PostList, Failed> {
     let filter = filter(asked).map_err(Failed::wrong)?;
     let limit = limit(asked).map_err(Failed::wrong)?;
     let search = asked.get("q").map(str::to_owned);
@@ -108,7 +108,7 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
             return Err(Failed::wrong(said));
         }
         if !has_words(search) {
-            return Ok(Listed {
+            return Ok(PostList {
                 total: 0,
                 total_is_cut: false,
                 posts: Vec::new(),
@@ -126,7 +126,7 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
     let posts = read(serving, &found.names).await?;
     let last = found.chosen.keys.last().zip(found.names.last());
     let next = last.filter(|_| found.chosen.more);
-    Ok(Listed {
+    Ok(PostList {
         total: found.chosen.total,
         total_is_cut: found.is_cut,
         posts,
@@ -176,7 +176,7 @@ async fn read(serving: &Serving, names: &[String]) -> Result<Vec<ListedPost>, St
     Ok(names.iter().filter_map(|name| posts.remove(name)).collect())
 }
 
-fn filter(asked: &Asked) -> Result<Filter, String> {
+fn filter(asked: &Parameters) -> Result<RowFilter, String> {
     let outcome = match (asked.get("outcome"), asked.get("label")) {
         // No post has two outcomes, and none an empty one.
         (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => Some(""),
@@ -193,7 +193,7 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
             .ok()
             .filter(|least| (0.0..=1.0).contains(least))
     };
-    Ok(Filter {
+    Ok(RowFilter {
         outcome,
         topic: asked.get("topic").map(str::to_owned),
         subreddit,
@@ -212,7 +212,7 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
 
 /// What a word says, or why it says nothing.
 fn parsed<T>(
-    asked: &Asked,
+    asked: &Parameters,
     name: &str,
     wrong: &str,
     parse: impl Fn(&str) -> Option<T>,
@@ -224,7 +224,7 @@ fn parsed<T>(
     parsed.transpose()
 }
 
-pub fn sort(asked: &Asked) -> Result<Sort, String> {
+pub fn sort(asked: &Parameters) -> Result<Sort, String> {
     let known: Vec<&str> = Sort::ALL.iter().map(|(_, word, _)| *word).collect();
     let find = |word: &str| {
         let found = Sort::ALL.iter().find(|(_, known, _)| *known == word);
@@ -234,7 +234,7 @@ pub fn sort(asked: &Asked) -> Result<Sort, String> {
     Ok(parsed(asked, "sort", &wrong, find)?.unwrap_or_default())
 }
 
-fn limit(asked: &Asked) -> Result<usize, String> {
+fn limit(asked: &Parameters) -> Result<usize, String> {
     let wrong = format!("no number from 1 to {LONGEST_PAGE}");
     let range = 1..=LONGEST_PAGE;
     let parse = |text: &str| {
@@ -256,7 +256,7 @@ fn moment(text: &str, days: u64) -> Option<i64> {
     Some(time.timestamp())
 }
 
-fn place(text: &str) -> Option<Place> {
+fn place(text: &str) -> Option<RowPlace> {
     let (rank, name) = text.split_once('.')?;
     Some((rank.parse().ok()?, key(name)))
 }

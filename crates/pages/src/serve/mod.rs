@@ -78,7 +78,7 @@ impl ServeError {
 }
 
 #[derive(Clone)]
-pub struct Options {
+pub struct ServeOptions {
     pub listen: SocketAddr,
     /// What whoever asks must have; needed where others than this machine can ask.
     pub token: Option<String>,
@@ -104,7 +104,7 @@ pub struct Serving {
     queries: Semaphore,
     /// KiB of answers to queries that may still be unread.
     unread: Arc<Semaphore>,
-    drawn: pages::overview::Drawn,
+    drawn: pages::overview::DrawnReport,
     stop: CancellationToken,
 }
 
@@ -125,12 +125,12 @@ impl Server {
     /// # Errors
     /// When a token is missing or short, or the address cannot be listened on.
     pub async fn bind(
-        options: Options,
+        options: ServeOptions,
         store: Store,
         clock: SharedClock,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let Options { listen, token, .. } = options;
+        let ServeOptions { listen, token, .. } = options;
         if token.is_none() && !listen.ip().is_loopback() {
             return Err(ServeError::NoToken(listen));
         }

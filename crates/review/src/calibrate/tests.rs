@@ -8,7 +8,7 @@ use topicmill_score::score::evidence;
 use topicmill_score::{Mode, PairLogits};
 
 /// A row whose logits under the softmax are these.
-fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> Known {
+fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> KnownScores {
     let kind = ModelKind::Embedding(EmbeddingHead {
         output: "v".into(),
         softmax_scale: 1.0,
@@ -24,7 +24,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> Known {
             neutral: None,
         })
         .collect();
-    Known {
+    KnownScores {
         text_hash: TextHash::of(&key.to_string()),
         evidence: evidence(&kind, mode, &pairs),
         right: right.to_vec(),
@@ -36,7 +36,7 @@ fn close(found: f64, expected: f64) {
 }
 
 /// Rows of which the first of two labels is right in `right` of `all`.
-fn two_labels(logit: f32, right: usize, all: usize) -> Vec<Known> {
+fn two_labels(logit: f32, right: usize, all: usize) -> Vec<KnownScores> {
     (0..all)
         .map(|i| row(i, &[logit, 0.0], &[usize::from(i >= right)], Mode::Single))
         .collect()
@@ -46,7 +46,7 @@ fn two_labels(logit: f32, right: usize, all: usize) -> Vec<Known> {
 fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
     // 80 of 100 right at a logit of 4: sigmoid(4 / T) = 0.8, so T = 4 / ln 4 = 2.8854.
     let rows = two_labels(4.0, 80, 100);
-    let all: Vec<&Known> = rows.iter().collect();
+    let all: Vec<&KnownScores> = rows.iter().collect();
     close(fit_temperature(&all).unwrap(), 2.8854);
     // 60 of 100 at a logit of 0.1: T = 0.1 / ln 1.5 = 0.2466.
     let rows = two_labels(0.1, 60, 100);
@@ -59,7 +59,7 @@ fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
 #[test]
 fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
     // One label, a logit of 2, right in 70 of 100: T = 2 / ln(7/3) = 2.3604.
-    let rows: Vec<Known> = (0..100)
+    let rows: Vec<KnownScores> = (0..100)
         .map(|i| row(i, &[2.0], if i < 70 { &[0] } else { &[] }, Mode::Single))
         .collect();
     close(
@@ -81,7 +81,7 @@ fn rows_that_are_all_right_end_at_the_edge() {
 }
 
 /// Twenty rows of two labels: of scores 0.5 to 0.98 the ten lower ones right every other time.
-fn ladder() -> Vec<Known> {
+fn ladder() -> Vec<KnownScores> {
     (0..20)
         .map(|i| {
             #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -95,7 +95,7 @@ fn ladder() -> Vec<Known> {
 #[test]
 fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
     let rows = ladder();
-    let all: Vec<&Known> = rows.iter().collect();
+    let all: Vec<&KnownScores> = rows.iter().collect();
     let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
     // Wrong are 0, 2, 4, 6 and 8. All 20: 15 right, 0.75. From 1 on 15 of 19 = 0.789; from 3 on 14 of 17 =
     // 0.824; from 5 on 13 of 15 = 0.867; from 7 on 12 of 13 = 0.923; from 9 on 11 of 11.

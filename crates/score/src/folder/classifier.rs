@@ -111,18 +111,21 @@ fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction
     }
 }
 
-type Named = Option<(usize, String)>;
+type NumberedLabel = Option<(usize, String)>;
 
-fn by_number((number, name): (&String, &Value)) -> Named {
+fn by_number((number, name): (&String, &Value)) -> NumberedLabel {
     Some((number.parse().ok()?, name.as_str()?.to_owned()))
 }
 
-fn by_name((name, number): (&String, &Value)) -> Named {
+fn by_name((name, number): (&String, &Value)) -> NumberedLabel {
     Some((usize::try_from(number.as_u64()?).ok()?, name.clone()))
 }
 
 /// Names in the order of their numbers, which go from 0 without a gap.
-fn numbered(key: &str, entries: impl Iterator<Item = Named>) -> Result<Vec<String>, String> {
+fn numbered(
+    key: &str,
+    entries: impl Iterator<Item = NumberedLabel>,
+) -> Result<Vec<String>, String> {
     let mut names = BTreeMap::new();
     for one in entries {
         let Some((number, name)) = one else {

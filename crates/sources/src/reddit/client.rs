@@ -40,7 +40,7 @@ pub struct Reddit {
 
 /// Posts that were asked for by name.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundPosts {
     /// Those that Reddit shows, some of them without their texts.
     pub page: ListingPage,
     /// How each fares; `None` where the answer holds something that cannot be told.
@@ -146,9 +146,9 @@ impl Reddit {
     ///
     /// # Errors
     /// [`SourceError::outcome`] says what it means.
-    pub async fn posts(&self, fullnames: &[Fullname]) -> Result<Found, SourceError> {
+    pub async fn posts(&self, fullnames: &[Fullname]) -> Result<FoundPosts, SourceError> {
         let decode = |body: &[u8]| {
-            Ok(Found {
+            Ok(FoundPosts {
                 // The same answer twice: what is no whole post any more still has a fate.
                 page: parse_listing(body, self.kind)?,
                 fates: info::parse_info(body)?,

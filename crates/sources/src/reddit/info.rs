@@ -1,6 +1,6 @@
 //! What `/api/info` says of known posts: there, gone, or not known any more.
 //!
-//! What enters is the answer and the posts asked for, what leaves is a [`Fate`] for each of them. Less is
+//! What enters is the answer and the posts asked for, what leaves is a [`PostFate`] for each of them. Less is
 //! asked of a child than of a post to store: a deleted one may have neither title nor text.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use topicmill_score::reddit::is_placeholder;
 
 /// What became of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PostFate {
     /// It is there.
     Alive,
     /// It is there; the account of its author is not.
@@ -27,7 +27,7 @@ pub enum Fate {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fates {
     /// How each post that it speaks of fares.
-    pub fates: HashMap<Fullname, Fate>,
+    pub fates: HashMap<Fullname, PostFate>,
     /// Crossposts with the posts that they show, the one whose text it is first.
     pub shows: Vec<(Fullname, Vec<Fullname>)>,
 }
@@ -79,24 +79,24 @@ fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
 
 /// The post that a crosspost shows, where Reddit does not show it any more: it may not be stored here, so that nobody
 /// asks about it, but its text may, with the crosspost.
-fn gone_parent(data: &Value) -> Option<(Fullname, Fate)> {
+fn gone_parent(data: &Value) -> Option<(Fullname, PostFate)> {
     let shown = fate(data.get("crosspost_parent_list")?.get(0)?)?;
-    matches!(shown.1, Fate::Gone(_)).then_some(shown)
+    matches!(shown.1, PostFate::Gone(_)).then_some(shown)
 }
 
 /// The name of a post, and how it fares.
-fn fate(data: &Value) -> Option<(Fullname, Fate)> {
+fn fate(data: &Value) -> Option<(Fullname, PostFate)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
     let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
     let mut texts = [text("selftext"), text("title")].into_iter().flatten();
     let placeholder = texts.find(|text| is_placeholder(text));
     let fate = match (text("removed_by_category"), placeholder) {
-        (Some("deleted" | "author"), _) => Fate::Gone(PurgeReason::Deleted),
-        (None, Some(text)) if text.contains("deleted") => Fate::Gone(PurgeReason::Deleted),
+        (Some("deleted" | "author"), _) => PostFate::Gone(PurgeReason::Deleted),
+        (None, Some(text)) if text.contains("deleted") => PostFate::Gone(PurgeReason::Deleted),
         // Moderators, their filters, and Reddit itself. The list grows; all of it means that it is not shown.
-        (Some(_), _) | (None, Some(_)) => Fate::Gone(PurgeReason::Removed),
-        (None, None) if text("author") == Some("[deleted]") => Fate::Authorless,
-        (None, None) => Fate::Alive,
+        (Some(_), _) | (None, Some(_)) => PostFate::Gone(PurgeReason::Removed),
+        (None, None) if text("author") == Some("[deleted]") => PostFate::Authorless,
+        (None, None) => PostFate::Alive,
     };
     Some((fullname, fate))
 }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn of(fields: &Value) -> Fate {
+    fn of(fields: &Value) -> PostFate {
         let mut data = json!({"name": "t3_a", "title": "A", "selftext": "text", "author": "me"});
         for (name, value) in fields.as_object().unwrap() {
             data[name] = value.clone();
@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn every_way_to_be_gone_is_told_from_the_others() {
         let (deleted, removed) = (
-            Fate::Gone(PurgeReason::Deleted),
-            Fate::Gone(PurgeReason::Removed),
+            PostFate::Gone(PurgeReason::Deleted),
+            PostFate::Gone(PurgeReason::Removed),
         );
         for (fields, fate) in [
-            (json!({"removed_by_category": null}), Fate::Alive),
-            (json!({"title": null, "selftext": null}), Fate::Alive),
-            (json!({"author": "[deleted]"}), Fate::Authorless),
+            (json!({"removed_by_category": null}), PostFate::Alive),
+            (json!({"title": null, "selftext": null}), PostFate::Alive),
+            (json!({"author": "[deleted]"}), PostFate::Authorless),
             (json!({"selftext": " [deleted]\n"}), deleted),
             (
                 json!({"author": "[deleted]", "selftext": "[deleted]"}),
@@ -158,11 +158,11 @@ mod tests {
         };
         let other = json!({"name": "t3_other", "title": "O"});
         let gone = json!({"name": "t3_p", "title": "P", "selftext": "[deleted]"});
-        let deleted = Some(Fate::Gone(PurgeReason::Deleted));
+        let deleted = Some(PostFate::Gone(PurgeReason::Deleted));
         assert_eq!(answer(gone.clone(), other.clone()), (3, deleted));
         let alive = json!({"name": "t3_p", "title": "P", "selftext": "text"});
         assert_eq!(answer(alive.clone(), other), (2, None));
-        assert_eq!(answer(gone, alive), (2, Some(Fate::Alive)));
+        assert_eq!(answer(gone, alive), (2, Some(PostFate::Alive)));
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod settings;
 mod token;
 mod verdict;
 
-pub use client::{Credentials, Found, INFO_LIMIT, Reddit};
-pub use info::{Fate, Fates};
+pub use client::{Credentials, FoundPosts, INFO_LIMIT, Reddit};
+pub use info::{Fates, PostFate};
 pub use settings::RedditSettings;
 
 pub(super) use settings::check_user_agent;

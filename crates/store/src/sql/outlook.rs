@@ -6,7 +6,8 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{
-    About, Beside, LabelledBeside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target,
+    About, Beside, LabelledBeside, LabellingState, LastRun, MixPart, Newest, Result, StageRuns,
+    Target,
 };
 use super::claiming::most_deaths;
 use super::{Doing, SqlStore, at, count};
@@ -44,11 +45,11 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    pub async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+    pub async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<LabellingState> {
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let all = self.look(target, 0, "FROM posts WHERE $3 = 0").await?;
         let waiting = self.waiting(target, max_attempts, now).await?;
-        Ok(Standing {
+        Ok(LabellingState {
             posts: all.posts,
             labelled: all.labelled,
             none_of_these: all.other + all.unsure,
@@ -68,7 +69,12 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// How far the labelling is, from a sample of all posts, the newest ones and the backlog.
-    async fn estimated(&self, posts: i64, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+    async fn estimated(
+        &self,
+        posts: i64,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<LabellingState> {
         const WHAT: &str = "estimate how far the labelling is";
         let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
@@ -99,7 +105,7 @@ impl<DB: Dialect> SqlStore<DB> {
             scaled(sample.unsure, sample.labelled, labelled),
         );
         let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
-        Ok(Standing {
+        Ok(LabellingState {
             posts,
             labelled,
             none_of_these: other + unsure,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{Found, Named};
+use super::super::{Found, NamedSet};
 use crate::cli::output::facts;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
 use topicmill_core::{Fullname, Timestamp};
@@ -71,7 +71,7 @@ impl Import {
             return Err(GoldError::Empty.into());
         }
         let store = setup.store(Access::Existing).await?;
-        let set = Named::stored(setup, &store, &self.label_set).await?;
+        let set = NamedSet::stored(setup, &store, &self.label_set).await?;
         let who = self.reviewer.clone().or_else(login);
         let who = who.unwrap_or_else(|| NOBODY.to_owned());
         let total = rows.len();
@@ -96,7 +96,7 @@ impl Import {
     }
 
     /// Tells everything that is wrong at once; nothing was stored then.
-    async fn refuse(&self, store: &Store, said: &Said, set: &Named) -> Result<(), CliError> {
+    async fn refuse(&self, store: &Store, said: &Said, set: &NamedSet) -> Result<(), CliError> {
         let mut wrong = Vec::new();
         if !said.labels.is_empty() {
             let told = said.labels.iter();
@@ -144,7 +144,7 @@ impl Import {
 async fn said(
     store: &Store,
     rows: Vec<GoldRow>,
-    set: &Named,
+    set: &NamedSet,
     who: &str,
     now: Timestamp,
 ) -> Result<Said, CliError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::data::TopicLine;
 use super::super::drift::real;
 use super::super::svg::Svg;
-use super::super::table::Table;
+use super::super::table::ChartTable;
 use super::super::{Report, time};
 use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
 use crate::look::{line, whole};
@@ -50,7 +50,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
             report.axis.unit(),
             crate::look::percent(share)
         ),
-        table: Table::new(5, &head, rows),
+        table: ChartTable::new(5, &head, rows),
         wide: draw(report, WIDE, 230.0),
         narrow: draw(report, NARROW, 130.0),
     })

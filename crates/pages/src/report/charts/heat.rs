@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::{Line, TopicLine};
 use super::super::drift::real;
 use super::super::svg::{Anchor, Svg, width as measure};
-use super::super::table::Table;
+use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
 use crate::look::{line, percent};
 use topicmill_store::Fate;
@@ -61,7 +61,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
              On the diagonal both agree.{}",
             parted(&pairs, &report.lines)
         ),
-        table: Table::new(2, &head, table),
+        table: ChartTable::new(2, &head, table),
         wide: draw(shown, &columns, WIDE, true),
         narrow: draw(shown, &columns, NARROW, false),
     })

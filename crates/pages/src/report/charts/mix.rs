@@ -2,9 +2,9 @@
 
 use super::super::Report;
 use super::super::data::{Change, Line, Period};
-use super::super::drift::{Drift, LARGE, MODERATE, Verdict, real};
+use super::super::drift::{Drift, DriftVerdict, LARGE, MODERATE, real};
 use super::super::svg::{Anchor, Svg, width as measure};
-use super::super::table::Table;
+use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for};
 use crate::look::{line, percent, points, whole};
 
@@ -43,7 +43,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "mix-of-labels",
         title: "Change of the mix".to_owned(),
         read: format!("{} {}", read(&drift), legend(before, after)),
-        table: Table::new(1, &head, rows),
+        table: ChartTable::new(1, &head, rows),
         wide: draw(&lines, period, WIDE, 230.0),
         narrow: draw(&lines, period, NARROW, 130.0),
     })
@@ -60,13 +60,13 @@ fn legend(before: &str, after: &str) -> String {
 fn read(drift: &Drift) -> String {
     let (before, after) = (whole(drift.before), whole(drift.after));
     let verdict = match drift.verdict() {
-        Verdict::Chance => format!(
+        DriftVerdict::Chance => format!(
             "no more than chance, which makes up to {} of two samples of {before} and {after} posts",
             index(drift.chance)
         ),
-        Verdict::Small => "more than chance, and small".to_owned(),
-        Verdict::Moderate => "a shift that deserves a look".to_owned(),
-        Verdict::Large => "another mix".to_owned(),
+        DriftVerdict::Small => "more than chance, and small".to_owned(),
+        DriftVerdict::Moderate => "a shift that deserves a look".to_owned(),
+        DriftVerdict::Large => "another mix".to_owned(),
     };
     format!(
         "The population stability index is {}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \

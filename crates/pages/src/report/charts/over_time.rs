@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::Line;
 use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
-use super::super::table::Table;
+use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
 use crate::look::{percent, whole};
 
@@ -34,7 +34,7 @@ pub fn posts(report: &Report) -> Option<Chart> {
             "A column is a {}, by when the posts were posted (UTC), not when they were collected.",
             report.axis.unit()
         ),
-        table: Table::new(1, &["from", labelled, none, waiting], rows),
+        table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
         wide: draw(report, WIDE, 220.0),
         narrow: draw(report, NARROW, 190.0),
     })
@@ -87,7 +87,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
             "Posts a {}; all of these share one scale, so that heights compare.{rest}",
             report.axis.unit()
         ),
-        table: Table::new(1, &head, rows),
+        table: ChartTable::new(1, &head, rows),
         wide: multiples(report, &lines, WIDE, 3),
         narrow: multiples(report, &lines, NARROW, 2),
     })

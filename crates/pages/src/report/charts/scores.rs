@@ -4,7 +4,7 @@ use super::super::Report;
 use super::super::data::{BINS, Line};
 use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
-use super::super::table::Table;
+use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
 use crate::look::{line, percent, score, whole};
 use topicmill_store::Fate;
@@ -51,7 +51,7 @@ pub fn all(report: &Report) -> Option<Chart> {
             "The best score of each post: the further right, the surer. {}",
             none(report, scored)
         ),
-        table: Table::new(1, &["score from", "with a label", "unsure", "other"], rows),
+        table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
         wide: draw(report, &counts, WIDE, 220.0),
         narrow: draw(report, &counts, NARROW, 190.0),
     })
@@ -166,7 +166,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
         read: "The dot is the middle score of a label's posts; eight in ten of them lie on the line. A long line far to \
                the left is a label whose words could say more."
             .to_owned(),
-        table: Table::new(1, &head, rows),
+        table: ChartTable::new(1, &head, rows),
         wide: ranges(&lines, WIDE, 230.0),
         narrow: ranges(&lines, NARROW, 130.0),
     })

@@ -76,7 +76,7 @@ impl Sort {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Filter {
+pub struct RowFilter {
     /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
     pub outcome: Option<String>,
     pub topic: Option<String>,
@@ -91,11 +91,11 @@ pub struct Filter {
 }
 
 /// A place in a sorted list: what it is sorted by, and the key of the post.
-pub type Place = (i64, i64);
+pub type RowPlace = (i64, i64);
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Chosen {
-    pub keys: Vec<Place>,
+pub struct ChosenRows {
+    pub keys: Vec<RowPlace>,
     /// Whether there are more behind them.
     pub more: bool,
     /// All that pass.
@@ -263,12 +263,12 @@ impl Columns {
     /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these.
     pub fn choose(
         &self,
-        filter: &Filter,
+        filter: &RowFilter,
         among: Option<&[i64]>,
-        after: Option<Place>,
+        after: Option<RowPlace>,
         limit: usize,
-    ) -> Chosen {
-        let Filter { sort, .. } = *filter;
+    ) -> ChosenRows {
+        let RowFilter { sort, .. } = *filter;
         let outcomes = filter.outcome.as_deref().map(|wanted| {
             self.outcomes.wanted(|outcome| match outcome {
                 None => wanted == "unlabelled",
@@ -295,7 +295,7 @@ impl Columns {
                 && row.is_ranked(sort)
         };
         // One more than asked for says that there are more.
-        let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::with_capacity(limit + 2);
+        let mut best: BinaryHeap<Reverse<RowPlace>> = BinaryHeap::with_capacity(limit + 2);
         let mut total = 0;
         let look = |row: &Row| {
             if !passes(row) {
@@ -324,10 +324,10 @@ impl Columns {
             }
         }
         let best = best.into_sorted_vec().into_iter();
-        let mut keys: Vec<Place> = best.map(|place| place.0).collect();
+        let mut keys: Vec<RowPlace> = best.map(|place| place.0).collect();
         let more = keys.len() > limit;
         keys.truncate(limit);
-        Chosen { keys, more, total }
+        ChosenRows { keys, more, total }
     }
 }
 
@@ -398,10 +398,10 @@ mod tests {
     fn pages_put_together_are_the_whole_list_in_every_order() {
         let columns = columns();
         for (sort, ..) in Sort::ALL {
-            let filter = Filter {
+            let filter = RowFilter {
                 sort,
                 subreddit: Some("food".into()),
-                ..Filter::default()
+                ..RowFilter::default()
             };
             let all = columns.choose(&filter, None, None, 1_000);
             assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn filters_let_through_what_they_say() {
         let columns = columns();
-        let total = |filter: Filter| columns.choose(&filter, None, None, 5).total;
+        let total = |filter: RowFilter| columns.choose(&filter, None, None, 5).total;
         for (outcome, posts) in [
             ("games", 40),
             ("labelled", 80),
@@ -431,22 +431,22 @@ mod tests {
             ("unsure", 40),
             ("no such", 0),
         ] {
-            let filter = Filter {
+            let filter = RowFilter {
                 outcome: Some(outcome.into()),
-                ..Filter::default()
+                ..RowFilter::default()
             };
             assert_eq!(total(filter), posts, "{outcome}");
         }
-        let topic = Filter {
+        let topic = RowFilter {
             topic: Some("games".into()),
             since: Some(10),
             until: Some(20),
-            ..Filter::default()
+            ..RowFilter::default()
         };
         assert_eq!(total(topic), 10);
-        let least = Filter {
+        let least = RowFilter {
             min_score: Some(0.9),
-            ..Filter::default()
+            ..RowFilter::default()
         };
         assert_eq!(total(least), 16);
     }
@@ -454,12 +454,12 @@ mod tests {
     #[test]
     fn a_search_looks_at_those_that_matched_alone() {
         let columns = columns();
-        let all = columns.choose(&Filter::default(), None, None, 500);
+        let all = columns.choose(&RowFilter::default(), None, None, 500);
         let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
         let wanted = some.len() as u64;
         // Keys that are not there.
         some.extend([2, i64::MAX]);
-        let found = columns.choose(&Filter::default(), Some(&some), None, 500);
+        let found = columns.choose(&RowFilter::default(), Some(&some), None, 500);
         assert_eq!(found.total, wanted);
         let kept = all.keys.into_iter().filter(|(_, key)| some.contains(key));
         assert_eq!(found.keys, kept.collect::<Vec<_>>());

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use self::columns::{Chosen, Columns, Filter, Place, Sort, key};
-use self::words::Words;
+pub use self::columns::{ChosenRows, Columns, RowFilter, RowPlace, Sort, key};
+use self::words::WordIndex;
 pub use self::words::has_words;
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
@@ -35,16 +35,16 @@ const LONGEST_REST: Duration = Duration::from_mins(1);
 const MATCHES: usize = 30_000;
 
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FoundRows {
     /// The page.
-    pub chosen: Chosen,
+    pub chosen: ChosenRows,
     pub names: Vec<String>,
     /// A search matched more posts than lists have: the newest ones count.
     pub is_cut: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct SearchProgress {
     pub posts: usize,
     /// Posts whose texts are searched; the newest ones come first.
     pub searched: usize,
@@ -58,7 +58,7 @@ pub struct Index {
     columns: watch::Sender<Option<Arc<Columns>>>,
     /// Why the last look failed, if it did.
     failed: watch::Sender<Option<String>>,
-    words: Mutex<Words>,
+    words: Mutex<WordIndex>,
     searched: AtomicUsize,
     /// Newest posts whose texts are searched, at most.
     most: usize,
@@ -77,7 +77,7 @@ impl Index {
         Ok(Self {
             columns: watch::Sender::new(None),
             failed: watch::Sender::new(None),
-            words: Mutex::new(Words::new().map_err(|error| failed(&error))?),
+            words: Mutex::new(WordIndex::new().map_err(|error| failed(&error))?),
             searched: AtomicUsize::new(0),
             most,
         })
@@ -87,9 +87,9 @@ impl Index {
         self.columns.borrow().clone().unwrap_or_default()
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> SearchProgress {
         let columns = self.columns();
-        Standing {
+        SearchProgress {
             posts: columns.len(),
             to_search: columns.texts().min(self.most),
             searched: self.searched.load(Ordering::Relaxed),
@@ -119,11 +119,11 @@ impl Index {
     /// A page of a list; on a thread of its own, since it walks over all posts.
     pub async fn find(
         self: &Arc<Self>,
-        filter: Filter,
+        filter: RowFilter,
         search: Option<String>,
-        after: Option<Place>,
+        after: Option<RowPlace>,
         limit: usize,
-    ) -> Result<Found> {
+    ) -> Result<FoundRows> {
         let index = Arc::clone(self);
         let finding = tokio::task::spawn_blocking(move || {
             let columns = index.columns();
@@ -134,7 +134,7 @@ impl Index {
             let chosen = columns.choose(&filter, among.as_deref().map(Vec::as_slice), after, limit);
             let names = chosen.keys.iter();
             let names = names.map(|(_, key)| columns.fullname(*key)).collect();
-            Ok(Found {
+            Ok(FoundRows {
                 chosen,
                 names,
                 is_cut,
@@ -143,7 +143,7 @@ impl Index {
         finding.await.expect("finding does not panic")
     }
 
-    fn words(&self) -> MutexGuard<'_, Words> {
+    fn words(&self) -> MutexGuard<'_, WordIndex> {
         self.words.lock().expect("no holder of this lock panics")
     }
 

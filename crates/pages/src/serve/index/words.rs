@@ -20,12 +20,12 @@ const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content=
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 
 /// The table, and what was searched for since it was last changed, with its matches.
-pub struct Words {
+pub struct WordIndex {
     table: Connection,
     searches: VecDeque<(String, Arc<Vec<i64>>)>,
 }
 
-impl Words {
+impl WordIndex {
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
         // Nothing is ever rolled back, and no text may reach a disk.

@@ -8,7 +8,7 @@ const TITLE: usize = 300;
 /// Characters of the beginning of a body.
 const EXCERPT: usize = 220;
 
-pub struct Line {
+pub struct PostLine {
     pub href: String,
     pub title: String,
     pub excerpt: String,
@@ -25,7 +25,7 @@ pub struct Line {
     pub num_comments: Option<String>,
 }
 
-impl Line {
+impl PostLine {
     pub fn new(post: &ListedPost) -> Self {
         let title = look::line(&post.title, TITLE);
         let title = match (title.is_empty(), post.text_purged) {

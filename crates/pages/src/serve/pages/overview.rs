@@ -25,7 +25,7 @@ const REST: u32 = 9;
 const LONGEST_REST: Duration = Duration::from_mins(2);
 
 /// The latest report with the inside of its page, or why there is none yet.
-pub type Drawn = watch::Sender<Option<Result<Arc<(Report, String)>, Failed>>>;
+pub type DrawnReport = watch::Sender<Option<Result<Arc<(Report, String)>, Failed>>>;
 
 #[derive(Template)]
 #[template(path = "serve/report.html")]

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::line::{Line, percent, whole};
+use super::line::{PostLine, percent, whole};
 use super::{Failed, html};
 use crate::look;
 use crate::serve::listing::{address, head};
@@ -24,7 +24,7 @@ const ROWS: usize = 60;
 #[derive(Template)]
 #[template(path = "serve/post.html")]
 struct PostPage {
-    line: Line,
+    line: PostLine,
     fullname: String,
     whole_title: Option<String>,
     body: String,
@@ -40,7 +40,7 @@ struct PostPage {
     more_sightings: usize,
     facts: Vec<(&'static str, String)>,
     parent: Option<String>,
-    same: Vec<Line>,
+    same: Vec<PostLine>,
 }
 
 struct Shown {
@@ -69,13 +69,13 @@ struct Seen {
 }
 
 /// The name of a post in an address; what is no text is no name either.
-pub type Named = Result<Path<String>, PathRejection>;
+pub type PostName = Result<Path<String>, PathRejection>;
 
-pub async fn page(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
+pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Response, Failed> {
     Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
 }
 
-pub async fn find(serving: &Serving, named: Named) -> Result<WholePost, Failed> {
+pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, Failed> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
         Ok(name) => serving.store.whole_post(name.as_str()).await?,
@@ -105,7 +105,7 @@ fn shown(post: &WholePost) -> PostPage {
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let outcome = listed.outcome.as_deref();
     PostPage {
-        line: Line::new(listed),
+        line: PostLine::new(listed),
         fullname: listed.fullname.clone(),
         whole_title: is_long.then(|| look::lines(&listed.title, BODY)),
         body: look::lines(&post.selftext, BODY),
@@ -123,7 +123,7 @@ fn shown(post: &WholePost) -> PostPage {
         more_sightings: post.sightings.len().saturating_sub(ROWS),
         facts: facts(post),
         parent: post.crosspost_parent.clone(),
-        same: post.same_text.iter().map(Line::new).collect(),
+        same: post.same_text.iter().map(PostLine::new).collect(),
     }
 }
 

@@ -5,12 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::line::Line;
+use super::line::PostLine;
 use super::{Failed, html};
 use crate::look;
 use crate::serve::Shared;
-use crate::serve::index::{Sort, Standing, has_words};
-use crate::serve::listing::{self, Asked};
+use crate::serve::index::{SearchProgress, Sort, has_words};
+use crate::serve::listing::{self, Parameters};
 
 /// Topics and subreddits that a form offers.
 const OFFERED: usize = 300;
@@ -18,7 +18,7 @@ const OFFERED: usize = 300;
 #[derive(Template)]
 #[template(path = "serve/posts.html")]
 struct Posts {
-    asked: Asked,
+    asked: Parameters,
     /// Whether more than the search is asked for.
     is_open: bool,
     outcomes: Vec<Choice>,
@@ -28,7 +28,7 @@ struct Posts {
     total: String,
     all: String,
     hint: Option<String>,
-    lines: Vec<Line>,
+    lines: Vec<PostLine>,
     next: Option<String>,
     is_first: bool,
     is_filtered: bool,
@@ -41,7 +41,7 @@ struct Choice {
     chosen: bool,
 }
 
-pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Response, Failed> {
+pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Result<Response, Failed> {
     let listed = listing::list(&serving, &asked).await?;
     // `list` does not wait for it where the search has no word.
     serving.index.ready().await?;
@@ -66,7 +66,7 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Respons
         total: look::whole(listed.total),
         all: look::whole(standing.posts as u64),
         hint,
-        lines: listed.posts.iter().map(Line::new).collect(),
+        lines: listed.posts.iter().map(PostLine::new).collect(),
         next: listed.next.map(|next| asked.address("/posts", Some(&next))),
         is_first: asked.get("after").is_none(),
         is_filtered,
@@ -78,7 +78,7 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Respons
 }
 
 /// What to know of a search.
-fn hint(q: &str, standing: Standing, is_cut: bool) -> Option<String> {
+fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
     if q.is_empty() {
         return None;
     }
@@ -88,7 +88,7 @@ fn hint(q: &str, standing: Standing, is_cut: bool) -> Option<String> {
                 .into(),
         );
     }
-    let Standing {
+    let SearchProgress {
         posts,
         searched,
         to_search,
@@ -120,7 +120,7 @@ fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {
     choices.collect()
 }
 
-fn sorts(asked: &Asked) -> Vec<Choice> {
+fn sorts(asked: &Parameters) -> Vec<Choice> {
     let chosen = listing::sort(asked).unwrap_or_default();
     let choices = Sort::ALL.iter().map(|(sort, value, words)| Choice {
         value: (*value).to_owned(),
@@ -130,7 +130,7 @@ fn sorts(asked: &Asked) -> Vec<Choice> {
     choices.collect()
 }
 
-async fn outcomes(serving: &Shared, asked: &Asked) -> Result<Vec<Choice>, Failed> {
+async fn outcomes(serving: &Shared, asked: &Parameters) -> Result<Vec<Choice>, Failed> {
     let chosen = asked.get("label").or(asked.get("outcome"));
     let choice = |value: &str, words: &str| Choice {
         value: value.to_owned(),

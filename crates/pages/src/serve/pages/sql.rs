@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Failed, html};
 use crate::look;
-use crate::serve::listing::{Asked, address};
+use crate::serve::listing::{Parameters, address};
 use crate::serve::{Shared, ask};
 use topicmill_store::analysis;
 
@@ -21,14 +21,14 @@ const CELL: usize = 300;
 #[template(path = "serve/sql.html")]
 struct SqlPage {
     query: String,
-    named: Vec<Named>,
+    named: Vec<NamedQuery>,
     error: Option<String>,
     answer: Option<Shown>,
     secs: u64,
     rows: String,
 }
 
-struct Named {
+struct NamedQuery {
     name: String,
     answers: String,
     href: String,
@@ -48,7 +48,7 @@ struct Cell {
 }
 
 /// Shows the box, and the answer to what was typed into it.
-pub async fn page(State(serving): State<Shared>, asked: Asked) -> Response {
+pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Response {
     let mut status = StatusCode::OK;
     let mut error = None;
     let mut query = asked.get("query").unwrap_or_default().to_owned();
@@ -76,10 +76,10 @@ pub async fn page(State(serving): State<Shared>, asked: Asked) -> Response {
     html(status, &page)
 }
 
-fn named() -> Vec<Named> {
+fn named() -> Vec<NamedQuery> {
     let text = |row: &[Value], i: usize| row[i].as_str().unwrap_or_default().to_owned();
     let list = analysis::list();
-    let named = list.rows.iter().map(|row| Named {
+    let named = list.rows.iter().map(|row| NamedQuery {
         href: address("/sql", [("named", text(row, 0).as_str())].into_iter()),
         name: text(row, 0),
         answers: text(row, 1),

@@ -62,7 +62,7 @@ struct InHand {
 }
 
 /// What there is to do for a person.
-pub enum Next {
+pub enum NextPost {
     /// This post.
     Ask(Box<ReviewPost>, Chosen),
     /// Nothing but what was skipped: so many posts.
@@ -71,7 +71,7 @@ pub enum Next {
     Done,
 }
 
-pub struct Standing {
+pub struct ReviewProgress {
     /// Posts on which people agree.
     pub posts: usize,
     /// Posts on which they do not.
@@ -102,7 +102,7 @@ impl Desk {
     }
 
     /// The post that a person has in hand, or the next one.
-    pub async fn next(&self, who: &str, target: Target) -> Result<Next, StoreError> {
+    pub async fn next(&self, who: &str, target: Target) -> Result<NextPost, StoreError> {
         let mut asked = self.asked.lock().await;
         if asked.target != Some(target) {
             (asked.target, asked.closest) = (Some(target), VecDeque::new());
@@ -110,7 +110,7 @@ impl Desk {
         let in_hand = asked.person(who).in_hand.clone();
         if let Some(InHand { post, chosen, .. }) = in_hand {
             if let Some(post) = self.store.review_posts(target, &[post]).await?.pop() {
-                return Ok(Next::Ask(Box::new(post), chosen));
+                return Ok(NextPost::Ask(Box::new(post), chosen));
             }
             asked.person(who).in_hand = None; // It was purged.
         }
@@ -141,13 +141,13 @@ impl Desk {
                         chosen,
                         since: now,
                     });
-                    return Ok(Next::Ask(Box::new(post), chosen));
+                    return Ok(NextPost::Ask(Box::new(post), chosen));
                 }
             }
         }
         Ok(match asked.person(who).skipped.len() {
-            0 => Next::Done,
-            skipped => Next::Skipped(skipped),
+            0 => NextPost::Done,
+            skipped => NextPost::Skipped(skipped),
         })
     }
 
@@ -300,7 +300,11 @@ impl Desk {
         Ok(undone)
     }
 
-    pub async fn standing(&self, target: Target, set: &LabelSet) -> Result<Standing, StoreError> {
+    pub async fn standing(
+        &self,
+        target: Target,
+        set: &LabelSet,
+    ) -> Result<ReviewProgress, StoreError> {
         let Agreed {
             mut rows,
             random,
@@ -322,7 +326,7 @@ impl Desk {
         let held = held::hold(&self.store, &[labelling], &understood.posts).await?;
         let drawn = held.only(&random);
         let random = evaluate(&drawn.rows[0], set.labels.len()).outcome;
-        Ok(Standing {
+        Ok(ReviewProgress {
             posts,
             disagreements: disagreements.len(),
             random,

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use self::desk::{Desk, Next, Standing};
+use self::desk::{Desk, NextPost, ReviewProgress};
 use super::listing::address;
 use super::pages::{Failed, file, html};
 use crate::look;
@@ -193,9 +193,9 @@ async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Re
         return Ok(html(StatusCode::OK, &review.page(who, Shown::Nothing)));
     };
     let shown = match review.desk.next(&who, target).await? {
-        Next::Ask(post, chosen) => Shown::Ask(Box::new(Ask::new(*post, chosen))),
-        Next::Skipped(posts) => Shown::Skipped(posts),
-        Next::Done => Shown::Done,
+        NextPost::Ask(post, chosen) => Shown::Ask(Box::new(Ask::new(*post, chosen))),
+        NextPost::Skipped(posts) => Shown::Skipped(posts),
+        NextPost::Done => Shown::Done,
     };
     let standing = review.desk.standing(target, &set).await?;
     let done = review.done(&asking, target, &set, &who).await?;
@@ -427,7 +427,7 @@ fn choices(set: &LabelSet) -> Vec<Choice> {
 }
 
 impl Told {
-    fn new(of: &Standing) -> Self {
+    fn new(of: &ReviewProgress) -> Self {
         let random = &of.random;
         let sentence = match random.share {
             Some(_) => "Close calls do not count here: they are harder than most posts.",
