@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::{Collected, Imported, Labelled, PurgeReport, Refilled, RunCounts};
+use topicmill_core::record::{Collected, Imported, Labelled, PurgeReport, RunCounts};
 use topicmill_core::{Authors, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
 
 use crate::worker::Worker;
@@ -166,7 +166,8 @@ impl Context {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
             let section = source.kind().about().section;
-            let counts = Collected::of(reports, section, source.traffic());
+            let mut counts = Collected::of(reports, section, source.traffic());
+            counts.topics = topics.len() as u64;
             let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))
         })
@@ -237,7 +238,8 @@ impl Context {
         };
         self.recorded(Stage::Import, work, |done: &mut Imported| {
             let whole = done.rejected.total() == 0;
-            (done_if(whole), RunCounts::Import(done.clone()), json!([]))
+            let counts = RunCounts::Import(Box::new(done.clone()));
+            (done_if(whole), counts, json!([]))
         })
         .await
     }
@@ -354,17 +356,17 @@ impl Context {
         plan: &RefillPlan<'_>,
         reddit: &Reddit,
         store_author: bool,
-    ) -> Result<(Refilled, RunStatus), CollectError> {
+    ) -> Result<(Imported, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
         self.metrics.follow(reddit.kind(), reddit.http().meter());
-        let work = async |run, done: &mut Refilled| {
+        let work = async |run, done: &mut Imported| {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, done).await
         };
-        self.recorded(Stage::Import, work, |done: &mut Refilled| {
+        self.recorded(Stage::Import, work, |done: &mut Imported| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;
-            done.reddit = reddit.traffic();
-            let counts = RunCounts::Refill(Box::new(done.clone()));
+            done.reddit = Some(reddit.traffic());
+            let counts = RunCounts::Import(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
         })
         .await

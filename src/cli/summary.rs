@@ -3,11 +3,11 @@
 //! What enters are the topics' reports and the client's traffic. For people it is a sentence; a log
 //! collector gets the same sentence with the numbers as fields.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::output::thousands;
 use super::setup::Setup;
-use topicmill_core::record::Traffic;
+use topicmill_core::record::{Collected, Traffic};
 use topicmill_core::{Outcome, TopicReport};
 
 pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
@@ -16,7 +16,7 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
         tracing::info!("{line}");
         return;
     }
-    let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let sum = Collected::of(reports, "", Traffic::default());
     let waited = traffic.waits.total();
     let by_status: Vec<String> = traffic
         .by_status
@@ -29,13 +29,13 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
             .iter()
             .filter(|report| report.outcome != Outcome::Ok)
             .count(),
-        pages = sum(|r| r.pages),
-        posts = sum(|r| r.posts),
-        new = sum(|r| r.new),
-        changed = sum(|r| r.changed),
-        edited = sum(|r| r.edited),
-        tombstoned = sum(|r| r.tombstoned),
-        rejected = sum(|r| r.rejected.total()),
+        pages = sum.pages,
+        posts = sum.posts,
+        new = sum.new,
+        changed = sum.changed,
+        edited = sum.edited,
+        tombstoned = sum.tombstoned,
+        rejected = sum.rejected.total(),
         requests = traffic.requests,
         retries = traffic.retries,
         no_answer = traffic.no_answer,
@@ -54,13 +54,13 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
 /// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`;
 /// what is zero is left out.
 fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
-    let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let mut sum = Collected::of(reports, "", Traffic::default());
     let parts = [
-        ("new", sum(|r| r.new)),
-        ("changed", sum(|r| r.changed)),
-        ("edited", sum(|r| r.edited)),
-        ("purged before", sum(|r| r.tombstoned)),
-        ("rejected", sum(|r| r.rejected.total())),
+        ("new", sum.new),
+        ("changed", sum.changed),
+        ("edited", sum.edited),
+        ("purged before", sum.tombstoned),
+        ("rejected", sum.rejected.total()),
     ];
     let parts: Vec<String> = parts
         .iter()
@@ -75,12 +75,7 @@ fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         0 => String::new(),
         secs => format!(", waited {secs} s"),
     };
-    let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
-    for report in reports {
-        if report.outcome != Outcome::Ok {
-            *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
-        }
-    }
+    sum.by_outcome.remove(Outcome::Ok.as_str());
     // A topic that reads all its subreddits has a report for each.
     let topics = topics(reports);
     let each = if topics == reports.len() {
@@ -88,14 +83,14 @@ fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     } else {
         "subreddit"
     };
-    let not_ok = by_outcome.iter();
+    let not_ok = sum.by_outcome.iter();
     let not_ok = not_ok.map(|(outcome, n)| format!("; {} {outcome}", count(*n, each)));
     let left = traffic.quota;
     let left = left.map(|quota| format!("; quota left {:.0}", quota.remaining));
     format!(
         "collected {}: {}{parts} in {}{waited}{}{}",
         count(topics as u64, "topic"),
-        count(sum(|r| r.posts), "post"),
+        count(sum.posts, "post"),
         count(traffic.requests, "request"),
         not_ok.collect::<String>(),
         left.unwrap_or_default()

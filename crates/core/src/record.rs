@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use topicmill_score::labeler::{BatchTimes, Computed};
 
-pub use self::counts::{Collected, Imported, PurgeReport, Refilled, RunCounts};
+pub use self::counts::{Collected, Imported, PurgeReport, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, Waited, Waits};
 
 /// Share of the time that an engine may wait for posts and still be what limits the run.

@@ -14,10 +14,8 @@ use crate::{PurgeReason, Rejections, Stage, TopicReport};
 pub enum RunCounts {
     /// Posts collected from a source.
     Collect(Box<Collected>),
-    /// Posts of files.
-    Import(Imported),
-    /// Posts named by their ids.
-    Refill(Box<Refilled>),
+    /// Posts of files, or named by their ids.
+    Import(Box<Imported>),
     /// Posts labelled.
     Classify(Box<Labelled>),
     /// Posts purged.
@@ -33,9 +31,6 @@ impl RunCounts {
     pub fn read(stage: Stage, counts: &Value) -> Self {
         let read = match stage {
             Stage::Collect => Deserialize::deserialize(counts).map(Self::Collect),
-            Stage::Import if counts.get("asked").is_some() => {
-                Deserialize::deserialize(counts).map(Self::Refill)
-            }
             Stage::Import => Deserialize::deserialize(counts).map(Self::Import),
             Stage::Classify => Deserialize::deserialize(counts).map(Self::Classify),
             Stage::Purge => Deserialize::deserialize(counts).map(Self::Purge),
@@ -48,7 +43,6 @@ impl RunCounts {
         match self {
             Self::Collect(done) => Some((done.posts, done.new)),
             Self::Import(done) => Some((done.posts, done.new)),
-            Self::Refill(done) => Some((done.posts, done.new)),
             Self::Classify(_) | Self::Purge(_) | Self::Unknown => None,
         }
     }
@@ -147,8 +141,8 @@ mod rejected {
     }
 }
 
-/// What an import did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What an import did. A file of posts is read; of a file of ids, Reddit is asked for the posts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Imported {
     /// Records that are posts.
@@ -165,9 +159,26 @@ pub struct Imported {
     pub tombstoned: u64,
     /// Records that the filters left out.
     pub left_out: u64,
+    /// Ids of posts that were stored already, and not asked for.
+    pub known: u64,
+    /// Posts that Reddit was asked for.
+    pub asked: u64,
+    /// Posts that their authors deleted.
+    pub deleted: u64,
+    /// Posts that moderators or Reddit removed.
+    pub removed: u64,
+    /// Posts that Reddit does not know any more.
+    pub missing: u64,
+    /// Posts that an answer did not allow to tell the fate of.
+    pub unclear: u64,
+    /// Requests to Reddit.
+    pub requests: u64,
     /// Records that are no post, or not a whole one.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
+    /// The requests to Reddit, as its client counted them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reddit: Option<Traffic>,
 }
 
 impl Imported {
@@ -182,41 +193,6 @@ impl Imported {
         self.left_out += other.left_out;
         self.rejected.extend(&other.rejected);
     }
-}
-
-/// What filling did.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Refilled {
-    /// Posts that were stored already, and not asked for.
-    pub known: u64,
-    /// Posts that Reddit was asked for.
-    pub asked: u64,
-    /// Posts that it showed.
-    pub posts: u64,
-    /// How many of them were not known before.
-    pub new: u64,
-    /// How many of them were known, and something of them changed.
-    pub changed: u64,
-    /// How many of these have another text now.
-    pub edited: u64,
-    /// How many were purged here, and stay away.
-    pub tombstoned: u64,
-    /// Posts that their authors deleted.
-    pub deleted: u64,
-    /// Posts that moderators or Reddit removed.
-    pub removed: u64,
-    /// Posts that Reddit does not know any more.
-    pub missing: u64,
-    /// Posts that an answer did not allow to tell the fate of.
-    pub unclear: u64,
-    /// Requests to Reddit.
-    pub requests: u64,
-    /// What came and is no post, or not a whole one.
-    #[serde(flatten, with = "rejected")]
-    pub rejected: Rejections,
-    /// Its requests, as the client of Reddit counted them.
-    pub reddit: Traffic,
 }
 
 /// What a purge did.
@@ -281,40 +257,26 @@ mod tests {
         let mut rejected = Rejections::default();
         rejected.add("a comment, not a post");
         let traffic = Traffic {
-            requests: 3,
             by_status: BTreeMap::from([(200, 2), (429, 1)]),
             smaller: Some(1),
             ..Traffic::default()
         };
         let collected = Collected {
             by_outcome: BTreeMap::from([("ok".into(), 2)]),
-            posts: 7,
             rejected: rejected.clone(),
             traffic: BTreeMap::from([("arctic_shift".into(), traffic.clone())]),
             ..Collected::default()
         };
-        let refilled = Refilled {
-            rejected: rejected.clone(),
-            reddit: traffic.clone(),
-            ..Refilled::default()
-        };
-        let purged = PurgeReport {
-            reddit: Some(traffic),
-            ..PurgeReport::default()
-        };
         let imported = Imported {
             rejected,
+            reddit: Some(traffic),
             ..Imported::default()
         };
         for (stage, counts) in [
             (Stage::Collect, RunCounts::Collect(collected.into())),
-            (Stage::Import, RunCounts::Import(imported)),
-            (Stage::Import, RunCounts::Refill(refilled.into())),
-            (
-                Stage::Classify,
-                RunCounts::Classify(Labelled::default().into()),
-            ),
-            (Stage::Purge, RunCounts::Purge(purged.into())),
+            (Stage::Import, RunCounts::Import(imported.into())),
+            (Stage::Classify, RunCounts::Classify(Box::default())),
+            (Stage::Purge, RunCounts::Purge(Box::default())),
         ] {
             assert_eq!(RunCounts::read(stage, &json!(counts)), counts);
         }
@@ -323,8 +285,8 @@ mod tests {
     #[test]
     fn a_record_of_another_version_is_read_as_far_as_it_goes() {
         let counts = json!({
-            "posts": 4, "new": 1, "by_outcome": {"ok": 1, "asleep": 1}, "later": 5,
-            "reddit": {"requests": 2, "waits": {"own_pace": {"times": 1, "secs": 0.5}}, "later": []},
+            "posts": 4, "by_outcome": {"ok": 1, "asleep": 1}, "later": 5,
+            "reddit": {"waits": {"own_pace": {"times": 1, "secs": 0.5}}, "later": []},
         });
         let RunCounts::Collect(read) = RunCounts::read(Stage::Collect, &counts) else {
             panic!("{counts}");
@@ -332,9 +294,7 @@ mod tests {
         assert_eq!((read.posts, read.by_outcome["asleep"]), (4, 1));
         assert_eq!(read.traffic["reddit"].waits.total().sum.as_millis(), 500);
         assert_eq!(read.traffic.len(), 1);
-        for nothing in [json!(null), json!([])] {
-            let read = RunCounts::read(Stage::Purge, &nothing);
-            assert_eq!(read, RunCounts::Unknown);
-        }
+        let nothing = RunCounts::read(Stage::Purge, &Value::Null);
+        assert_eq!(nothing, RunCounts::Unknown);
     }
 }
