@@ -4,7 +4,7 @@ use std::io::{BufRead, Cursor, Write};
 
 use serde::de::IgnoredAny;
 use topicmill_sources::file::dump::{self, Reading};
-use topicmill_sources::file::row::{FileRow, Rows as _};
+use topicmill_sources::file::row::{FileRow, PostRows as _};
 use topicmill_sources::file::table::{Column, FIELDS, Posts};
 use topicmill_tables::csv::Csv;
 use topicmill_tables::json::{Members, Records};

@@ -11,7 +11,7 @@ use topicmill_http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_
 use topicmill_score::reddit::unescaped;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
-use topicmill_sources::file::row::{FileRow, Record, Rows};
+use topicmill_sources::file::row::{FileRow, PostRows, Record};
 use topicmill_sources::listing::parse_listing;
 
 /// What the store takes for granted of every post, wherever it comes from.

@@ -28,7 +28,7 @@ pub enum Bench {
     /// Search for the best number of tokens in a batch, show the search, and store the result
     Autotune(search::Autotune),
     /// Measure how fast each engine and precision is, how often its labels agree with float32, and store the result
-    Agreement(agreement::Agreement),
+    Agreement(agreement::AgreementBench),
 }
 
 /// What is measured, on what.

@@ -75,7 +75,7 @@ impl Share {
 
 /// Rows whose best score lies in one bin.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bin {
+pub struct ReliabilityBin {
     pub from: f64,
     pub to: f64,
     /// Mean of the best scores; 0 without rows.
@@ -97,7 +97,7 @@ pub struct Quality {
     pub loss: f64,
     /// Expected calibration error: by how much score and accuracy differ, on average.
     pub ece: f64,
-    pub bins: Vec<Bin>,
+    pub bins: Vec<ReliabilityBin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -268,7 +268,7 @@ fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) -> Quality 
 }
 
 /// Scores with whether their labels are right, in bins; and by how much the two differ, on average.
-pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Bin>) {
+pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<ReliabilityBin>) {
     let mut all = 0;
     let mut bins = [(0.0, 0, 0); BINS];
     for (score, is_right) in rows {
@@ -284,12 +284,15 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Bin>) {
     let apart =
         |(sum, n, right): &(f64, usize, usize)| (sum - float(*right)).abs() * f64::from(*n > 0);
     let ece = bins.iter().map(apart).sum::<f64>() / float(all).max(1.0);
-    let bins = bins.iter().enumerate().map(|(i, (sum, n, right))| Bin {
-        from: float(i) / float(BINS),
-        to: float(i + 1) / float(BINS),
-        mean_score: sum / float(*n).max(1.0),
-        right: Share::new(*right, *n),
-    });
+    let bins = bins
+        .iter()
+        .enumerate()
+        .map(|(i, (sum, n, right))| ReliabilityBin {
+            from: float(i) / float(BINS),
+            to: float(i + 1) / float(BINS),
+            mean_score: sum / float(*n).max(1.0),
+            right: Share::new(*right, *n),
+        });
     (ece, bins.collect())
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::intervals::{mcnemar, paired_difference, resampled};
-use super::calibrate::{Bin, Share, reliability};
+use super::calibrate::{ReliabilityBin, Share, reliability};
 
 /// What is right for a post, and what it is labelled as.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +104,7 @@ pub struct Evaluation {
     pub macro_f1: Estimate,
     /// By how much score and share of right labels differ, on average, among the labels that were given.
     pub calibration_error: Option<f64>,
-    pub reliability: Vec<Bin>,
+    pub reliability: Vec<ReliabilityBin>,
     pub labels: Vec<LabelQuality>,
     /// All that are not zero, by what is right.
     pub confusion: Vec<Confusion>,

@@ -33,7 +33,7 @@ const ALONE: usize = 16;
 
 With the setting `classify.agreement = 0.995`, commands then take the fastest way that gives 99.5 % of the texts the label \
 that they get in float32. Take texts of the kind that you will label.")]
-pub struct Agreement {
+pub struct AgreementBench {
     /// Score these texts, one JSON object on each line (text, or title and selftext)
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
@@ -63,7 +63,7 @@ struct Came {
     scores: Vec<Option<Scores>>,
 }
 
-impl Agreement {
+impl AgreementBench {
     pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
         let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {

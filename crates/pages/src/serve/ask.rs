@@ -20,13 +20,13 @@ const TURN: Duration = Duration::from_secs(5);
 /// How long the database may take to end a query whose time is up.
 const ENDING: Duration = Duration::from_secs(5);
 
-pub struct Answer {
+pub struct QueryAnswer {
     pub table: Table,
     /// There are more rows.
     pub is_cut: bool,
 }
 
-pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, Failed> {
+pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<QueryAnswer, Failed> {
     let turn = tokio::select! {
         turn = serving.queries.acquire() => turn,
         () = serving.clock.sleep(TURN) => {
@@ -94,7 +94,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, F
             });
         }
     };
-    Ok(Answer {
+    Ok(QueryAnswer {
         is_cut: is_full || asked? == Answered::Cut,
         table,
     })

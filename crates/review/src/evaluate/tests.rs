@@ -67,7 +67,7 @@ fn evaluation_is(found: &Evaluation, expected: &Value) {
     estimate_is(&found.macro_f1, &expected["macro_f1"], "macro_f1");
     let error = found.calibration_error.unwrap();
     close(error, &expected["calibration_error"], "calibration_error");
-    let bins: Vec<&Bin> = found
+    let bins: Vec<&ReliabilityBin> = found
         .reliability
         .iter()
         .filter(|bin| bin.right.all > 0)

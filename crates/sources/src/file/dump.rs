@@ -19,7 +19,7 @@ use crate::post::Fields;
 
 use super::filter::Filter;
 use super::json::JsonPosts;
-use super::row::{FileRow, Position, Record, Rows};
+use super::row::{FileRow, Position, PostRows, Record};
 use super::table::{Column, Given, Posts};
 use topicmill_score::hex;
 use topicmill_tables::bytes::{self, Bytes, Text};
@@ -126,7 +126,7 @@ pub struct Block {
 
 /// The blocks of a file.
 pub struct Blocks {
-    rows: Box<dyn Rows>,
+    rows: Box<dyn PostRows>,
     filter: Filter,
     /// Rows that were parsed before they were left out.
     left_out: u64,
@@ -227,7 +227,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
             error => wrong(error.to_string()),
         });
     let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
-    let rows: Box<dyn Rows> = match format {
+    let rows: Box<dyn PostRows> = match format {
         Format::Json | Format::Ndjson => {
             if !reading.columns.is_empty() {
                 let name = format.name();

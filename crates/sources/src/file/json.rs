@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::filter::Filter;
-use super::row::{FileRow, Position, Record, Rows, topic_named};
+use super::row::{FileRow, Position, PostRows, Record, topic_named};
 use super::table::Given;
 use crate::listing::mended;
 use crate::page::Rejected;
@@ -94,7 +94,7 @@ impl JsonPosts {
     }
 }
 
-impl Rows for JsonPosts {
+impl PostRows for JsonPosts {
     fn next_row(&mut self) -> Option<FileRow> {
         if self.ended {
             return None;

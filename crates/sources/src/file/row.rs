@@ -45,7 +45,7 @@ pub enum FileRow {
 }
 
 /// The rows of a file in order.
-pub trait Rows: Send {
+pub trait PostRows: Send {
     /// The next one; `None` at the end, and when what follows cannot be read.
     fn next_row(&mut self) -> Option<FileRow>;
     /// How far this is.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value};
 
-use super::row::{FileRow, LONGEST_CELL, Position, Record, Rows, topic_named};
+use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, topic_named};
 use crate::page::Rejected;
 use crate::post::{flag_of, integer_of, is_null, number_of, post_from_value};
 use topicmill_core::SourceKind;
@@ -149,7 +149,7 @@ impl Posts {
     }
 }
 
-impl Rows for Posts {
+impl PostRows for Posts {
     fn next_row(&mut self) -> Option<FileRow> {
         if self.ended {
             return None;

@@ -87,7 +87,7 @@ fn named() -> Vec<NamedQuery> {
     named.collect()
 }
 
-fn shown(answered: &ask::Answer) -> Shown {
+fn shown(answered: &ask::QueryAnswer) -> Shown {
     let table = &answered.table;
     let is_name: Vec<bool> = table
         .columns
