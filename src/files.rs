@@ -10,6 +10,7 @@ mod columns;
 mod convert;
 mod error;
 mod input;
+mod kept;
 mod output;
 mod partial;
 mod run;

@@ -16,7 +16,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 
-use super::columns::renamed;
+use super::kept::renamed;
 use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
 use topicmill_tables::ParquetFault;

@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-use super::columns::{Columns, Kept};
+use super::columns::Columns;
+use super::kept::Kept;
 use super::output::Shape;
 use super::{FileJob, FilesError};
 use topicmill_score::LabelerError;
