@@ -9,7 +9,7 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
 use super::bytes::Text;
-use super::json::last_row;
+use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// A row of a table above this is none, but a quote that nobody closed.
@@ -236,7 +236,7 @@ impl Csv {
 
 fn from_csv(error: csv::Error) -> TableError {
     match error.into_kind() {
-        csv::ErrorKind::Io(error) if !super::json::is_damage(&error) => error.into(),
+        csv::ErrorKind::Io(error) if !super::lines::is_damage(&error) => error.into(),
         csv::ErrorKind::Io(error) => TableError::Header(format!("the line of names: {error}")),
         other => TableError::Header(format!("the line of names: {other:?}")),
     }
@@ -248,7 +248,7 @@ fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError> {
     loop {
         let chunk = match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if super::json::is_damage(&error) => {
+            Err(error) if super::lines::is_damage(&error) => {
                 return Err(TableError::Header(format!("the line of names: {error}")));
             }
             chunk => chunk?,

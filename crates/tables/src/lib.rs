@@ -9,6 +9,7 @@ pub mod columnar;
 pub mod csv;
 pub mod json;
 mod kinds;
+mod lines;
 pub mod pages;
 pub mod panics;
 pub mod parquet;

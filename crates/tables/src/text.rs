@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use super::json::{MAX_LINE_BYTES, last_row, read_line};
+use super::lines::{MAX_LINE_BYTES, last_row, read_line};
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// The lines of a text, each the cell `text` of a row; blank ones are passed over.

@@ -1,0 +1,104 @@
+//! Tests of records of JSON.
+
+use super::*;
+use crate::{Cell, Row, Rows};
+use std::io::{BufRead, BufReader, Cursor};
+use std::sync::Arc;
+
+fn slow(text: &[u8]) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())))
+}
+
+/// Each row's line with its cells, or with its problem.
+fn told(rows: &mut dyn Rows) -> Vec<String> {
+    let next = || rows.next_row().unwrap();
+    let show = |row: Row| {
+        let cells: Vec<String> = row.cells.iter().map(shown).collect();
+        format!(
+            "{} {}",
+            row.line,
+            row.problem.unwrap_or_else(|| cells.join(" "))
+        )
+    };
+    std::iter::from_fn(next).map(show).collect()
+}
+
+fn shown((name, cell): &(Arc<str>, Cell)) -> String {
+    let mut out = format!("{name}=");
+    cell.write_json(&mut out);
+    out
+}
+
+#[test]
+fn lines_are_rows_and_blank_ones_are_none() {
+    let text =
+        b"{\"a\":1.10,\"b\":\"x\"}\r\n\n{\"a\":NaN}\nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
+    assert_eq!(
+        told(&mut Records::new(slow(text))),
+        [
+            "1 a=1.10 b=\"x\"",
+            "3 a=null",
+            "4 is not JSON (at column 1)",
+            "5 is not a JSON object",
+            "6 a=2",
+            "7 is JSON that breaks off",
+        ]
+    );
+}
+
+#[test]
+fn elements_are_rows_however_they_are_laid_out() {
+    let text =
+        b" \n[\n  {\"a\": \"],[{\\\"\",\n \"b\": [1,\n {\"c\": \"\\\\\"}]},7 , {\"a\":null}\n]\n";
+    let expected = [
+        "3 a=\"],[{\\\"\" b=[1,{\"c\":\"\\\\\"}]",
+        "5 is not a JSON object",
+        "5 a=null",
+    ];
+    assert_eq!(told(&mut Records::new(slow(text))), expected);
+    assert!(told(&mut Records::new(slow(b"[]"))).is_empty());
+    for (text, rows) in [(&b"[{\"a\":1}]\n [{\"a\":2}]"[..], 1), (b"[]{}", 0)] {
+        let behind = told(&mut Records::new(slow(text)));
+        assert_eq!(behind.len(), rows + 1);
+        assert!(behind[rows].contains("behind the array"), "{behind:?}");
+    }
+    let cut = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\"")));
+    assert_eq!(cut[0], "1 a=1");
+    assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
+    let open = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
+    assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
+    assert!(
+        open.len() == 3 && open[2].contains("breaks off"),
+        "{open:?}"
+    );
+    // A quote that is missing costs its element.
+    let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
+    let torn = told(&mut Records::new(slow(torn)));
+    assert_eq!(torn, ["2 a=1", "3 is JSON that breaks off", "4 a=2"]);
+}
+
+#[test]
+fn objects_over_several_lines_are_rows_and_so_are_those_that_an_api_wraps() {
+    let text =
+        b"{\n \"a\": [1,\n  {\"b\": \"}\"}]\n}\n{\"a\":2}\n{\n\"a\": 3\n}{\"a\":\n{\"a\":4}\n";
+    let expected = [
+        "1 a=[1,{\"b\":\"}\"}]",
+        "5 a=2",
+        "6 is not JSON (at its line 3, column 2)",
+        "9 a=4",
+    ];
+    assert_eq!(told(&mut Records::new(slow(text))), expected);
+    for text in [
+        "{\"status\": \"ok\", \"data\": [{\"a\":1}, {\"a\":2}], \"next\": null}",
+        "{\n\"data\": {\"posts\": [\n{\"a\":1},\n{\"a\":2}\n]\n}}",
+        "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},{\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
+    ] {
+        let rows = told(&mut Records::new(slow(text.as_bytes())));
+        assert_eq!(rows, ["1 a=1", "1 a=2"], "{text}");
+    }
+    // A text next to an array is a record of its own.
+    let own = told(&mut Records::new(slow(
+        b"{\"text\":\"x\",\"items\":[{\"a\":1}]}",
+    )));
+    assert_eq!(own, ["1 text=\"x\" items=[{\"a\":1}]"]);
+}
