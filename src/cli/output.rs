@@ -15,9 +15,9 @@ use serde_json::Value;
 pub use self::people::{for_people, for_reading, with_bars};
 use super::{CliError, screen};
 use crate::telemetry::{self, LogFormat, harmless};
-use topicmill_core::spreadsheet_safe;
 pub use topicmill_pages::look::whole as thousands;
 use topicmill_store::Table;
+use topicmill_tables::csv::csv_of;
 
 /// Rows of a table that are laid out together.
 const ROWS_A_TABLE: usize = 1_000;
@@ -187,7 +187,7 @@ pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     Ok(all)
 }
 
-/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`csv`].
+/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`csv_of`].
 pub fn print_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
@@ -200,7 +200,7 @@ pub fn print_rows(
         OutputFormat::Csv => {
             let header = columns.iter().cloned().map(Value::from).collect();
             let mut parts = std::iter::once(vec![header]).chain(parts);
-            parts.try_for_each(|rows| to(&csv(&rows, safe_csv)?))
+            parts.try_for_each(|rows| to(&csv_of(&rows, safe_csv)))
         }
         OutputFormat::Json => {
             let mut before = "[\n  ";
@@ -256,29 +256,6 @@ struct Object<'r>(&'r [String], &'r [Value]);
 impl Serialize for Object<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().zip(self.1))
-    }
-}
-
-/// Rows as CSV; `safe` puts a `'` before a text that a spreadsheet would compute.
-pub fn csv(rows: &[Vec<Value>], safe: bool) -> io::Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.write_record(row.iter().map(|value| match value {
-            Value::String(text) if safe => spreadsheet_safe(text).into_owned(),
-            value => as_text(value),
-        }))?;
-    }
-    let bytes = writer
-        .into_inner()
-        .map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(String::from_utf8(bytes).expect("written from Strings"))
-}
-
-fn as_text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -5,19 +5,20 @@ use std::fmt::Write;
 use topicmill_score::LabelSet;
 
 use super::{Filters, Subject};
+use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time};
 use topicmill_core::Timestamp;
-use topicmill_store::ColumnType::{self, Boolean, Hex, Integer, Number, Text, Time};
+use topicmill_store::ReadStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
     pub name: String,
-    pub kind: ColumnType,
+    pub kind: ColumnKind,
     /// What it means, for the data card.
     pub meaning: String,
 }
 
 impl Column {
-    fn new(name: &str, kind: ColumnType, meaning: &str) -> Self {
+    fn new(name: &str, kind: ColumnKind, meaning: &str) -> Self {
         Self {
             name: name.to_owned(),
             kind,
@@ -30,7 +31,7 @@ impl Column {
         match self.kind {
             Text | Hex => "text",
             Integer => "integer",
-            Number | ColumnType::Numbers(_) => "number",
+            Number => "number",
             Boolean => "boolean",
             Time => "time",
         }
@@ -38,7 +39,7 @@ impl Column {
 }
 
 /// The columns before those of the labels.
-const FIXED: [(&str, ColumnType, &str); 22] = [
+const FIXED: [(&str, ColumnKind, &str); 22] = [
     ("fullname", Text, "Reddit's name of the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
@@ -166,12 +167,8 @@ pub(super) enum Asked {
 pub(super) const FOR_A_SPLIT: [&str; 5] =
     ["title", "selftext", "created_at", "outcome", "text_hash"];
 
-/// The statement, and the types of what it answers.
-pub(super) fn statement(
-    subject: &Subject,
-    filters: &Filters,
-    asked: Asked,
-) -> (String, Vec<ColumnType>) {
+/// The statement.
+pub(super) fn statement(subject: &Subject, filters: &Filters, asked: Asked) -> ReadStatement {
     let is_asked = |name: &str| match asked {
         Asked::Everything => true,
         Asked::ForASplit => FOR_A_SPLIT.contains(&name),
@@ -182,20 +179,21 @@ pub(super) fn statement(
         names.push(name);
         kinds.push(*kind);
     }
+    let mut list = 0;
     if asked == Asked::Everything {
         names.push("packed_scores");
-        kinds.push(ColumnType::Numbers(subject.set.labels.len()));
+        list = subject.set.labels.len();
     }
     let names = names.join(", ");
     let rows = rows(subject, filters);
-    let statement = match &filters.expression {
+    let sql = match &filters.expression {
         None => format!("SELECT {names} FROM ({rows}) AS exported ORDER BY fullname"),
         // The line break ends a comment of the user's.
         Some(expression) => format!(
             "SELECT {names} FROM ({rows}) AS exported WHERE (\n{expression}\n) ORDER BY fullname"
         ),
     };
-    (statement, kinds)
+    ReadStatement { sql, kinds, list }
 }
 
 /// The rows, but for what the user's expression leaves out, with every column.

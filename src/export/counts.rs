@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use topicmill_store::{Batch, Cell};
+use topicmill_core::ColumnCell;
+use topicmill_store::Batch;
 
 /// Places of columns that the counts need.
 const TOPIC: usize = 2;
@@ -80,20 +81,20 @@ impl Counts {
         let rows = topics.zip(times).zip(labels.zip(outcomes)).enumerate();
         for (row, ((topic, time), (label, outcome))) in rows {
             match (label, outcome) {
-                (Cell::Text(label), _) => count(&mut self.labels, label),
-                (_, Cell::Text("other")) => self.other += 1,
-                (_, Cell::Text(_)) => self.unsure += 1,
+                (ColumnCell::Text(label), _) => count(&mut self.labels, label),
+                (_, ColumnCell::Text("other")) => self.other += 1,
+                (_, ColumnCell::Text(_)) => self.unsure += 1,
                 _ => self.unlabelled += 1,
             }
-            if let Cell::Text(topic) = topic {
+            if let ColumnCell::Text(topic) = topic {
                 count(&mut self.topics, topic);
             }
-            if let Cell::Time(time) = time {
+            if let ColumnCell::Time(time) = time {
                 (first, last) = (first.min(time), last.max(time));
             }
             if let Some(part) = self.parts.get_mut(part(row)) {
                 part.rows += 1;
-                if let Cell::Text(outcome) = outcome {
+                if let ColumnCell::Text(outcome) = outcome {
                     count(&mut part.outcomes, outcome);
                 }
             }

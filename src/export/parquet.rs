@@ -2,17 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::sync::Arc;
-
-use parquet::data_type::ByteArray;
-use parquet::errors::ParquetError;
-use parquet::schema::types::Type;
 
 use super::columns::{Column, UNIQUE};
-use topicmill_store::{Batch, ColumnCells, ColumnType, Values};
-use topicmill_tables::columnar::{
-    ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, schema_of, write_slices,
-};
+use topicmill_core::ColumnCells;
+use topicmill_store::Batch;
+use topicmill_tables::parquet::ParquetWriter;
 
 /// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
 /// more; half of that is in memory twice, being read and being written.
@@ -23,40 +17,21 @@ const BYTES_A_GROUP: usize = 32 << 20;
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
     file: ParquetWriter,
-    width: usize,
     files: usize,
-    /// What the next row group will be.
-    batches: Vec<Batch>,
+    /// What the next row group will be: the slices of each column.
+    columns: Vec<Vec<ColumnCells>>,
     rows: usize,
     bytes: usize,
-}
-
-fn in_parquet(kind: ColumnType) -> ColumnKind {
-    match kind {
-        ColumnType::Text | ColumnType::Hex => ColumnKind::Text,
-        ColumnType::Integer => ColumnKind::Integer,
-        ColumnType::Number | ColumnType::Numbers(_) => ColumnKind::Number,
-        ColumnType::Boolean => ColumnKind::Boolean,
-        ColumnType::Time => ColumnKind::Time,
-    }
 }
 
 impl ParquetFile {
     /// `files` are written at the same time, and share the memory that one has.
     pub fn new(to: BufWriter<File>, columns: &[Column], files: usize) -> io::Result<Self> {
-        let begun = || {
-            let fields = columns
-                .iter()
-                .map(|column| schema_of(&column.name, in_parquet(column.kind)))
-                .collect::<Result<_, _>>()?;
-            let schema = Type::group_type_builder("posts").with_fields(fields);
-            begin(to, Arc::new(schema.build()?), None, &UNIQUE)
-        };
+        let kinds = columns.iter().map(|column| (&*column.name, column.kind));
         Ok(Self {
-            file: begun().map_err(disk_error)?,
-            width: columns.len(),
+            file: ParquetWriter::new(to, "posts", kinds, &UNIQUE)?,
             files,
-            batches: Vec::new(),
+            columns: vec![Vec::new(); columns.len()],
             rows: 0,
             bytes: 0,
         })
@@ -65,54 +40,26 @@ impl ParquetFile {
     pub fn add(&mut self, batch: Batch) -> io::Result<()> {
         self.rows += batch.rows;
         self.bytes += batch.bytes;
-        self.batches.push(batch);
+        for (slices, cells) in self.columns.iter_mut().zip(batch.columns) {
+            slices.push(cells);
+        }
         if self.rows * self.files >= ROWS_A_GROUP || self.bytes * self.files >= BYTES_A_GROUP {
-            self.group().map_err(disk_error)?;
+            self.group()?;
         }
         Ok(())
     }
 
     /// Writes what is gathered; of each column what it held is free again when it is written.
-    fn group(&mut self) -> Result<(), ParquetError> {
-        let mut group = self.file.next_row_group()?;
-        for i in 0..self.width {
-            let take = |batch: &mut Batch| {
-                let none = ColumnCells::texts(std::iter::empty());
-                std::mem::replace(&mut batch.columns[i], none)
-            };
-            let cells: Vec<ColumnCells> = self.batches.iter_mut().map(take).collect();
-            write_slices(&mut group, cells.into_iter().map(slice))?;
-        }
-        group.close()?;
-        self.batches.clear();
+    fn group(&mut self) -> io::Result<()> {
         (self.rows, self.bytes) = (0, 0);
-        Ok(())
+        let columns = self.columns.iter_mut().map(std::mem::take);
+        self.file.write_group(columns)
     }
 
     pub fn end(mut self) -> io::Result<BufWriter<File>> {
         if self.rows > 0 {
-            self.group().map_err(disk_error)?;
+            self.group()?;
         }
-        self.file.into_inner().map_err(disk_error)
+        self.file.finish()
     }
-}
-
-/// The values as Parquet takes them; texts stay where they are.
-fn slice(cells: ColumnCells) -> (ColumnSlice, Vec<i16>) {
-    let slice = match cells.values {
-        Values::Boolean(values) => ColumnSlice::Boolean(values),
-        Values::Integer(values) | Values::Time(values) => ColumnSlice::Integer(values),
-        Values::Number(values) => ColumnSlice::Number(values),
-        Values::Text(texts) => {
-            let all = ByteArray::from(texts.text.into_bytes());
-            let mut begin = 0;
-            let each = texts.ends.into_iter().map(|end| {
-                let text = all.slice(begin, end - begin);
-                begin = end;
-                text
-            });
-            ColumnSlice::Text(each.collect())
-        }
-    };
-    (slice, cells.present)
 }

@@ -11,7 +11,8 @@ use std::str::FromStr;
 use minhash_rs::prelude::MinHash;
 
 use super::columns::place_of_hash;
-use topicmill_store::{Batch, Cell, ColumnCells};
+use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
+use topicmill_store::Batch;
 
 /// Words of a shingle: texts are alike as far as they share these.
 const SHINGLE: usize = 3;
@@ -119,9 +120,11 @@ impl Assigned {
 }
 
 /// The beginning of a text's hash.
-pub(super) fn beginning(hash: Cell<'_>) -> u64 {
+pub(super) fn beginning(hash: ColumnCell<'_>) -> u64 {
     match hash {
-        Cell::Text(hash) => u64::from_str_radix(hash.get(..16).unwrap_or("0"), 16).unwrap_or(0),
+        ColumnCell::Text(hash) => {
+            u64::from_str_radix(hash.get(..16).unwrap_or("0"), 16).unwrap_or(0)
+        }
         _ => 0,
     }
 }
@@ -143,7 +146,7 @@ impl Sorter {
         let [titles, texts, times, outcomes, hashes] =
             [0, 1, 2, 3, 4].map(|column| batch.columns[column].cells());
         let text = |cell| match cell {
-            Cell::Text(text) => text,
+            ColumnCell::Text(text) => text,
             _ => "",
         };
         let rows = titles.zip(texts).zip(times.zip(outcomes)).zip(hashes);
@@ -157,7 +160,7 @@ impl Sorter {
             block.push(sketch);
             self.hashes.push(hash);
             self.times.push(match time {
-                Cell::Time(time) => time,
+                ColumnCell::Time(time) => time,
                 _ => 0,
             });
             let outcome = text(outcome);
@@ -353,7 +356,11 @@ fn joined(words: &[u64]) -> u64 {
 /// The name of each row's part, for a column of a file.
 pub(super) fn column(parts: &[u8], shares: &Shares) -> ColumnCells {
     let names: Vec<&str> = shares.parts().map(|(name, _)| name).collect();
-    ColumnCells::texts(parts.iter().map(|part| names[usize::from(*part)]))
+    let mut column = ColumnCells::new(ColumnKind::Text);
+    for part in parts {
+        column.push(ColumnCell::Text(names[usize::from(*part)]));
+    }
+    column
 }
 
 #[cfg(test)]

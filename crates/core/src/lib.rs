@@ -4,6 +4,7 @@
 #[macro_use]
 mod words;
 mod ago;
+mod cells;
 pub mod clock;
 #[cfg(feature = "columns")]
 mod columns;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use self::ago::{ago, length};
+pub use self::cells::{ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues};
 pub use self::failure_kind::FailureKind;
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;

@@ -54,8 +54,8 @@ pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::holders::{died, is_gone, worker_name};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
-    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
-    Reading, Table, Values, batches, parts, weight,
+    Answered, Batch, Batches, Incoming, Inquiry, Part, Parts, ReadStatement, Reading, Table,
+    batches, parts, weight,
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{

@@ -13,9 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::columns::{
-    Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Reading, Values, batches,
-};
+pub use self::columns::{Batch, Batches, Incoming, ReadStatement, Reading, batches};
 use super::sql::SqlStore;
 use super::{Result, StoreError};
 

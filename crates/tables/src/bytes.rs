@@ -1,7 +1,7 @@
 //! The bytes of a table as UTF-8: unpacked, without a byte order mark, and decoded where they are UTF-16.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 use super::Packing;
@@ -90,6 +90,35 @@ fn packing(head: &[u8]) -> Packing {
         | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Packing::Bzip2,
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
         _ => Packing::Plain,
+    }
+}
+
+/// Packs what `write` writes into a file.
+///
+/// # Errors
+/// When it cannot be written, or nothing here packs so: gzip and zstd are packed with, bzip2 and xz only read.
+pub fn packed(
+    to: File,
+    packing: Packing,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<File> {
+    match packing {
+        Packing::Plain => {
+            let mut out = BufWriter::new(to);
+            write(&mut out)?;
+            Ok(out.into_inner()?)
+        }
+        Packing::Gzip => {
+            let mut out = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            write(&mut BufWriter::new(&mut out))?;
+            out.finish()
+        }
+        Packing::Zstd => {
+            let mut out = zstd::Encoder::new(to, 0)?;
+            write(&mut BufWriter::new(&mut out))?;
+            out.finish()
+        }
+        Packing::Bzip2 | Packing::Xz => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -240,7 +269,6 @@ impl<R: Read> Read for Utf16<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     /// Hands out a byte at a time.
     struct Slow(Cursor<Vec<u8>>);

@@ -5,7 +5,6 @@
 //! posts of them, `files` texts.
 
 pub mod bytes;
-pub mod columnar;
 pub mod csv;
 pub mod json;
 mod kinds;
@@ -263,6 +262,13 @@ pub enum ParquetFault {
         /// What it may be, in bytes.
         most: u64,
     },
+}
+
+impl ParquetFault {
+    /// A file that contradicts itself.
+    pub fn damaged(why: &str) -> Self {
+        ParquetError::General(format!("it is damaged ({why})")).into()
+    }
 }
 
 /// A table that was opened.

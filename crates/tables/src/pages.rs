@@ -43,7 +43,7 @@ fn check_group(
     let mut together = 0;
     for column in columns {
         let Some(chunk) = group.columns().get(*column) else {
-            return Err(damaged("a column is not there").into());
+            return Err(ParquetFault::damaged("a column is not there"));
         };
         let (start, length) = chunk.byte_range();
         // The file's own numbers, which a damaged or hostile file may have anything in.
@@ -75,7 +75,7 @@ fn largest_pages(
         let page = header.read().map_err(ParquetError::from)?;
         at += room - header.0.limit();
         if page.packed > place.end - at {
-            return Err(damaged("a page ends behind its column").into());
+            return Err(ParquetFault::damaged("a page ends behind its column"));
         }
         let mut bytes = page.unpacked.max(page.packed);
         if bytes <= LARGEST_PAGE && page.packed > 0 {
@@ -135,10 +135,6 @@ fn count(unpacked: impl Read) -> u64 {
     } else {
         bytes
     }
-}
-
-fn damaged(why: &str) -> ParquetError {
-    ParquetError::General(format!("it is damaged ({why})"))
 }
 
 /// What a header says of its page.

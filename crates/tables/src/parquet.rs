@@ -1,7 +1,10 @@
-//! Rows of Parquet.
+//! Rows of Parquet, and columns into it.
 //!
 //! The reader is a library's, which takes what a file says of itself for granted: so the sizes of its pages are looked
 //! at first, and what panics at a broken one is an error here.
+
+mod copy;
+mod write;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,18 +16,24 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
-use parquet::schema::types::{Type, TypePtr};
+use parquet::schema::types::Type;
 use serde_json::Value;
 
+pub use self::copy::ParquetSource;
+pub use self::write::ParquetWriter;
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
 use crate::panics::catch;
 
 /// Runs `read`, and makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
-///
-/// # Errors
-/// When `read` panics.
-pub fn caught<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
+fn caught<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
     catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
+}
+
+/// Opens a file, which the library takes away. Its position is shared.
+fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
+    let again = file.try_clone()?;
+    let reader = caught(|| SerializedFileReader::new(again));
+    reader.unwrap_or_else(Err).map_err(TableError::of)
 }
 
 /// The columns of the file that hold these fields of its schema: a field that is a group has several.
@@ -55,46 +64,9 @@ fn unread(codec: Compression) -> Option<&'static str> {
     }
 }
 
-/// A field under another name.
-///
-/// # Errors
-/// Where the format knows no such field.
-pub fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
-    let about = field.get_basic_info();
-    let id = about.has_id().then(|| about.id());
-    let logical = about.logical_type_ref().cloned();
-    let renamed = if let Type::PrimitiveType {
-        physical_type,
-        type_length,
-        scale,
-        precision,
-        ..
-    } = field
-    {
-        Type::primitive_type_builder(name, *physical_type)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
-            .with_logical_type(logical)
-            .with_length(*type_length)
-            .with_precision(*precision)
-            .with_scale(*scale)
-            .with_id(id)
-            .build()?
-    } else {
-        Type::group_type_builder(name)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
-            .with_logical_type(logical)
-            .with_fields(field.get_fields().to_vec())
-            .with_id(id)
-            .build()?
-    };
-    Ok(Arc::new(renamed))
-}
-
 /// What the values of a column are beyond what the library says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CellKind {
     Plain,
     /// Lists and structures.
     Nested,
@@ -105,18 +77,18 @@ enum Kind {
     },
 }
 
-fn kind_of(column: &Type) -> Kind {
+fn kind_of(column: &Type) -> CellKind {
     let about = column.get_basic_info();
     let repeated = about.has_repetition() && about.repetition() == Repetition::REPEATED;
     if !column.is_primitive() || repeated {
-        return Kind::Nested;
+        return CellKind::Nested;
     }
     match about.logical_type_ref() {
-        Some(LogicalType::Timestamp(time)) => Kind::Time {
+        Some(LogicalType::Timestamp(time)) => CellKind::Time {
             utc: time.is_adjusted_to_u_t_c,
             nanos: time.unit == TimeUnit::NANOS,
         },
-        _ => Kind::Plain,
+        _ => CellKind::Plain,
     }
 }
 
@@ -129,7 +101,7 @@ pub struct Parquet {
     /// Names of all columns.
     names: Vec<Arc<str>>,
     /// Those that are read.
-    read: Vec<(Arc<str>, Kind)>,
+    read: Vec<(Arc<str>, CellKind)>,
     number: u64,
     count: u64,
 }
@@ -140,10 +112,7 @@ impl Parquet {
     /// # Errors
     /// When the file is not Parquet.
     pub fn new(file: File) -> Result<Self, TableError> {
-        // The library takes the file away, and the sizes of its pages are read next to it.
-        let again = file.try_clone()?;
-        let reader = caught(|| SerializedFileReader::new(again));
-        let reader = reader.unwrap_or_else(Err).map_err(TableError::of)?;
+        let reader = reader(&file)?;
         let about = reader.metadata().file_metadata();
         let columns = about.schema().get_fields();
         // The library finds columns by their names, and of two alike it would read the last one twice.
@@ -177,7 +146,7 @@ impl Parquet {
         let nested = fields
             .iter()
             .enumerate()
-            .filter(|(_, field)| kind_of(field) == Kind::Nested);
+            .filter(|(_, field)| kind_of(field) == CellKind::Nested);
         nested.map(|(at, _)| at).collect()
     }
 }
@@ -263,7 +232,7 @@ impl Rows for Parquet {
 }
 
 /// A value as a cell: what JSON has no word for as the text that people write.
-fn cell(value: Field, kind: Kind) -> Cell {
+fn cell(value: Field, kind: CellKind) -> Cell {
     match value {
         Field::Null => Cell::Null,
         Field::Str(text) => Cell::Text(text),
@@ -272,7 +241,7 @@ fn cell(value: Field, kind: Kind) -> Cell {
         }
         Field::Float(number) if number.is_finite() => Cell::Json(short(number)),
         Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
-        Field::Long(nanos) if matches!(kind, Kind::Time { nanos: true, .. }) => {
+        Field::Long(nanos) if matches!(kind, CellKind::Time { nanos: true, .. }) => {
             Cell::Text(time(DateTime::from_timestamp_nanos(nanos), kind))
         }
         Field::TimestampMillis(millis) => {
@@ -297,8 +266,8 @@ fn short(number: f32) -> String {
 }
 
 /// A time as ISO 8601 writes it; in UTC where the column says so or says nothing.
-fn time(at: DateTime<chrono::Utc>, kind: Kind) -> String {
-    let zone = if kind == Kind::Plain || matches!(kind, Kind::Time { utc: true, .. }) {
+fn time(at: DateTime<chrono::Utc>, kind: CellKind) -> String {
+    let zone = if kind == CellKind::Plain || matches!(kind, CellKind::Time { utc: true, .. }) {
         "Z"
     } else {
         ""
@@ -333,7 +302,7 @@ fn json(value: &Field) -> Value {
         Field::TimeMillis(millis) => moment(i64::from(*millis) * 1_000),
         Field::TimeMicros(micros) => moment(*micros),
         Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
-            cell(value.clone(), Kind::Plain).text().into()
+            cell(value.clone(), CellKind::Plain).text().into()
         }
         Field::Group(row) => row
             .get_column_iter()

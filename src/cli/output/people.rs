@@ -6,10 +6,10 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
 use serde_json::Value;
 
-use super::as_text;
 use crate::cli::screen;
 use crate::telemetry::harmless;
 use topicmill_store::Table;
+use topicmill_tables::csv::value_text;
 
 /// What is left of a text, at least, that was cut: enough to tell it from its neighbours.
 const READABLE: usize = 12;
@@ -211,7 +211,7 @@ fn cell_text(value: &Value, decimals: usize) -> String {
         },
         // A line break or a tab inside a cell would tear the table.
         other => {
-            let text = as_text(other);
+            let text = value_text(other, false);
             let words: Vec<&str> = text.split_whitespace().collect();
             harmless::line(&words.join(" ")).into_owned()
         }

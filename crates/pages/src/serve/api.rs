@@ -18,8 +18,8 @@ use super::ask;
 use super::listing::{self, Parameters, head};
 use super::pages::Failed;
 use super::pages::post::{PostName, find};
-use topicmill_core::spreadsheet_safe;
 use topicmill_store::Table;
+use topicmill_tables::csv::csv_of;
 
 pub const OPENAPI: &str = include_str!("openapi.json");
 
@@ -142,20 +142,8 @@ const FITS: &str = "memory takes what is written";
 
 /// A table as a file for spreadsheets, none of whose cells is computed.
 fn csv(table: &Table, is_cut: bool) -> Response {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let cell = |value: &Value| match value {
-        Value::Null => String::new(),
-        Value::String(text) => spreadsheet_safe(text).into_owned(),
-        other => other.to_string(),
-    };
-    let names = table.columns.iter().map(|name| spreadsheet_safe(name));
-    writer
-        .write_record(names.map(std::borrow::Cow::into_owned))
-        .expect(FITS);
-    for row in &table.rows {
-        writer.write_record(row.iter().map(cell)).expect(FITS);
-    }
-    let bytes = writer.into_inner().expect(FITS);
+    let names = table.columns.iter().cloned().map(Value::from).collect();
+    let bytes = csv_of([&names].into_iter().chain(&table.rows), true);
     let name = if is_cut {
         "answer-cut.csv"
     } else {

@@ -6,184 +6,33 @@
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use topicmill_core::{ColumnCell, ColumnCells, ColumnKind, ColumnValues};
+
 use super::super::StoreError;
 
 /// Batches that wait for whoever takes them: one row group of Parquet is written while the next one is read.
 const BATCHES: usize = 32;
 
-/// What a column of the answer holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnType {
-    /// Text.
-    Text,
-    /// Whole numbers.
-    Integer,
-    /// Numbers.
-    Number,
-    /// True or false.
-    Boolean,
-    /// Times; as milliseconds since 1970.
-    Time,
-    /// Bytes; as their hexadecimal text.
-    Hex,
-    /// So many numbers in one value; each becomes a column.
-    Numbers(usize),
+/// A statement of many rows, and what it answers with.
+#[derive(Debug, Clone)]
+pub struct ReadStatement {
+    /// The statement.
+    pub sql: String,
+    /// The kinds of its columns; the first is the fullname of a post.
+    pub kinds: Vec<ColumnKind>,
+    /// Numbers in the list that follows them, each of which becomes a column of [`ColumnKind::Number`]; 0 without a list.
+    pub list: usize,
 }
 
 /// Statements and what they answer with, read in one transaction: all see the same rows.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// Statements, and the types of their columns.
-    pub statements: Vec<(String, Vec<ColumnType>)>,
+    /// The statements.
+    pub statements: Vec<ReadStatement>,
     /// Whether a user of the server is good enough who may do more than read and write tables.
     pub any_user: bool,
     /// Ends the statements, on the server too.
     pub stop: CancellationToken,
-}
-
-/// Texts, one behind the other.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Texts {
-    /// All of them.
-    pub text: String,
-    /// Where each ends.
-    pub ends: Vec<usize>,
-}
-
-impl Texts {
-    fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.ends.push(self.text.len());
-    }
-
-    fn get(&self, i: usize) -> &str {
-        let begin = i.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[begin..self.ends[i]]
-    }
-}
-
-/// Values of one type, without those that are NULL.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Values {
-    /// Text.
-    Text(Texts),
-    /// Whole numbers.
-    Integer(Vec<i64>),
-    /// Numbers.
-    Number(Vec<f64>),
-    /// True or false.
-    Boolean(Vec<bool>),
-    /// Milliseconds since 1970, UTC.
-    Time(Vec<i64>),
-}
-
-/// The values of a column in a batch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ColumnCells {
-    /// The values that are there.
-    pub values: Values,
-    /// 1 for a row that has a value, else 0.
-    pub present: Vec<i16>,
-}
-
-/// A value of a row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Cell<'a> {
-    /// None.
-    Null,
-    /// Text.
-    Text(&'a str),
-    /// A whole number.
-    Integer(i64),
-    /// A number.
-    Number(f64),
-    /// True or false.
-    Boolean(bool),
-    /// Milliseconds since 1970, UTC.
-    Time(i64),
-}
-
-impl ColumnCells {
-    pub(super) fn new(kind: ColumnType) -> Self {
-        let values = match kind {
-            ColumnType::Text | ColumnType::Hex => Values::Text(Texts::default()),
-            ColumnType::Integer => Values::Integer(Vec::new()),
-            ColumnType::Number | ColumnType::Numbers(_) => Values::Number(Vec::new()),
-            ColumnType::Boolean => Values::Boolean(Vec::new()),
-            ColumnType::Time => Values::Time(Vec::new()),
-        };
-        Self {
-            values,
-            present: Vec::new(),
-        }
-    }
-
-    /// A column of texts, one a row.
-    pub fn texts<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
-        let mut cells = Self::new(ColumnType::Text);
-        for text in texts {
-            cells.push(Cell::Text(text));
-        }
-        cells
-    }
-
-    /// Adds a value; false where it is of another type.
-    pub(super) fn push(&mut self, cell: Cell<'_>) -> bool {
-        match (&mut self.values, cell) {
-            (_, Cell::Null) => {
-                self.present.push(0);
-                return true;
-            }
-            (Values::Text(texts), Cell::Text(text)) => texts.push(text),
-            (Values::Integer(values), Cell::Integer(value))
-            | (Values::Time(values), Cell::Time(value)) => values.push(value),
-            (Values::Number(values), Cell::Number(value)) => values.push(value),
-            (Values::Boolean(values), Cell::Boolean(value)) => values.push(value),
-            _ => return false,
-        }
-        self.present.push(1);
-        true
-    }
-
-    /// Its value in each row.
-    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        let mut next = 0;
-        self.present.iter().map(move |present| {
-            if *present == 0 {
-                return Cell::Null;
-            }
-            let i = next;
-            next += 1;
-            match &self.values {
-                Values::Text(texts) => Cell::Text(texts.get(i)),
-                Values::Integer(values) => Cell::Integer(values[i]),
-                Values::Number(values) => Cell::Number(values[i]),
-                Values::Boolean(values) => Cell::Boolean(values[i]),
-                Values::Time(values) => Cell::Time(values[i]),
-            }
-        })
-    }
-
-    /// The same of the rows that are wanted.
-    fn picked(&self, wanted: &[bool]) -> Self {
-        let values = match &self.values {
-            Values::Text(_) => Values::Text(Texts::default()),
-            Values::Integer(_) => Values::Integer(Vec::new()),
-            Values::Number(_) => Values::Number(Vec::new()),
-            Values::Boolean(_) => Values::Boolean(Vec::new()),
-            Values::Time(_) => Values::Time(Vec::new()),
-        };
-        let mut picked = Self {
-            values,
-            present: Vec::new(),
-        };
-        for (cell, wanted) in self.cells().zip(wanted) {
-            if *wanted {
-                picked.push(cell);
-            }
-        }
-        picked
-    }
 }
 
 /// Rows of an answer, by column.
@@ -203,19 +52,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(statement: usize, kinds: &[ColumnType]) -> Self {
-        let columns = kinds.iter().flat_map(|kind| {
-            let columns = match kind {
-                ColumnType::Numbers(columns) => *columns,
-                _ => 1,
-            };
-            (0..columns).map(|_| ColumnCells::new(*kind))
-        });
+    pub(super) fn new(number: usize, statement: &ReadStatement) -> Self {
+        let numbers = std::iter::repeat_n(&ColumnKind::Number, statement.list);
+        let kinds = statement.kinds.iter().chain(numbers);
         Self {
-            statement,
+            statement: number,
             rows: 0,
             bytes: 0,
-            columns: columns.collect(),
+            columns: kinds.map(|kind| ColumnCells::new(*kind)).collect(),
             packed: None,
         }
     }
@@ -228,26 +72,26 @@ impl Batch {
         let [names, ..] = self.columns.as_slice() else {
             return Ok(());
         };
-        let names: Vec<Cell<'_>> = names.cells().collect();
+        let names: Vec<ColumnCell<'_>> = names.cells().collect();
         let mut wrong = None;
         let mut unpacked: Vec<ColumnCells> = self.columns[first..]
             .iter()
             // Only the columns that got no value yet are the ones that the packed lists fill.
             .take_while(|column| column.present.is_empty())
-            .map(|_| ColumnCells::new(ColumnType::Number))
+            .map(|_| ColumnCells::new(ColumnKind::Number))
             .collect();
         for (row, list) in lists.cells().enumerate() {
             let mut numbers = match list {
-                Cell::Text(list) => Some(json_numbers(list)),
+                ColumnCell::Text(list) => Some(json_numbers(list)),
                 _ => None,
             };
             for column in &mut unpacked {
                 let cell = match numbers.as_mut().and_then(Iterator::next) {
-                    None => Cell::Null,
-                    Some(Some(number)) => Cell::Number(number),
+                    None => ColumnCell::Null,
+                    Some(Some(number)) => ColumnCell::Number(number),
                     Some(None) => {
                         wrong.get_or_insert(row);
-                        Cell::Null
+                        ColumnCell::Null
                     }
                 };
                 column.push(cell);
@@ -257,7 +101,7 @@ impl Batch {
             return Err(StoreError::Corrupt {
                 table: "packed_scores",
                 row: match names.get(row) {
-                    Some(Cell::Text(name)) => (*name).to_owned(),
+                    Some(ColumnCell::Text(name)) => (*name).to_owned(),
                     _ => String::new(),
                 },
                 detail: "its scores are no list of numbers".to_owned(),
@@ -274,7 +118,7 @@ impl Batch {
     pub fn picked(&self, wanted: &[bool]) -> Self {
         let columns: Vec<_> = self.columns.iter().map(|c| c.picked(wanted)).collect();
         let texts = columns.iter().map(|column| match &column.values {
-            Values::Text(texts) => texts.text.len(),
+            ColumnValues::Text(texts) => texts.text.len(),
             _ => 0,
         });
         Self {

@@ -3,9 +3,10 @@
 //! What enters are values as the two databases hand them out; what leaves are batches of a bounded size.
 
 use chrono::{DateTime, NaiveDate};
+use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
 use super::super::StoreError;
-use super::columns::{Batch, Cell, ColumnCells, ColumnType};
+use super::columns::{Batch, ReadStatement};
 
 /// Rows of a batch, at most. Fewer cost a message each more often; more keep whoever waits waiting.
 const ROWS_A_BATCH: usize = 2_048;
@@ -13,72 +14,58 @@ const ROWS_A_BATCH: usize = 2_048;
 const BYTES_A_BATCH: usize = 1 << 20;
 
 /// Values of a statement on their way into batches.
-pub(super) struct Gathering<'k> {
-    statement: usize,
-    kinds: &'k [ColumnType],
+pub(super) struct Gathering<'s> {
+    number: usize,
+    statement: &'s ReadStatement,
     batch: Batch,
-    /// The column that gets the next value, as the statement counts them, and as the batch does.
-    at: (usize, usize),
+    /// The column that gets the next value.
+    at: usize,
 }
 
-impl<'k> Gathering<'k> {
-    pub fn new(statement: usize, kinds: &'k [ColumnType]) -> Self {
+impl<'s> Gathering<'s> {
+    pub fn new(number: usize, statement: &'s ReadStatement) -> Self {
         Self {
+            number,
             statement,
-            kinds,
-            batch: Batch::new(statement, kinds),
-            at: (0, 0),
+            batch: Batch::new(number, statement),
+            at: 0,
         }
-    }
-
-    /// The type of the next value; `None` at the end of a row.
-    pub fn next_type(&self) -> Option<ColumnType> {
-        self.kinds.get(self.at.0).copied()
     }
 
     /// Adds the next value of a row.
-    pub fn put(&mut self, cell: Cell<'_>) -> Result<(), StoreError> {
-        if let Cell::Text(text) = cell {
+    pub fn put(&mut self, cell: ColumnCell<'_>) -> Result<(), StoreError> {
+        if let ColumnCell::Text(text) = cell {
             self.batch.bytes += text.len();
         }
-        if !self.batch.columns[self.at.1].push(cell) {
+        if !self.batch.columns[self.at].push(cell) {
             return Err(self.wrong(&format!("{cell:?}")));
         }
-        self.at = (self.at.0 + 1, self.at.1 + 1);
+        self.at += 1;
         Ok(())
     }
 
-    /// Adds the next value of a row, which is several numbers; where there are too few, the others are NULL.
+    /// Adds the list of a row; where it has too few numbers, the others are NULL.
     pub fn put_numbers(
         &mut self,
         mut numbers: impl Iterator<Item = Option<f64>>,
     ) -> Result<(), StoreError> {
-        let Some(ColumnType::Numbers(columns)) = self.next_type() else {
-            return Err(self.wrong("several numbers"));
-        };
-        for i in 0..columns {
+        for i in 0..self.statement.list {
             let cell = match numbers.next() {
-                None => Cell::Null,
-                Some(Some(number)) => Cell::Number(number),
+                None => ColumnCell::Null,
+                Some(Some(number)) => ColumnCell::Number(number),
                 Some(None) => return Err(self.wrong("no list of numbers")),
             };
-            self.batch.columns[self.at.1 + i].push(cell);
+            self.batch.columns[self.at + i].push(cell);
         }
-        self.at = (self.at.0 + 1, self.at.1 + columns);
         Ok(())
     }
 
-    /// Adds the next value of a row, which is several numbers as a JSON array, or NULL.
-    pub fn put_packed(&mut self, list: Cell<'_>) -> Result<(), StoreError> {
-        let Some(ColumnType::Numbers(columns)) = self.next_type() else {
-            return Err(self.wrong("several numbers"));
-        };
-        let first = self.at.1;
-        let none = || (ColumnCells::new(ColumnType::Text), first);
+    /// Adds the list of a row as a JSON array, or NULL.
+    pub fn put_packed(&mut self, list: ColumnCell<'_>) {
+        let first = self.at;
+        let none = || (ColumnCells::new(ColumnKind::Text), first);
         let (lists, _) = self.batch.packed.get_or_insert_with(none);
         lists.push(list);
-        self.at = (self.at.0 + 1, self.at.1 + columns);
-        Ok(())
     }
 
     /// Adds bytes as their hexadecimal text.
@@ -88,7 +75,7 @@ impl<'k> Gathering<'k> {
         let text: String = digits
             .map(|digit| char::from(DIGITS[usize::from(digit)]))
             .collect();
-        self.put(Cell::Text(&text))
+        self.put(ColumnCell::Text(&text))
     }
 
     /// A value that is not of its column's type. It holds nothing of a text.
@@ -101,20 +88,24 @@ impl<'k> Gathering<'k> {
         StoreError::Corrupt {
             table: "posts",
             row: match name {
-                Some(Cell::Text(name)) => name.to_owned(),
+                Some(ColumnCell::Text(name)) => name.to_owned(),
                 _ => String::new(),
             },
-            detail: format!(
-                "column {} of the export should be {:?} and is {found}",
-                self.at.0 + 1,
-                self.kinds.get(self.at.0)
-            ),
+            detail: match self.statement.kinds.get(self.at) {
+                Some(kind) => {
+                    let column = self.at + 1;
+                    format!("column {column} of the export should be {kind:?} and is {found}")
+                }
+                None => {
+                    format!("the scores of the export should be a list of numbers and are {found}")
+                }
+            },
         }
     }
 
     /// Ends a row; the batch, if that filled it.
     pub fn end_row(&mut self) -> Option<Batch> {
-        self.at = (0, 0);
+        self.at = 0;
         self.batch.rows += 1;
         let full = self.batch.rows >= ROWS_A_BATCH || self.batch.bytes >= BYTES_A_BATCH;
         full.then(|| self.rest())
@@ -122,7 +113,7 @@ impl<'k> Gathering<'k> {
 
     /// What was added since the last batch.
     pub fn rest(&mut self) -> Batch {
-        std::mem::replace(&mut self.batch, Batch::new(self.statement, self.kinds))
+        std::mem::replace(&mut self.batch, Batch::new(self.number, self.statement))
     }
 }
 

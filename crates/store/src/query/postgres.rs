@@ -14,9 +14,10 @@ use sqlx::{
     AssertSqlSafe, Column, Connection, Executor, PgConnection, Postgres, Row, SqlSafeStr,
     Statement, TypeInfo, ValueRef,
 };
+use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::failure::{is_passing, unanswered};
-use super::columns::{Batches, Cell, ColumnType, Reading};
+use super::columns::{Batches, ReadStatement, Reading};
 use super::gathering::Gathering;
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
@@ -208,7 +209,8 @@ async fn read(
 ) -> Result<Answered> {
     let begun = connection.execute(BEGIN_READING);
     begun.await.map_err(|error| refused(&error))?;
-    for (i, (sql, kinds)) in reading.statements.iter().enumerate() {
+    for (i, asked) in reading.statements.iter().enumerate() {
+        let sql = &asked.sql;
         check(sql)?;
         declare(connection, sql)
             .await
@@ -216,12 +218,12 @@ async fn read(
         // The cursor has shown that the statement reads, and that it is one. It is not read from: see `query`.
         let closed = connection.execute("CLOSE topicmill").await;
         closed.map_err(|error| refused(&error))?;
-        let mut gathering = Gathering::new(i, kinds);
+        let mut gathering = Gathering::new(i, asked);
         // By the extended protocol values come in the server's own binary form.
         let sql = AssertSqlSafe(sql.clone());
         let mut rows = sqlx::query(sql).persistent(false).fetch(&mut *connection);
         while let Some(row) = rows.try_next().await.map_err(|error| refused(&error))? {
-            put_row(&mut gathering, &row)?;
+            put_row(&mut gathering, asked, &row)?;
             if let Some(batch) = gathering.end_row()
                 && into.send(batch).await.is_err()
             {
@@ -236,44 +238,47 @@ async fn read(
     Ok(Answered::Whole)
 }
 
-fn put_row(gathering: &mut Gathering<'_>, row: &PgRow) -> Result<()> {
-    let mut i = 0;
-    while let Some(kind) = gathering.next_type() {
+fn put_row(gathering: &mut Gathering<'_>, asked: &ReadStatement, row: &PgRow) -> Result<()> {
+    for (i, kind) in asked.kinds.iter().enumerate() {
         let raw = row.try_get_raw(i).map_err(|error| refused(&error))?;
-        i += 1;
         if raw.is_null() {
-            match kind {
-                ColumnType::Numbers(_) => gathering.put_numbers(std::iter::empty())?,
-                _ => gathering.put(Cell::Null)?,
-            }
+            gathering.put(ColumnCell::Null)?;
             continue;
         }
         let bytes = raw.as_bytes().map_err(refusal)?;
         let type_name = raw.type_info();
         match (kind, type_name.name(), bytes) {
-            (ColumnType::Text, "TEXT" | "VARCHAR" | "NAME", bytes) => {
-                gathering.put(Cell::Text(&String::from_utf8_lossy(bytes)))
+            (ColumnKind::Text, "TEXT" | "VARCHAR" | "NAME", bytes) => {
+                gathering.put(ColumnCell::Text(&String::from_utf8_lossy(bytes)))
             }
-            (ColumnType::Hex, "BYTEA", bytes) => gathering.put_hex(bytes),
-            (ColumnType::Boolean, "BOOL", [is]) => gathering.put(Cell::Boolean(*is != 0)),
+            (ColumnKind::Hex, "BYTEA", bytes) => gathering.put_hex(bytes),
+            (ColumnKind::Boolean, "BOOL", [is]) => gathering.put(ColumnCell::Boolean(*is != 0)),
             (kind, name, bytes) => match (kind, name, <[u8; 8]>::try_from(bytes)) {
-                (ColumnType::Integer, "INT8", Ok(bytes)) => {
-                    gathering.put(Cell::Integer(i64::from_be_bytes(bytes)))
+                (ColumnKind::Integer, "INT8", Ok(bytes)) => {
+                    gathering.put(ColumnCell::Integer(i64::from_be_bytes(bytes)))
                 }
-                (ColumnType::Number, "FLOAT8", Ok(bytes)) => {
-                    gathering.put(Cell::Number(f64::from_be_bytes(bytes)))
+                (ColumnKind::Number, "FLOAT8", Ok(bytes)) => {
+                    gathering.put(ColumnCell::Number(f64::from_be_bytes(bytes)))
                 }
-                (ColumnType::Time, "TIMESTAMPTZ", Ok(bytes)) => {
+                (ColumnKind::Time, "TIMESTAMPTZ", Ok(bytes)) => {
                     let micros = i64::from_be_bytes(bytes);
                     // `div_euclid` rounds times before 2000 down, as SQLite's texts do.
-                    gathering.put(Cell::Time(micros.div_euclid(1_000) + MILLIS_OF_2000))
+                    gathering.put(ColumnCell::Time(micros.div_euclid(1_000) + MILLIS_OF_2000))
                 }
-                (ColumnType::Numbers(_), "FLOAT8[]", _) => gathering.put_numbers(numbers(bytes)),
                 _ => Err(gathering.wrong(name)),
             },
         }?;
     }
-    Ok(())
+    if asked.list == 0 {
+        return Ok(());
+    }
+    let raw = row.try_get_raw(asked.kinds.len());
+    let raw = raw.map_err(|error| refused(&error))?;
+    match raw.type_info().name() {
+        _ if raw.is_null() => gathering.put_numbers(std::iter::empty()),
+        "FLOAT8[]" => gathering.put_numbers(numbers(raw.as_bytes().map_err(refusal)?)),
+        name => Err(gathering.wrong(name)),
+    }
 }
 
 /// The server counts times from 2000 on.

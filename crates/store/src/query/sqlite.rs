@@ -17,9 +17,10 @@ use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement, f
 use serde_json::Value;
 use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
+use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::dialect;
-use super::columns::{Batches, Cell, ColumnType, Reading};
+use super::columns::{Batches, ReadStatement, Reading};
 use super::gathering::{Gathering, millis};
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
@@ -93,11 +94,10 @@ fn read(path: &Path, reading: &Reading, into: &Batches) -> Result<Answered> {
     let begun = connection.execute_batch("BEGIN");
     begun.map_err(|error| refused(&error))?;
     lock(&connection, &reading.stop, None).map_err(|error| refused(&error))?;
-    for (i, (sql, kinds)) in reading.statements.iter().enumerate() {
-        check(sql)?;
-        let mut statement = the_only_one(&connection, sql)?;
-        let mut gathering = Gathering::new(i, kinds);
-        match gather(&mut statement, &mut gathering, into)? {
+    for (i, asked) in reading.statements.iter().enumerate() {
+        check(&asked.sql)?;
+        let mut statement = the_only_one(&connection, &asked.sql)?;
+        match gather(&mut statement, Gathering::new(i, asked), asked, into)? {
             Answered::Whole => {}
             ended => return Ok(ended),
         }
@@ -107,7 +107,8 @@ fn read(path: &Path, reading: &Reading, into: &Batches) -> Result<Answered> {
 
 fn gather(
     statement: &mut Statement<'_>,
-    gathering: &mut Gathering<'_>,
+    mut gathering: Gathering<'_>,
+    asked: &ReadStatement,
     into: &Batches,
 ) -> Result<Answered> {
     let mut rows = statement.raw_query();
@@ -120,11 +121,16 @@ fn gather(
             }
             Err(error) => return Err(refused(&error)),
         };
-        let mut i = 0;
-        while let Some(kind) = gathering.next_type() {
-            let value = row.get_ref(i).map_err(|error| refused(&error))?;
-            put(gathering, kind, value)?;
-            i += 1;
+        let value = |i| row.get_ref(i).map_err(|error| refused(&error));
+        for (i, kind) in asked.kinds.iter().enumerate() {
+            put(&mut gathering, *kind, value(i)?)?;
+        }
+        if asked.list > 0 {
+            match value(asked.kinds.len())? {
+                ValueRef::Null => gathering.put_packed(ColumnCell::Null),
+                ValueRef::Text(bytes) => gathering.put_packed(ColumnCell::Text(&text(bytes))),
+                value => return Err(gathering.wrong(&value.data_type().to_string())),
+            }
         }
         if let Some(batch) = gathering.end_row()
             && into.blocking_send(batch).is_err()
@@ -141,27 +147,23 @@ fn gather(
     })
 }
 
-fn put(gathering: &mut Gathering<'_>, kind: ColumnType, value: ValueRef<'_>) -> Result<()> {
+fn put(gathering: &mut Gathering<'_>, kind: ColumnKind, value: ValueRef<'_>) -> Result<()> {
     match (kind, value) {
-        (ColumnType::Numbers(_), ValueRef::Null) => gathering.put_packed(Cell::Null),
-        (ColumnType::Numbers(_), ValueRef::Text(bytes)) => {
-            gathering.put_packed(Cell::Text(&text(bytes)))
-        }
-        (_, ValueRef::Null) => gathering.put(Cell::Null),
-        (ColumnType::Text, ValueRef::Text(bytes)) => gathering.put(Cell::Text(&text(bytes))),
-        (ColumnType::Time, ValueRef::Text(bytes)) => match millis(&text(bytes)) {
-            Some(millis) => gathering.put(Cell::Time(millis)),
+        (_, ValueRef::Null) => gathering.put(ColumnCell::Null),
+        (ColumnKind::Text, ValueRef::Text(bytes)) => gathering.put(ColumnCell::Text(&text(bytes))),
+        (ColumnKind::Time, ValueRef::Text(bytes)) => match millis(&text(bytes)) {
+            Some(millis) => gathering.put(ColumnCell::Time(millis)),
             None => Err(gathering.wrong("no time")),
         },
-        (ColumnType::Hex, ValueRef::Blob(bytes)) => gathering.put_hex(bytes),
-        (ColumnType::Boolean, ValueRef::Integer(n)) => gathering.put(Cell::Boolean(n != 0)),
-        (ColumnType::Integer, ValueRef::Integer(n)) => gathering.put(Cell::Integer(n)),
-        (ColumnType::Number, ValueRef::Real(n)) => gathering.put(Cell::Number(n)),
+        (ColumnKind::Hex, ValueRef::Blob(bytes)) => gathering.put_hex(bytes),
+        (ColumnKind::Boolean, ValueRef::Integer(n)) => gathering.put(ColumnCell::Boolean(n != 0)),
+        (ColumnKind::Integer, ValueRef::Integer(n)) => gathering.put(ColumnCell::Integer(n)),
+        (ColumnKind::Number, ValueRef::Real(n)) => gathering.put(ColumnCell::Number(n)),
         #[expect(
             clippy::cast_precision_loss,
             reason = "SQLite stores 1.0 as 1 and gives it back so"
         )]
-        (ColumnType::Number, ValueRef::Integer(n)) => gathering.put(Cell::Number(n as f64)),
+        (ColumnKind::Number, ValueRef::Integer(n)) => gathering.put(ColumnCell::Number(n as f64)),
         (_, value) => Err(gathering.wrong(&value.data_type().to_string())),
     }
 }

@@ -1,0 +1,198 @@
+//! Columns of values, each of one kind, and the rows that have one: between a database and a file of a table.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, SecondsFormat};
+use serde::{Serialize, Serializer};
+
+/// The kind of a column's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// UTF-8.
+    Text,
+    /// 64-bit integers.
+    Integer,
+    /// Double precision.
+    Number,
+    /// True or false.
+    Boolean,
+    /// Milliseconds since 1970, UTC.
+    Time,
+    /// Bytes; the values are texts, their hexadecimal digits.
+    Hex,
+}
+
+/// Texts in one buffer, one after another.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnTexts {
+    /// All of them.
+    pub text: String,
+    /// Where each ends.
+    pub ends: Vec<usize>,
+}
+
+impl ColumnTexts {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, i: usize) -> &str {
+        let begin = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[begin..self.ends[i]]
+    }
+}
+
+/// Values of one kind, without those that are NULL.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnValues {
+    /// UTF-8.
+    Text(ColumnTexts),
+    /// 64-bit integers.
+    Integer(Vec<i64>),
+    /// Double precision.
+    Number(Vec<f64>),
+    /// True or false.
+    Boolean(Vec<bool>),
+    /// Milliseconds since 1970, UTC.
+    Time(Vec<i64>),
+}
+
+/// The values of a column in some rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnCells {
+    /// The values, without those that are NULL.
+    pub values: ColumnValues,
+    /// 1 for a row that has a value, else 0.
+    pub present: Vec<i16>,
+}
+
+/// The value of a column in one row. As JSON a number that is not finite is null.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ColumnCell<'a> {
+    /// No value.
+    Null,
+    /// UTF-8.
+    Text(&'a str),
+    /// A 64-bit integer.
+    Integer(i64),
+    /// Double precision.
+    Number(f64),
+    /// True or false.
+    Boolean(bool),
+    /// Milliseconds since 1970, UTC.
+    Time(i64),
+}
+
+impl ColumnCells {
+    /// A column without rows.
+    pub fn new(kind: ColumnKind) -> Self {
+        let values = match kind {
+            ColumnKind::Text | ColumnKind::Hex => ColumnValues::Text(ColumnTexts::default()),
+            ColumnKind::Integer => ColumnValues::Integer(Vec::new()),
+            ColumnKind::Number => ColumnValues::Number(Vec::new()),
+            ColumnKind::Boolean => ColumnValues::Boolean(Vec::new()),
+            ColumnKind::Time => ColumnValues::Time(Vec::new()),
+        };
+        Self {
+            values,
+            present: Vec::new(),
+        }
+    }
+
+    /// The kind of its values.
+    pub fn kind(&self) -> ColumnKind {
+        match self.values {
+            ColumnValues::Text(_) => ColumnKind::Text,
+            ColumnValues::Integer(_) => ColumnKind::Integer,
+            ColumnValues::Number(_) => ColumnKind::Number,
+            ColumnValues::Boolean(_) => ColumnKind::Boolean,
+            ColumnValues::Time(_) => ColumnKind::Time,
+        }
+    }
+
+    /// Takes the rows out; a column of the same kind without rows stays.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let empty = Self::new(self.kind());
+        std::mem::replace(self, empty)
+    }
+
+    /// Adds a row; false where its value is of another kind.
+    pub fn push(&mut self, cell: ColumnCell<'_>) -> bool {
+        match (&mut self.values, cell) {
+            (_, ColumnCell::Null) => {
+                self.present.push(0);
+                return true;
+            }
+            (ColumnValues::Text(texts), ColumnCell::Text(text)) => texts.push(text),
+            (ColumnValues::Integer(values), ColumnCell::Integer(value))
+            | (ColumnValues::Time(values), ColumnCell::Time(value)) => values.push(value),
+            (ColumnValues::Number(values), ColumnCell::Number(value)) => values.push(value),
+            (ColumnValues::Boolean(values), ColumnCell::Boolean(value)) => values.push(value),
+            _ => return false,
+        }
+        self.present.push(1);
+        true
+    }
+
+    /// Its value in each row.
+    pub fn cells(&self) -> impl Iterator<Item = ColumnCell<'_>> {
+        let mut next = 0;
+        self.present.iter().map(move |present| {
+            if *present == 0 {
+                return ColumnCell::Null;
+            }
+            let i = next;
+            next += 1;
+            match &self.values {
+                ColumnValues::Text(texts) => ColumnCell::Text(texts.get(i)),
+                ColumnValues::Integer(values) => ColumnCell::Integer(values[i]),
+                ColumnValues::Number(values) => ColumnCell::Number(values[i]),
+                ColumnValues::Boolean(values) => ColumnCell::Boolean(values[i]),
+                ColumnValues::Time(values) => ColumnCell::Time(values[i]),
+            }
+        })
+    }
+
+    /// The same column in the rows for which `wanted` is true.
+    #[must_use]
+    pub fn picked(&self, wanted: &[bool]) -> Self {
+        let mut picked = Self::new(self.kind());
+        for (cell, wanted) in self.cells().zip(wanted) {
+            if *wanted {
+                picked.push(cell);
+            }
+        }
+        picked
+    }
+}
+
+impl<'a> ColumnCell<'a> {
+    /// The value as a table of text has it; nothing for NULL.
+    pub fn text(self) -> Cow<'a, str> {
+        match self {
+            Self::Null => Cow::Borrowed(""),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Integer(number) => Cow::Owned(number.to_string()),
+            Self::Number(number) => Cow::Owned(number.to_string()),
+            Self::Boolean(is) => Cow::Borrowed(if is { "true" } else { "false" }),
+            Self::Time(millis) => {
+                let time = DateTime::from_timestamp_millis(millis).unwrap_or_default();
+                Cow::Owned(time.to_rfc3339_opts(SecondsFormat::Secs, true))
+            }
+        }
+    }
+}
+
+impl Serialize for ColumnCell<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Integer(number) => serializer.serialize_i64(*number),
+            Self::Number(number) => serializer.serialize_f64(*number),
+            Self::Boolean(is) => serializer.serialize_bool(*is),
+            Self::Text(_) | Self::Time(_) => serializer.serialize_str(&self.text()),
+        }
+    }
+}
