@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 use super::Packing;
+use super::lines::filled;
 
 /// Bytes that are read from the system at once.
 const READ_BYTES: usize = 1 << 18;
@@ -181,10 +182,7 @@ fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
 pub fn beginning(mut text: Text) -> io::Result<(Text, Vec<u8>)> {
     let mut blank = Vec::new();
     loop {
-        let chunk = match text.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            chunk => chunk?,
-        };
+        let chunk = filled(&mut text)?;
         let start = chunk.trim_ascii_start().to_vec();
         if !start.is_empty() || chunk.is_empty() || blank.len() > MOST_BLANK {
             if !blank.is_empty() {

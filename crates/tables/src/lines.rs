@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead};
 
-use crate::bytes::Text;
 use crate::{Row, TableError};
 
 /// No post is as long; a file without line ends must not be read into memory whole.
@@ -40,10 +39,7 @@ pub(crate) fn read_line(
     line.clear();
     let (mut length, mut ended) = (0, false);
     while !ended {
-        let chunk = match file.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            chunk => chunk?,
-        };
+        let chunk = filled(file)?;
         let newline = memchr::memchr(b'\n', chunk);
         let taken = newline.map_or(chunk.len(), |at| at + 1);
         ended = newline.is_some() || taken == 0;
@@ -62,7 +58,7 @@ pub(crate) fn read_line(
 }
 
 /// What is in hand of a text, after a signal too.
-pub(crate) fn filled(text: &mut Text) -> io::Result<&[u8]> {
+pub(crate) fn filled(text: &mut impl BufRead) -> io::Result<&[u8]> {
     loop {
         match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

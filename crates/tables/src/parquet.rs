@@ -100,6 +100,8 @@ pub struct Parquet {
     rows: Option<RowIter<'static>>,
     /// Names of all columns.
     names: Vec<Arc<str>>,
+    /// What they hold.
+    kinds: Vec<CellKind>,
     /// Those that are read.
     read: Vec<(Arc<str>, CellKind)>,
     number: u64,
@@ -122,6 +124,7 @@ impl Parquet {
         }
         Ok(Self {
             names: columns.iter().map(|column| column.name().into()).collect(),
+            kinds: columns.iter().map(|column| kind_of(column)).collect(),
             count: u64::try_from(about.num_rows()).unwrap_or(0),
             file,
             reader: Some(reader),
@@ -136,17 +139,10 @@ impl Parquet {
         self.count
     }
 
-    /// The columns that hold lists or structures; empty once columns are selected.
+    /// The columns that hold lists or structures.
     pub fn nested(&self) -> Vec<usize> {
-        let about = self
-            .reader
-            .as_ref()
-            .map(|reader| reader.metadata().file_metadata());
-        let fields = about.map_or(&[][..], |about| about.schema().get_fields());
-        let nested = fields
-            .iter()
-            .enumerate()
-            .filter(|(_, field)| kind_of(field) == CellKind::Nested);
+        let kinds = self.kinds.iter().enumerate();
+        let nested = kinds.filter(|(_, kind)| **kind == CellKind::Nested);
         nested.map(|(at, _)| at).collect()
     }
 }
@@ -174,9 +170,10 @@ impl Rows for Parquet {
             return Err(TableError::Codec(codec));
         }
         let fields = || columns.iter().map(|at| &schema.get_fields()[*at]);
-        self.read = fields()
-            .map(|field| (field.name().into(), kind_of(field)))
-            .collect();
+        let read = columns
+            .iter()
+            .map(|at| (self.names[*at].clone(), self.kinds[*at]));
+        self.read = read.collect();
         let rows = caught(|| -> Result<_, ParquetFault> {
             pages::check(&self.file, reader.metadata(), &leaves)?;
             let fields = fields().cloned().collect();
@@ -242,16 +239,10 @@ fn cell(value: Field, kind: CellKind) -> Cell {
         Field::Float(number) if number.is_finite() => Cell::Json(short(number)),
         Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
         Field::Long(nanos) if matches!(kind, CellKind::Time { nanos: true, .. }) => {
-            Cell::Text(time(DateTime::from_timestamp_nanos(nanos), kind))
+            time(Some(DateTime::from_timestamp_nanos(nanos)), kind)
         }
-        Field::TimestampMillis(millis) => {
-            let at = DateTime::from_timestamp_millis(millis);
-            at.map_or(Cell::Null, |at| Cell::Text(time(at, kind)))
-        }
-        Field::TimestampMicros(micros) => {
-            let at = DateTime::from_timestamp_micros(micros);
-            at.map_or(Cell::Null, |at| Cell::Text(time(at, kind)))
-        }
+        Field::TimestampMillis(millis) => time(DateTime::from_timestamp_millis(millis), kind),
+        Field::TimestampMicros(micros) => time(DateTime::from_timestamp_micros(micros), kind),
         other => match json(&other) {
             Value::Null => Cell::Null,
             Value::String(text) => Cell::Text(text),
@@ -266,13 +257,14 @@ fn short(number: f32) -> String {
 }
 
 /// A time as ISO 8601 writes it; in UTC where the column says so or says nothing.
-fn time(at: DateTime<chrono::Utc>, kind: CellKind) -> String {
-    let zone = if kind == CellKind::Plain || matches!(kind, CellKind::Time { utc: true, .. }) {
-        "Z"
-    } else {
-        ""
+fn time(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
+    let zone = match kind {
+        CellKind::Time { utc: false, .. } => "",
+        _ => "Z",
     };
-    format!("{}{zone}", at.format("%Y-%m-%dT%H:%M:%S%.f"))
+    at.map_or(Cell::Null, |at| {
+        Cell::Text(format!("{}{zone}", at.format("%Y-%m-%dT%H:%M:%S%.f")))
+    })
 }
 
 /// A value as JSON, lists and structures too.

@@ -1,10 +1,9 @@
 //! The line of names of CSV, and what stands between values.
 
-use std::io;
 use std::sync::Arc;
 
 use crate::bytes::Text;
-use crate::lines::is_damage;
+use crate::lines::{filled, is_damage};
 use crate::{NOT_UTF8, TableError};
 
 /// A line of names above this is none.
@@ -57,8 +56,7 @@ pub(super) fn from_csv(error: csv::Error) -> TableError {
 pub(super) fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError> {
     let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
     loop {
-        let chunk = match text.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        let chunk = match filled(text) {
             Err(error) if is_damage(&error) => {
                 return Err(TableError::Header(format!("the line of names: {error}")));
             }

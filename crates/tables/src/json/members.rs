@@ -66,11 +66,15 @@ impl<'de> Visitor<'de> for MembersVisitor {
 /// The records in an answer of an API, such as `{"data": [{…}, {…}]}` or a listing of Reddit; `None` where the object is
 /// a record itself.
 pub fn wrapped(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
-    let object = parsed(json, |text| serde_json::from_str::<Members>(text), &mut 0).ok()?;
-    object.wrapped()
+    Members::parse(json).ok()?.wrapped()
 }
 
 impl Members {
+    /// Parses the text of a record, or returns what is wrong with it.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
+        parsed(json, |text| serde_json::from_str(text), &mut 0)
+    }
+
     fn get(&self, name: &str) -> Option<&RawValue> {
         let mut found = self.0.iter().filter(|(known, _)| known == name);
         found.next().map(|(_, value)| &**value)

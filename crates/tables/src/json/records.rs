@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Members, Nesting, begins, parsed, too_long};
+use super::{Members, Nesting, begins, too_long};
 use crate::bytes::Text;
 use crate::lines::{MAX_LINE_BYTES, filled, last_row, read_line};
 use crate::{Row, Rows, TableError};
@@ -350,11 +350,7 @@ impl Rows for Records {
     fn next_row(&mut self) -> Result<Option<Row>, TableError> {
         loop {
             if let Some(inner) = self.inner.pop_front() {
-                let members = parsed(
-                    inner.get().as_bytes(),
-                    |text| serde_json::from_str::<Members>(text),
-                    &mut 0,
-                );
+                let members = Members::parse(inner.get().as_bytes());
                 return Ok(Some(row(self.line(), members)));
             }
             if self.ended {
@@ -371,11 +367,7 @@ impl Rows for Records {
                 }
                 Ok(Piece::Quiet) => continue,
                 Ok(Piece::TooLong) => Err(too_long()),
-                Ok(Piece::Whole) => parsed(
-                    &self.buffer,
-                    |text| serde_json::from_str::<Members>(text),
-                    &mut 0,
-                ),
+                Ok(Piece::Whole) => Members::parse(&self.buffer),
             };
             match members.as_ref().ok().and_then(Members::wrapped) {
                 Some(inner) => self.inner = inner,
