@@ -8,7 +8,6 @@
 mod wire;
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -99,31 +98,29 @@ impl Insert<'_> {
         }
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
-        let mut sql = format!("INSERT INTO {} ({names}) SELECT ", self.table);
+        let (mut selected, mut arrays) = (Vec::new(), Vec::new());
         for (n, (name, values)) in self.columns.iter().enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            // An array of arrays would come apart into its numbers: they travel as texts.
-            let cast = match values {
-                Values::Reals(_) => "::DOUBLE PRECISION[]",
-                _ => "",
+            let (kind, cast) = match values {
+                Values::Text(_) => ("TEXT", ""),
+                // An array of arrays would come apart into its numbers: they travel as texts.
+                Values::Reals(_) => ("TEXT", "::DOUBLE PRECISION[]"),
+                Values::Integer(_) => ("BIGINT", ""),
+                Values::Real(_) => ("DOUBLE PRECISION", ""),
+                Values::Short(_) => ("REAL", ""),
+                Values::Flag(_) => ("BOOLEAN", ""),
+                Values::Bytes(_) => ("BYTEA", ""),
+                Values::Time(_) => ("TIMESTAMPTZ", ""),
             };
-            write!(sql, "{comma}{name}{cast}").expect("a String takes all");
+            selected.push(format!("{name}{cast}"));
+            arrays.push(format!("${}::{kind}[]", n + 1));
         }
-        sql += " FROM UNNEST(";
-        for (n, (_, values)) in self.columns.iter().enumerate() {
-            let kind = match values {
-                Values::Text(_) | Values::Reals(_) => "TEXT",
-                Values::Integer(_) => "BIGINT",
-                Values::Real(_) => "DOUBLE PRECISION",
-                Values::Short(_) => "REAL",
-                Values::Flag(_) => "BOOLEAN",
-                Values::Bytes(_) => "BYTEA",
-                Values::Time(_) => "TIMESTAMPTZ",
-            };
-            let comma = if n == 0 { "" } else { ", " };
-            write!(sql, "{comma}${}::{kind}[]", n + 1).expect("a String takes all");
-        }
-        write!(sql, ") AS rows ({names}) {}", self.on_conflict).expect("a String takes all");
+        let sql = format!(
+            "INSERT INTO {} ({names}) SELECT {} FROM UNNEST({}) AS rows ({names}) {}",
+            self.table,
+            selected.join(", "),
+            arrays.join(", "),
+            self.on_conflict
+        );
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (_, values) in self.columns {
             query = match values {

@@ -14,7 +14,7 @@ use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 
-use self::cells::{Cell, Digest, cells, push_cells};
+use self::cells::{Digest, SqlValue, cells, push_cells};
 use self::shape::{TableShape, identities, shapes};
 use super::failure::Doing;
 use super::{Result, Store, StoreError};
@@ -64,7 +64,7 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    fn row(&mut self, shape: &TableShape, row: &[Cell]) {
+    fn row(&mut self, shape: &TableShape, row: &[SqlValue]) {
         self.digest.add(shape, row);
         if self.digest.rows.is_multiple_of(10_000) {
             (self.heard)(self.table, self.digest.rows);

@@ -30,13 +30,10 @@ struct Remembered {
 
 /// Bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing to a String does not fail");
-            text
-        })
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
+        .collect()
 }
 
 /// SHA-256 of a file, hex; of a large one that did not change since it was read, from memory.

@@ -1,7 +1,6 @@
 //! A value between two databases, and a sum over rows that both must have.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use chrono::{DateTime, SecondsFormat};
 use serde_json::Value;
@@ -9,20 +8,20 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{ColumnIndex, Database, Decode, Row, Type};
 
 use super::super::{Result, StoreError};
-use super::shape::{Kind, TableShape};
+use super::shape::{SqlKind, TableShape};
 
 /// A value. Flags are whole numbers, times are microseconds since 1970, JSON and lists of numbers are texts.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum SqlValue {
     Null,
-    Whole(i64),
+    Integer(i64),
     Real(f64),
     Text(String),
     Bytes(Vec<u8>),
 }
 
 /// The values of a row that was read by a statement of [`TableShape`].
-pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<Cell>, sqlx::Error>
+pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<SqlValue>, sqlx::Error>
 where
     R: Row,
     usize: ColumnIndex<R>,
@@ -32,27 +31,27 @@ where
     for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
 {
     let is_text = <R::Database as Database>::NAME == <sqlx::Sqlite as Database>::NAME;
-    let cell = |(at, (name, kind)): (usize, &(String, Kind))| {
+    let cell = |(at, (name, kind)): (usize, &(String, SqlKind))| {
         Ok(match kind {
-            Kind::Time if is_text => match row.try_get::<Option<String>, _>(at)? {
-                Some(text) => Cell::Whole(micros(&text).ok_or_else(|| {
+            SqlKind::Time if is_text => match row.try_get::<Option<String>, _>(at)? {
+                Some(text) => SqlValue::Integer(micros(&text).ok_or_else(|| {
                     let said = format!("`{text}` in {}.{name} is no time", shape.name);
                     sqlx::Error::Decode(said.into())
                 })?),
-                None => Cell::Null,
+                None => SqlValue::Null,
             },
-            Kind::Whole | Kind::Flag | Kind::Time => row
+            SqlKind::Integer | SqlKind::Flag | SqlKind::Time => row
                 .try_get::<Option<i64>, _>(at)?
-                .map_or(Cell::Null, Cell::Whole),
-            Kind::Real => row
+                .map_or(SqlValue::Null, SqlValue::Integer),
+            SqlKind::Real => row
                 .try_get::<Option<f64>, _>(at)?
-                .map_or(Cell::Null, Cell::Real),
-            Kind::Bytes => row
+                .map_or(SqlValue::Null, SqlValue::Real),
+            SqlKind::Bytes => row
                 .try_get::<Option<Vec<u8>>, _>(at)?
-                .map_or(Cell::Null, Cell::Bytes),
-            Kind::Text | Kind::Json | Kind::Reals => row
+                .map_or(SqlValue::Null, SqlValue::Bytes),
+            SqlKind::Text | SqlKind::Json | SqlKind::Reals => row
                 .try_get::<Option<String>, _>(at)?
-                .map_or(Cell::Null, Cell::Text),
+                .map_or(SqlValue::Null, SqlValue::Text),
         })
     };
     shape.columns.iter().enumerate().map(cell).collect()
@@ -70,29 +69,27 @@ fn time_text(micros: i64) -> String {
 }
 
 /// Adds a row in the text format of COPY (<https://www.postgresql.org/docs/current/sql-copy.html>).
-pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[Cell]) -> Result<()> {
+pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValue]) -> Result<()> {
     for (at, ((name, kind), cell)) in shape.columns.iter().zip(row).enumerate() {
         if at > 0 {
             lines.push(b'\t');
         }
         match (kind, cell) {
-            (_, Cell::Null) => lines.extend(b"\\N"),
-            (Kind::Flag, Cell::Whole(flag)) => lines.push(if *flag == 0 { b'f' } else { b't' }),
-            (Kind::Time, Cell::Whole(micros)) => lines.extend(time_text(*micros).bytes()),
-            (_, Cell::Whole(number)) => lines.extend(number.to_string().bytes()),
-            (_, Cell::Real(number)) => lines.extend(format!("{number:e}").bytes()),
-            (_, Cell::Bytes(bytes)) => {
-                let mut hex = String::with_capacity(2 * bytes.len() + 3);
-                hex.push_str("\\\\x");
-                for byte in bytes {
-                    write!(hex, "{byte:02x}").expect("a String takes all");
-                }
-                lines.extend(hex.bytes());
+            (_, SqlValue::Null) => lines.extend(b"\\N"),
+            (SqlKind::Flag, SqlValue::Integer(flag)) => {
+                lines.push(if *flag == 0 { b'f' } else { b't' })
             }
-            (Kind::Reals, Cell::Text(list)) => {
+            (SqlKind::Time, SqlValue::Integer(micros)) => lines.extend(time_text(*micros).bytes()),
+            (_, SqlValue::Integer(number)) => lines.extend(number.to_string().bytes()),
+            (_, SqlValue::Real(number)) => lines.extend(format!("{number:e}").bytes()),
+            (_, SqlValue::Bytes(bytes)) => {
+                lines.extend(b"\\\\x");
+                lines.extend(topicmill_score::hex(bytes).bytes());
+            }
+            (SqlKind::Reals, SqlValue::Text(list)) => {
                 lines.extend(list.replace('[', "{").replace(']', "}").bytes());
             }
-            (_, Cell::Text(text)) => {
+            (_, SqlValue::Text(text)) => {
                 if text.contains('\0') {
                     return Err(StoreError::Foreign {
                         table: shape.name.clone(),
@@ -125,32 +122,32 @@ pub(super) struct Digest {
 }
 
 impl Digest {
-    pub(super) fn add(&mut self, shape: &TableShape, row: &[Cell]) {
+    pub(super) fn add(&mut self, shape: &TableShape, row: &[SqlValue]) {
         let mut hash = Sha256::new();
         for ((_, kind), cell) in shape.columns.iter().zip(row) {
             match (kind, cell) {
-                (_, Cell::Null) => hash.update([0]),
-                (_, Cell::Whole(number)) => {
+                (_, SqlValue::Null) => hash.update([0]),
+                (_, SqlValue::Integer(number)) => {
                     hash.update([1]);
                     hash.update(number.to_le_bytes());
                 }
-                (_, Cell::Real(number)) => real(&mut hash, *number),
-                (Kind::Reals, Cell::Text(list)) => {
+                (_, SqlValue::Real(number)) => real(&mut hash, *number),
+                (SqlKind::Reals, SqlValue::Text(list)) => {
                     hash.update([5]);
                     let numbers = list.trim_matches(['[', ']']).split(',');
                     for number in numbers.filter_map(|number| number.trim().parse().ok()) {
                         real(&mut hash, number);
                     }
                 }
-                (Kind::Json, Cell::Text(text)) => {
+                (SqlKind::Json, SqlValue::Text(text)) => {
                     hash.update([6]);
                     match serde_json::from_str::<Value>(text) {
                         Ok(value) => hash.update(canonical(&value)),
                         Err(_) => hash.update(text),
                     }
                 }
-                (_, Cell::Text(text)) => bytes(&mut hash, 3, text.as_bytes()),
-                (_, Cell::Bytes(held)) => bytes(&mut hash, 4, held),
+                (_, SqlValue::Text(text)) => bytes(&mut hash, 3, text.as_bytes()),
+                (_, SqlValue::Bytes(held)) => bytes(&mut hash, 4, held),
             }
         }
         let hash = hash.finalize();
@@ -200,7 +197,7 @@ fn canonical(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn shape(kinds: &[Kind]) -> TableShape {
+    fn shape(kinds: &[SqlKind]) -> TableShape {
         TableShape {
             name: "t".into(),
             columns: kinds.iter().map(|kind| ("c".to_owned(), *kind)).collect(),
@@ -210,20 +207,20 @@ mod tests {
     #[test]
     fn a_line_says_what_would_end_it_otherwise() {
         let shape = shape(&[
-            Kind::Text,
-            Kind::Bytes,
-            Kind::Flag,
-            Kind::Time,
-            Kind::Reals,
-            Kind::Real,
+            SqlKind::Text,
+            SqlKind::Bytes,
+            SqlKind::Flag,
+            SqlKind::Time,
+            SqlKind::Reals,
+            SqlKind::Real,
         ]);
         let row = [
-            Cell::Text("a\tb\nc\\N".into()),
-            Cell::Bytes(vec![0, 255]),
-            Cell::Whole(1),
-            Cell::Whole(1_500_000),
-            Cell::Text("[0.5,1e-20]".into()),
-            Cell::Null,
+            SqlValue::Text("a\tb\nc\\N".into()),
+            SqlValue::Bytes(vec![0, 255]),
+            SqlValue::Integer(1),
+            SqlValue::Integer(1_500_000),
+            SqlValue::Text("[0.5,1e-20]".into()),
+            SqlValue::Null,
         ];
         let mut lines = Vec::new();
         push_cells(&mut lines, &shape, &row).unwrap();
@@ -234,10 +231,13 @@ mod tests {
 
     #[test]
     fn a_digest_looks_at_values_and_not_at_their_spelling() {
-        let shape = shape(&[Kind::Json, Kind::Reals]);
+        let shape = shape(&[SqlKind::Json, SqlKind::Reals]);
         let of = |json: &str, list: &str| {
             let mut digest = Digest::default();
-            digest.add(&shape, &[Cell::Text(json.into()), Cell::Text(list.into())]);
+            digest.add(
+                &shape,
+                &[SqlValue::Text(json.into()), SqlValue::Text(list.into())],
+            );
             digest
         };
         assert_eq!(
@@ -251,8 +251,8 @@ mod tests {
     fn a_nul_is_refused_with_its_place() {
         let error = push_cells(
             &mut Vec::new(),
-            &shape(&[Kind::Text]),
-            &[Cell::Text("a\0".into())],
+            &shape(&[SqlKind::Text]),
+            &[SqlValue::Text("a\0".into())],
         );
         let told = error.unwrap_err().to_string();
         assert!(told.contains("NUL") && told.contains("`t`"), "{told}");

@@ -13,8 +13,8 @@ const WHAT: &str = "read which tables there are";
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Whole,
+pub(super) enum SqlKind {
+    Integer,
     Real,
     Flag,
     Text,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct TableShape {
     pub(super) name: String,
-    pub(super) columns: Vec<(String, Kind)>,
+    pub(super) columns: Vec<(String, SqlKind)>,
 }
 
 /// A key that the database gives itself.
@@ -56,7 +56,7 @@ impl TableShape {
         names.join(", ")
     }
 
-    fn select(&self, of: impl Fn(&str, Kind) -> String) -> String {
+    fn select(&self, of: impl Fn(&str, SqlKind) -> String) -> String {
         let columns: Vec<String> = self
             .columns
             .iter()
@@ -75,10 +75,10 @@ impl TableShape {
     pub(super) fn select_sqlite(&self) -> String {
         self.select(|name, kind| {
             let to = match kind {
-                Kind::Whole | Kind::Flag => "INTEGER",
-                Kind::Real => "REAL",
-                Kind::Bytes => "BLOB",
-                Kind::Text | Kind::Time | Kind::Json | Kind::Reals => "TEXT",
+                SqlKind::Integer | SqlKind::Flag => "INTEGER",
+                SqlKind::Real => "REAL",
+                SqlKind::Bytes => "BLOB",
+                SqlKind::Text | SqlKind::Time | SqlKind::Json | SqlKind::Reals => "TEXT",
             };
             format!("CAST({name} AS {to})")
         })
@@ -87,13 +87,13 @@ impl TableShape {
     /// The same; times are microseconds.
     pub(super) fn select_postgres(&self) -> String {
         self.select(|name, kind| match kind {
-            Kind::Whole => format!("{name}::bigint"),
-            Kind::Flag => format!("{name}::int::bigint"),
-            Kind::Real => format!("{name}::float8"),
-            Kind::Bytes => name.to_owned(),
-            Kind::Text | Kind::Json => format!("{name}::text"),
-            Kind::Time => format!("(EXTRACT(EPOCH FROM {name}) * 1000000)::bigint"),
-            Kind::Reals => format!("'[' || array_to_string({name}, ',') || ']'"),
+            SqlKind::Integer => format!("{name}::bigint"),
+            SqlKind::Flag => format!("{name}::int::bigint"),
+            SqlKind::Real => format!("{name}::float8"),
+            SqlKind::Bytes => name.to_owned(),
+            SqlKind::Text | SqlKind::Json => format!("{name}::text"),
+            SqlKind::Time => format!("(EXTRACT(EPOCH FROM {name}) * 1000000)::bigint"),
+            SqlKind::Reals => format!("'[' || array_to_string({name}, ',') || ']'"),
         })
     }
 }
@@ -119,17 +119,17 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     .fetch_all(connection)
     .await
     .doing(WHAT)?;
-    let mut tables: BTreeMap<String, Vec<(String, Kind)>> = BTreeMap::new();
+    let mut tables: BTreeMap<String, Vec<(String, SqlKind)>> = BTreeMap::new();
     for (table, column, kind) in columns {
         let kind = match kind.as_str() {
-            "bigint" | "integer" | "smallint" => Kind::Whole,
-            "double precision" | "real" => Kind::Real,
-            "boolean" => Kind::Flag,
-            "text" => Kind::Text,
-            "timestamp with time zone" => Kind::Time,
-            "bytea" => Kind::Bytes,
-            "jsonb" | "json" => Kind::Json,
-            "ARRAY" => Kind::Reals,
+            "bigint" | "integer" | "smallint" => SqlKind::Integer,
+            "double precision" | "real" => SqlKind::Real,
+            "boolean" => SqlKind::Flag,
+            "text" => SqlKind::Text,
+            "timestamp with time zone" => SqlKind::Time,
+            "bytea" => SqlKind::Bytes,
+            "jsonb" | "json" => SqlKind::Json,
+            "ARRAY" => SqlKind::Reals,
             other => {
                 return Err(StoreError::Foreign {
                     table,
@@ -143,7 +143,7 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
 }
 
 fn in_order(
-    mut tables: BTreeMap<String, Vec<(String, Kind)>>,
+    mut tables: BTreeMap<String, Vec<(String, SqlKind)>>,
     belongs: &[(String, String)],
 ) -> Vec<TableShape> {
     let mut ordered = Vec::with_capacity(tables.len());
