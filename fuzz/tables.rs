@@ -9,7 +9,7 @@ use topicmill_sources::file::table::{Column, FIELDS, Posts};
 use topicmill_tables::csv::Csv;
 use topicmill_tables::json::{Members, Records};
 use topicmill_tables::parquet::Parquet;
-use topicmill_tables::{Cell, Format, Row, Rows, bytes};
+use topicmill_tables::{Cell, Row, Rows, TableFormat, bytes};
 
 use super::wire::is_sound;
 
@@ -172,7 +172,7 @@ pub fn parquet(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
     let posts = Reading {
-        format: Some(Format::Parquet),
+        format: Some(TableFormat::Parquet),
         ..Reading::default()
     };
     if let Ok(mut blocks) = dump::blocks(file.path(), &posts) {

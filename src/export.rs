@@ -8,8 +8,8 @@
 mod card;
 mod columns;
 mod counts;
+mod file;
 mod folder;
-mod lines;
 mod parquet;
 mod split;
 mod write;
@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use self::columns::{Asked, statement};
 use topicmill_core::{FailureKind, Timestamp};
 use topicmill_score::LabelSet;
-use topicmill_store::{Reading, Store, StoreError, Target, batches};
+use topicmill_store::{ColumnReading, Store, StoreError, Target, batches};
 
 use self::card::Facts;
-use self::columns::{Column, columns};
+use self::columns::{DatasetColumn, columns};
 pub use self::counts::Counts;
 pub use self::split::{BYTES_A_POST, Shares, Split, SplitBy};
 
@@ -94,7 +94,7 @@ pub struct Filters {
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum DatasetFormat {
     /// One row a line, with a line of names.
     Csv,
     /// One JSON object a line.
@@ -111,7 +111,7 @@ pub struct Destination {
     /// The file or folder.
     pub path: PathBuf,
     /// The format of a file; `None` makes a folder.
-    pub format: Option<Format>,
+    pub format: Option<DatasetFormat>,
     /// Replace what is there.
     pub overwrite: bool,
     /// Begin a CSV with a byte order mark, by which spreadsheets see that it is UTF-8.
@@ -149,7 +149,7 @@ pub async fn export(
         statements.push(statement(subject, filters, Asked::ForASplit));
     }
     statements.push(statement(subject, filters, Asked::Everything));
-    let reading = Reading {
+    let reading = ColumnReading {
         statements,
         any_user: terms.any_user || filters.expression.is_none(),
         stop: terms.stop.clone(),

@@ -29,7 +29,7 @@ use self::partial::Partial;
 use self::run::{Run, Sink, hopeless};
 use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, Models};
-use topicmill_tables::Format;
+use topicmill_tables::TableFormat;
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.
@@ -56,7 +56,7 @@ pub struct FileJob {
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Their format. `None`: as their endings say, or else their first bytes.
-    pub format: Option<Format>,
+    pub format: Option<TableFormat>,
     /// The character between values. `None`: as the line of names says.
     pub delimiter: Option<u8>,
     /// Name of the id's column. `None`: `id`, or else the rows are numbered.
@@ -72,7 +72,7 @@ pub struct Reading {
 #[derive(Debug, Clone, Default)]
 pub struct Writing {
     /// Its format. `None`: as its ending says, or else NDJSON.
-    pub format: Option<Format>,
+    pub format: Option<TableFormat>,
     /// A column with the score of each label, in formats that have columns.
     pub label_scores: bool,
     /// Leave out the columns of the inputs but the id.
@@ -195,8 +195,8 @@ pub fn score_to(
 fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
-        let (named, _) = Format::of_name(path);
-        job.reading.format.or(named) == Some(Format::Parquet)
+        let (named, _) = TableFormat::of_name(path);
+        job.reading.format.or(named) == Some(TableFormat::Parquet)
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
     let delimiter = input::delimiter(job);

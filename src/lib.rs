@@ -22,11 +22,11 @@
 //! - [`topicmill_core`]: posts, topics, hashes, times and run records, without I/O. Uses `score`, whose rule makes a text of a
 //!   post.
 //! - [`topicmill_http`]: a polite client: quotas, waits, retries, bounds and counts. Uses `core`.
-//! - [`topicmill_tables`]: rows of CSV, TSV, JSON, NDJSON and Parquet. Uses `score`, for what a text may hold.
+//! - [`topicmill_tables`]: tables of CSV, TSV, JSON, NDJSON and Parquet, read and written. Uses `core`.
 //! - [`topicmill_sources`]: Reddit, Arctic Shift, dumps, tables and the sample become posts. Uses `http`, `tables`, `core`.
 //! - [`topicmill_store`]: SQLite and PostgreSQL, whatever names sqlx. Uses `core`.
 //! - [`topicmill_review`]: gold labels, evaluation, calibration, comparison. Uses `store`, `tables`, `core`.
-//! - [`topicmill_pages`]: the report and the server's pages. Uses `review`, `store`, `core`.
+//! - [`topicmill_pages`]: the report and the server's pages. Uses `review`, `store`, `tables`, `core`.
 //!
 //! # The rooms of the program
 //!

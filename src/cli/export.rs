@@ -11,7 +11,7 @@ use super::labels::{nothing_current, subject};
 use super::span::times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{
-    self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
+    self, Counts, DatasetFormat, Destination, Filters, Shares, Split, SplitBy, Subject, Terms,
 };
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
@@ -125,11 +125,11 @@ impl Export {
             ));
         }
         let format = self.format()?;
-        if format != Some(Format::Csv) && (self.bom || self.safe_csv) {
+        if format != Some(DatasetFormat::Csv) && (self.bom || self.safe_csv) {
             let usage = "--bom and --safe-csv are for CSV: leave them out, or add --format csv";
             return Err(CliError::Usage(usage.to_owned()));
         }
-        if format == Some(Format::Ids) && self.split.is_some() {
+        if format == Some(DatasetFormat::Ids) && self.split.is_some() {
             let usage = "--split needs a format with columns: leave out --format ids";
             return Err(CliError::Usage(usage.to_owned()));
         }
@@ -186,16 +186,18 @@ impl Export {
     }
 
     /// `None` for a folder.
-    fn format(&self) -> Result<Option<Format>, CliError> {
+    fn format(&self) -> Result<Option<DatasetFormat>, CliError> {
         let ending = self.out.extension().and_then(|ending| ending.to_str());
         let ending = ending.map(str::to_ascii_lowercase);
         Ok(match (self.format, ending.as_deref()) {
-            (Some(ExportFormat::Csv), _) | (None, Some("csv")) => Some(Format::Csv),
+            (Some(ExportFormat::Csv), _) | (None, Some("csv")) => Some(DatasetFormat::Csv),
             (Some(ExportFormat::Jsonl), _) | (None, Some("jsonl" | "ndjson")) => {
-                Some(Format::Ndjson)
+                Some(DatasetFormat::Ndjson)
             }
-            (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => Some(Format::Parquet),
-            (Some(ExportFormat::Ids), _) => Some(Format::Ids),
+            (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => {
+                Some(DatasetFormat::Parquet)
+            }
+            (Some(ExportFormat::Ids), _) => Some(DatasetFormat::Ids),
             // Tasks are written before this is asked.
             (Some(ExportFormat::Folder | ExportFormat::LabelStudio), _) | (None, None) => None,
             (None, Some(other)) => {

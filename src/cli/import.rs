@@ -30,7 +30,7 @@ pub struct Import {
     files: Vec<PathBuf>,
     /// Read the files in this format [default: as their content and their names say]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ImportFormat>,
     /// Store only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
     #[arg(long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
@@ -68,7 +68,7 @@ pub struct Import {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ImportFormat {
     /// One saved listing, as Reddit's API answers it
     Listing,
     /// One post on each line, with Reddit's field names
@@ -89,15 +89,15 @@ enum Format {
     Ids,
 }
 
-impl Format {
+impl ImportFormat {
     /// The format of a table of posts.
-    fn of_table(self) -> Option<topicmill_tables::Format> {
+    fn of_table(self) -> Option<topicmill_tables::TableFormat> {
         match self {
-            Self::Listing | Self::Json => Some(topicmill_tables::Format::Json),
-            Self::Ndjson | Self::Dump => Some(topicmill_tables::Format::Ndjson),
-            Self::Csv => Some(topicmill_tables::Format::Csv),
-            Self::Tsv => Some(topicmill_tables::Format::Tsv),
-            Self::Parquet => Some(topicmill_tables::Format::Parquet),
+            Self::Listing | Self::Json => Some(topicmill_tables::TableFormat::Json),
+            Self::Ndjson | Self::Dump => Some(topicmill_tables::TableFormat::Ndjson),
+            Self::Csv => Some(topicmill_tables::TableFormat::Csv),
+            Self::Tsv => Some(topicmill_tables::TableFormat::Tsv),
+            Self::Parquet => Some(topicmill_tables::TableFormat::Parquet),
             Self::Ids => None,
         }
     }
@@ -106,7 +106,7 @@ impl Format {
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
-        if self.format == Some(Format::Ids) {
+        if self.format == Some(ImportFormat::Ids) {
             return self.refill(setup, &pipeline.topics).await;
         }
         if self.refresh || self.source.is_some() {
@@ -123,7 +123,7 @@ impl Import {
             return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
         }
         let reading = Reading {
-            format: self.format.and_then(Format::of_table),
+            format: self.format.and_then(ImportFormat::of_table),
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
             columns: self.columns()?,
@@ -273,7 +273,7 @@ impl Import {
             name.starts_with("RS_") || name.starts_with("RC_")
         };
         match self.format {
-            Some(format) => format == Format::Dump,
+            Some(format) => format == ImportFormat::Dump,
             None => self.files.iter().any(is_named),
         }
     }

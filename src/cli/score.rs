@@ -57,10 +57,10 @@ pub struct Score {
     id: Option<String>,
     /// Read the inputs in this format; txt has a text on each line [default: as their content and endings say]
     #[arg(long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]), value_name = "FORMAT")]
-    format: Option<topicmill_tables::Format>,
+    format: Option<topicmill_tables::TableFormat>,
     /// Write this format [default: as the ending of OUTPUT says, else ndjson]
     #[arg(hide_short_help = true, long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]), value_name = "FORMAT")]
-    output_format: Option<topicmill_tables::Format>,
+    output_format: Option<topicmill_tables::TableFormat>,
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
     #[arg(hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
@@ -84,9 +84,9 @@ pub struct Score {
 /// A format by its name, which is the ending of its files.
 fn format(
     names: &'static [&'static str],
-) -> impl TypedValueParser<Value = topicmill_tables::Format> {
+) -> impl TypedValueParser<Value = topicmill_tables::TableFormat> {
     PossibleValuesParser::new(names.iter().copied()).map(|name| {
-        let (format, _) = topicmill_tables::Format::of_name(format!("x.{name}").as_ref());
+        let (format, _) = topicmill_tables::TableFormat::of_name(format!("x.{name}").as_ref());
         format.expect("the ending of a format")
     })
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::columns::Column;
+use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
 use topicmill_core::Timestamp;
@@ -120,7 +120,7 @@ fn of_parts(counts: &Counts) -> String {
 }
 
 /// The card.
-pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String {
+pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let mut card = front(counts, facts) + table(counts, facts).as_str();
     if !counts.parts.is_empty() {
         card += &of_parts(counts);

@@ -10,14 +10,14 @@ use topicmill_core::Timestamp;
 use topicmill_store::ReadStatement;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct DatasetColumn {
     pub name: String,
     pub kind: ColumnKind,
     /// What it means, for the data card.
     pub meaning: String,
 }
 
-impl Column {
+impl DatasetColumn {
     fn new(name: &str, kind: ColumnKind, meaning: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -136,16 +136,16 @@ pub(super) fn place_of_hash() -> usize {
 }
 
 /// All columns of a data set; of a file that is split, with the part of each row.
-pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<Column> {
+pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<DatasetColumn> {
     let fixed = FIXED
         .iter()
-        .map(|(name, kind, meaning)| Column::new(name, *kind, meaning));
+        .map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
     let labels = set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
-        Column::new(&format!("{SCORE_OF}{}", label.slug), Number, &meaning)
+        DatasetColumn::new(&format!("{SCORE_OF}{}", label.slug), Number, &meaning)
     });
     let meaning = "the part that the post is in: train, validation or test";
-    let split = is_split.then(|| Column::new(SPLIT, Text, meaning));
+    let split = is_split.then(|| DatasetColumn::new(SPLIT, Text, meaning));
     fixed.chain(labels).chain(split).collect()
 }
 

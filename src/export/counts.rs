@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 
 use topicmill_core::ColumnCell;
-use topicmill_store::Batch;
+use topicmill_store::ColumnBatch;
 
 /// Places of columns that the counts need.
 const TOPIC: usize = 2;
@@ -33,7 +33,7 @@ pub struct Counts {
     /// When the last of the posts was posted.
     pub last: Option<DateTime<Utc>>,
     /// Rows of each part of a split, in its order; empty without a split.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SplitPart>,
     /// Groups of posts with almost the same text that a split left together; `None` without a split.
     pub groups: Option<u64>,
     /// Bytes written.
@@ -42,7 +42,7 @@ pub struct Counts {
 
 /// A part of a split.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Part {
+pub struct SplitPart {
     /// `train`, `validation` or `test`.
     pub name: String,
     /// The share that was asked for, in percent.
@@ -53,7 +53,7 @@ pub struct Part {
     pub outcomes: BTreeMap<String, u64>,
 }
 
-impl Part {
+impl SplitPart {
     /// A part without rows yet.
     pub(super) fn new((name, wanted): (&str, u32)) -> Self {
         Self {
@@ -74,7 +74,7 @@ pub(super) fn count(of: &mut BTreeMap<String, u64>, name: &str) {
 
 impl Counts {
     /// Adds rows with all the fixed columns; `part` says in which part of a split a row is.
-    pub(super) fn add(&mut self, batch: &Batch, part: impl Fn(usize) -> usize) {
+    pub(super) fn add(&mut self, batch: &ColumnBatch, part: impl Fn(usize) -> usize) {
         let [topics, times, labels, outcomes] =
             [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());
         let (mut first, mut last) = (i64::MAX, i64::MIN);

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use super::columns::{Column, UNIQUE};
+use super::columns::{DatasetColumn, UNIQUE};
 use topicmill_core::ColumnCells;
-use topicmill_store::Batch;
+use topicmill_store::ColumnBatch;
 use topicmill_tables::parquet::ParquetWriter;
 
 /// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
@@ -26,7 +26,7 @@ pub(super) struct ParquetFile {
 
 impl ParquetFile {
     /// `files` are written at the same time, and share the memory that one has.
-    pub fn new(to: BufWriter<File>, columns: &[Column], files: usize) -> io::Result<Self> {
+    pub fn new(to: BufWriter<File>, columns: &[DatasetColumn], files: usize) -> io::Result<Self> {
         let kinds = columns.iter().map(|column| (&*column.name, column.kind));
         Ok(Self {
             file: ParquetWriter::new(to, "posts", kinds, &UNIQUE)?,
@@ -37,7 +37,7 @@ impl ParquetFile {
         })
     }
 
-    pub fn add(&mut self, batch: Batch) -> io::Result<()> {
+    pub fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
         self.rows += batch.rows;
         self.bytes += batch.bytes;
         for (slices, cells) in self.columns.iter_mut().zip(batch.columns) {

@@ -12,7 +12,7 @@ use minhash_rs::prelude::MinHash;
 
 use super::columns::place_of_hash;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
-use topicmill_store::Batch;
+use topicmill_store::ColumnBatch;
 
 /// Words of a shingle: texts are alike as far as they share these.
 const SHINGLE: usize = 3;
@@ -111,7 +111,7 @@ pub(super) struct Assigned {
 impl Assigned {
     /// The parts of a batch of all columns whose first row is row `begin`; `None` if these are not the rows that were
     /// sorted.
-    pub fn of(&self, begin: usize, batch: &Batch) -> Option<&[u8]> {
+    pub fn of(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
         let found = batch.columns[place_of_hash()].cells().map(beginning);
@@ -141,7 +141,7 @@ impl Sorter {
     }
 
     /// Adds rows of [`super::columns::FOR_A_SPLIT`].
-    pub fn add(&mut self, batch: &Batch) {
+    pub fn add(&mut self, batch: &ColumnBatch) {
         // In the order of the fixed columns.
         let [titles, texts, times, outcomes, hashes] =
             [0, 1, 2, 3, 4].map(|column| batch.columns[column].cells());

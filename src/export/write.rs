@@ -1,20 +1,19 @@
 //! Rows into a file or a folder, which gets its name when it is whole.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
 use super::card::{self, Facts};
-use super::counts::{Counts, Part};
+use super::counts::{Counts, SplitPart};
+use super::file::DatasetFile;
 use super::folder;
-use super::lines::Lines;
-use super::parquet::ParquetFile;
 use super::split::{self, Assigned, Sorter};
-use super::{Column, Destination, ExportError, Format};
+use super::{DatasetColumn, Destination, ExportError};
 use crate::placing::{self, Standing};
-use topicmill_store::{Batch, Incoming};
+use topicmill_store::{ColumnBatch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
 const ROWS_A_FILE: u64 = 500_000;
@@ -23,7 +22,7 @@ const WHOLE: &str = "train";
 
 /// What is written, and where.
 pub(super) struct Order {
-    pub columns: Vec<Column>,
+    pub columns: Vec<DatasetColumn>,
     pub facts: Facts,
     pub to: Destination,
 }
@@ -40,45 +39,6 @@ enum Made {
     Folder(TempDir),
 }
 
-/// One of the kinds of file that rows go to.
-enum Sink {
-    Lines(Lines),
-    Parquet(Box<ParquetFile>),
-}
-
-impl Sink {
-    fn new(file: File, order: &Order) -> io::Result<Self> {
-        let Order { columns, to, .. } = order;
-        let file = BufWriter::with_capacity(1 << 20, file);
-        Ok(match to.format.unwrap_or(Format::Parquet) {
-            Format::Parquet => {
-                let files = to.split.as_ref().filter(|_| to.format.is_none());
-                // A folder with a split has one open file a part.
-                let files = files.map_or(1, |split| split.shares.parts().count());
-                Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
-            }
-            format => Self::Lines(Lines::new(file, format, columns, to.bom, to.safe_csv)?),
-        })
-    }
-
-    fn add(&mut self, batch: Batch) -> io::Result<()> {
-        match self {
-            Self::Lines(lines) => lines.add(&batch),
-            Self::Parquet(file) => file.add(batch),
-        }
-    }
-
-    /// Writes what is left, to the disk.
-    fn end(self) -> io::Result<()> {
-        let file = match self {
-            Self::Lines(lines) => lines.end()?,
-            Self::Parquet(file) => file.end()?,
-        };
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()
-    }
-}
-
 /// Files of rows: one, or in a folder those of each part.
 struct Files<'o> {
     order: &'o Order,
@@ -89,7 +49,7 @@ struct Files<'o> {
 /// The files of a part.
 struct PartFiles {
     name: &'static str,
-    sink: Option<Sink>,
+    sink: Option<DatasetFile>,
     files: u64,
     /// Rows of the file that is being written.
     rows: u64,
@@ -116,16 +76,16 @@ impl<'o> Files<'o> {
     }
 
     /// Writes rows to a part.
-    fn add(&mut self, part: usize, batch: Batch) -> io::Result<()> {
+    fn add(&mut self, part: usize, batch: ColumnBatch) -> io::Result<()> {
         let part = &mut self.parts[part];
         if part.rows >= ROWS_A_FILE && matches!(self.made, Made::Folder(_)) {
-            part.sink.take().map_or(Ok(()), Sink::end)?;
+            part.sink.take().map_or(Ok(()), DatasetFile::end)?;
             part.rows = 0;
         }
         if part.sink.is_none() {
             let file = self.made.file(part.name, part.files)?;
             part.files += 1;
-            part.sink = Some(Sink::new(file, self.order)?);
+            part.sink = Some(DatasetFile::new(file, &self.order.columns, &self.order.to)?);
         }
         part.rows += batch.rows as u64;
         let sink = part.sink.as_mut().expect("made above");
@@ -133,14 +93,14 @@ impl<'o> Files<'o> {
     }
 
     /// Ends all files, and gives those of a folder the names that `datasets` looks for.
-    fn end(mut self, none: &Batch) -> io::Result<Made> {
+    fn end(mut self, none: &ColumnBatch) -> io::Result<Made> {
         for i in 0..self.parts.len() {
             if self.parts[i].files == 0 {
                 // No rows make a table without rows, not no table.
                 self.add(i, none.clone())?;
             }
             let part = &mut self.parts[i];
-            part.sink.take().map_or(Ok(()), Sink::end)?;
+            part.sink.take().map_or(Ok(()), DatasetFile::end)?;
             if let Made::Folder(folder) = &self.made {
                 let (name, files) = (part.name, part.files);
                 for file in 0..files {
@@ -189,7 +149,7 @@ pub(super) fn write(
         if let (Some(sorter), Some(split)) = (sorter.take(), &to.split) {
             let decided = sorter.assign(split);
             counts.groups = Some(decided.groups);
-            counts.parts = split.shares.parts().map(Part::new).collect();
+            counts.parts = split.shares.parts().map(SplitPart::new).collect();
             assigned = Some(decided);
         }
         let rows = batch.rows as u64;
@@ -217,7 +177,7 @@ pub(super) fn write(
 }
 
 /// Ends all files; a folder gets its card.
-fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whole> {
+fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<Whole> {
     let order = files.order;
     let made = files.end(none)?;
     if let Made::Folder(made) = &made {
@@ -236,7 +196,7 @@ fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whol
 
 impl Files<'_> {
     /// Writes rows to their parts: files of a folder, a column of a file.
-    fn put(&mut self, mut batch: Batch, parts: Option<&[u8]>) -> io::Result<()> {
+    fn put(&mut self, mut batch: ColumnBatch, parts: Option<&[u8]>) -> io::Result<()> {
         let (Some(parts), Some(split)) = (parts, &self.order.to.split) else {
             return self.add(0, batch);
         };

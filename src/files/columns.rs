@@ -49,7 +49,7 @@ enum Texts {
 
 /// The columns of an input that mean something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Columns {
+pub(super) struct InputColumns {
     texts: Texts,
     /// `None`: the rows are numbered.
     id: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct Columns {
     reddit_text: bool,
 }
 
-impl Columns {
+impl InputColumns {
     /// Finds them in a table with a line of names.
     pub(super) fn of_table(
         names: &[Arc<str>],

@@ -12,7 +12,7 @@ use super::columnar::{self, Inferred, OutputColumn};
 use super::output::{Shape, lines_of, members, plain};
 use super::{FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
-use topicmill_tables::{Format, bytes};
+use topicmill_tables::{TableFormat, bytes};
 
 /// Makes the output of the lines in a file. `inputs`: where its columns are copied from, if they are.
 pub(super) fn convert(
@@ -25,7 +25,7 @@ pub(super) fn convert(
         return columnar::beside_copies(lines, to, shape, inputs);
     }
     let converted = match shape.format {
-        Format::Parquet => {
+        TableFormat::Parquet => {
             columns_of(lines, shape).and_then(|columns| columnar::write(lines, to, &columns))
         }
         _ => bytes::packed(to, shape.packing, |out| write(lines, shape, out)),
@@ -35,11 +35,11 @@ pub(super) fn convert(
 
 /// Writes lines as text: NDJSON, a JSON array, CSV or TSV.
 fn write(lines: &Path, shape: &Shape, out: &mut dyn Write) -> io::Result<()> {
-    if matches!(shape.format, Format::Csv | Format::Tsv) {
+    if matches!(shape.format, TableFormat::Csv | TableFormat::Tsv) {
         let columns = columns_of(lines, shape)?;
         return write_table(lines, &columns, CsvWriter::new(out, shape.delimiter));
     }
-    let is_array = shape.format == Format::Json;
+    let is_array = shape.format == TableFormat::Json;
     let mut before = if is_array { "[\n" } else { "" };
     for line in lines_of(lines)? {
         write!(out, "{before}{}", line?)?;

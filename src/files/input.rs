@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-use super::columns::Columns;
+use super::columns::InputColumns;
 use super::kept::Kept;
 use super::output::Shape;
 use super::{FileJob, FilesError};
 use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_tables::{Format, Row, Table, TableError, bytes};
+use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 
 /// A window ends early when its rows together are this long.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
@@ -80,7 +80,7 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         })?;
         let below = file.strip_prefix(path).unwrap_or(Path::new(""));
         let is_wanted = is_pattern
-            || (Format::of_name(&file).0 == Some(Format::Parquet)
+            || (TableFormat::of_name(&file).0 == Some(TableFormat::Parquet)
                 && !below.components().any(is_hidden));
         if is_wanted && file.is_file() {
             files.push(file);
@@ -135,7 +135,7 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
     let input = about.and_then(|_| open(job, path, false).ok());
     match input {
-        Some((table, _)) if table.format == Format::Tsv => None,
+        Some((table, _)) if table.format == TableFormat::Tsv => None,
         Some((table, _)) => table.delimiter.or(job.reading.delimiter),
         None => job.reading.delimiter,
     }
@@ -143,7 +143,11 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
 
 /// Opens an input, and finds its columns where it has a line of names. With `copied`, only those of Parquet that are
 /// needed to score are read.
-fn open(job: &FileJob, path: &Path, copied: bool) -> Result<(Table, Option<Columns>), FilesError> {
+fn open(
+    job: &FileJob,
+    path: &Path,
+    copied: bool,
+) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
     let failed = |source: TableError| FilesError::of_table(path, source);
     let reading = &job.reading;
     let table = topicmill_tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
@@ -151,7 +155,7 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<(Table, Option<Colum
     let Some(names) = table.rows.names() else {
         return Ok((table, None));
     };
-    let columns = Columns::of_table(names, reading, path)?;
+    let columns = InputColumns::of_table(names, reading, path)?;
     let needed = columns.needed();
     let is_read = |name: &str| !copied || needed.contains(&name);
     let read: Vec<usize> = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
@@ -226,8 +230,8 @@ impl Reader<'_> {
         &mut self,
         at: usize,
         path: &Path,
-        mut table: Table,
-        mut columns: Option<Columns>,
+        mut table: OpenTable,
+        mut columns: Option<InputColumns>,
     ) -> Result<(), Interrupted> {
         let order = self.order;
         let failed = |error| Some(FilesError::of_table(path, error));
@@ -238,7 +242,7 @@ impl Reader<'_> {
             self.number += 1;
             // The first object says where the columns are.
             let columns = columns.get_or_insert_with(|| {
-                let columns = Columns::of_object(&row, &order.job.reading);
+                let columns = InputColumns::of_object(&row, &order.job.reading);
                 columns.log(path, table.format.name());
                 columns
             });
@@ -253,7 +257,7 @@ impl Reader<'_> {
         }
     }
 
-    fn take(&mut self, input: usize, mut row: Row, columns: &Columns) {
+    fn take(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
         let number = columns.numbers().then_some(self.number);
         let id = columns.id(&row);
         if let Ok(Some(id)) = &id {

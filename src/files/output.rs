@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{FileJob, FilesError};
 use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 use topicmill_tables::json::Members;
-use topicmill_tables::{Format, Packing, bytes};
+use topicmill_tables::{Packing, TableFormat, bytes};
 
 /// What every output says of a text, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
@@ -17,7 +17,7 @@ const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
-    pub(super) format: Format,
+    pub(super) format: TableFormat,
     pub(super) packing: Packing,
     /// What stands between values of CSV and TSV.
     pub(super) delimiter: u8,
@@ -31,14 +31,17 @@ pub(super) struct Shape {
 impl Shape {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
     pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
-        let (named, packing) = Format::of_name(&job.output);
-        let named = named.filter(|format| *format != Format::Text);
-        let format = job.writing.format.or(named).unwrap_or(Format::Ndjson);
+        let (named, packing) = TableFormat::of_name(&job.output);
+        let named = named.filter(|format| *format != TableFormat::Text);
+        let format = job.writing.format.or(named).unwrap_or(TableFormat::Ndjson);
         let delimiter = match format {
-            Format::Tsv => b'\t',
+            TableFormat::Tsv => b'\t',
             _ => delimiter.unwrap_or(b','),
         };
-        let is_table = matches!(format, Format::Csv | Format::Tsv | Format::Parquet);
+        let is_table = matches!(
+            format,
+            TableFormat::Csv | TableFormat::Tsv | TableFormat::Parquet
+        );
         let with_scores = is_table && job.writing.label_scores;
         let labels = set.labels.iter().filter(|_| with_scores);
         Self {
@@ -48,19 +51,19 @@ impl Shape {
             score_columns: labels
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
-            copied: copied && format == Format::Parquet && !job.writing.drop_columns,
+            copied: copied && format == TableFormat::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
         }
     }
 
     /// Whether each row is one object with all there is to say, and no cells of a table.
     fn is_json(&self) -> bool {
-        matches!(self.format, Format::Ndjson | Format::Json)
+        matches!(self.format, TableFormat::Ndjson | TableFormat::Json)
     }
 
     /// Whether the lines as they grow are the output.
     pub(super) fn is_lines(&self) -> bool {
-        self.format == Format::Ndjson && self.packing == Packing::Plain
+        self.format == TableFormat::Ndjson && self.packing == Packing::Plain
     }
 
     /// Whether the columns of the inputs are copied from file to file.
@@ -181,7 +184,7 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
-    if matches!(Format::of_name(output).1, Packing::Bzip2 | Packing::Xz) {
+    if matches!(TableFormat::of_name(output).1, Packing::Bzip2 | Packing::Xz) {
         let why = "topicmill reads bzip2 and xz, and packs with gzip and zstd: end its name in .gz or .zst";
         return Err(FilesError::Output(output.clone(), why));
     }

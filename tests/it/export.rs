@@ -10,7 +10,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
+use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
 
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
@@ -414,7 +414,7 @@ async fn a_data_set_is_of_one_moment() {
         let out = scene.path("a.jsonl");
         let destination = Destination {
             path: out.clone(),
-            format: Some(Format::Ndjson),
+            format: Some(DatasetFormat::Ndjson),
             overwrite: false,
             bom: false,
             safe_csv: false,

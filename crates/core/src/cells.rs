@@ -111,13 +111,6 @@ impl ColumnCells {
         }
     }
 
-    /// Takes the rows out; a column of the same kind without rows stays.
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        let empty = Self::new(self.kind());
-        std::mem::replace(self, empty)
-    }
-
     /// Adds a row; false where its value is of another kind.
     pub fn push(&mut self, cell: ColumnCell<'_>) -> bool {
         match (&mut self.values, cell) {

@@ -54,8 +54,8 @@ pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::holders::{died, is_gone, worker_name};
 pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
-    Answered, Batch, Batches, Incoming, Inquiry, Part, Parts, ReadStatement, Reading, Table,
-    batches, parts, weight,
+    Answered, Batches, ColumnBatch, ColumnReading, Incoming, Inquiry, Part, Parts, ReadStatement,
+    Table, batches, parts, weight,
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
@@ -481,7 +481,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn read(&self, reading: Reading, into: Batches) -> Result<Answered> {
+    pub async fn read(&self, reading: ColumnReading, into: Batches) -> Result<Answered> {
         match self {
             Self::Sqlite(store) => store.read(reading, into).await,
             Self::Postgres(store) => store.read(reading, into).await,

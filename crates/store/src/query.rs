@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::columns::{Batch, Batches, Incoming, ReadStatement, Reading, batches};
+pub use self::columns::{Batches, ColumnBatch, ColumnReading, Incoming, ReadStatement, batches};
 use super::sql::SqlStore;
 use super::{Result, StoreError};
 

@@ -1,8 +1,11 @@
 //! Rows of a table, whatever its format: CSV, TSV, NDJSON, a JSON array, Parquet, lines of text.
 //!
-//! What enters is a file or a pipe, packed or not, in UTF-8 or UTF-16; what leaves are [rows](Row) of named cells, one
-//! at a time, so that a table of any size fits into memory. What the cells mean is for others to say: `source` makes
-//! posts of them, `files` texts.
+//! A file or a pipe, packed or not, in UTF-8 or UTF-16, becomes [rows](Row) of named cells, one at a time, so that a
+//! table of any size fits into memory. What the cells mean is for others to say: `sources` makes posts of them, `files`
+//! texts. In the other direction [columns of values](topicmill_core::ColumnCells) become Parquet, and rows CSV.
+//!
+//! A [`Cell`] that was read keeps a value as the file writes it, with every digit; a
+//! [`ColumnCell`](topicmill_core::ColumnCell) has the type of its column.
 
 pub mod bytes;
 pub mod csv;
@@ -30,7 +33,7 @@ use self::text::Texts;
 
 /// The formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TableFormat {
     /// Values with commas, semicolons or the like between them, and a line of names.
     Csv,
     /// The same with tabs.
@@ -60,7 +63,7 @@ pub enum Packing {
     Xz,
 }
 
-impl Format {
+impl TableFormat {
     /// What the ending of a file's name says, with how it is packed.
     pub fn of_name(path: &Path) -> (Option<Self>, Packing) {
         let ending = |name: &Path| {
@@ -272,11 +275,11 @@ impl ParquetFault {
 }
 
 /// A table that was opened.
-pub struct Table {
+pub struct OpenTable {
     /// Its rows.
     pub rows: Box<dyn Rows>,
     /// Its format.
-    pub format: Format,
+    pub format: TableFormat,
     /// What stands between its values, in CSV and TSV.
     pub delimiter: Option<u8>,
 }
@@ -293,25 +296,25 @@ pub(crate) const NOT_UTF8: &str =
 /// See [`TableError`].
 pub fn open(
     path: &Path,
-    format: Option<Format>,
+    format: Option<TableFormat>,
     delimiter: Option<u8>,
-) -> Result<Option<Table>, TableError> {
+) -> Result<Option<OpenTable>, TableError> {
     let Some((format, text)) = recognise(path, bytes::open(path)?, format)? else {
         return Ok(None);
     };
     let mut separator = None;
     let rows: Box<dyn Rows> = match format {
-        Format::Json | Format::Ndjson => Box::new(Records::new(text)),
-        Format::Csv | Format::Tsv => {
-            let tab = (format == Format::Tsv).then_some(b'\t');
+        TableFormat::Json | TableFormat::Ndjson => Box::new(Records::new(text)),
+        TableFormat::Csv | TableFormat::Tsv => {
+            let tab = (format == TableFormat::Tsv).then_some(b'\t');
             let rows = Csv::new(text, delimiter.or(tab))?;
             separator = Some(rows.delimiter());
             Box::new(rows)
         }
-        Format::Parquet => Box::new(Parquet::new(File::open(path)?)?),
-        Format::Text => Box::new(Texts::new(text)),
+        TableFormat::Parquet => Box::new(Parquet::new(File::open(path)?)?),
+        TableFormat::Text => Box::new(Texts::new(text)),
     };
-    Ok(Some(Table {
+    Ok(Some(OpenTable {
         rows,
         format,
         delimiter: separator,
@@ -326,37 +329,40 @@ pub fn open(
 pub fn recognise(
     path: &Path,
     file: Bytes,
-    asked: Option<Format>,
-) -> Result<Option<(Format, Text)>, TableError> {
+    asked: Option<TableFormat>,
+) -> Result<Option<(TableFormat, Text)>, TableError> {
     let (packing, text) = bytes::unpacked(file)?;
     let (text, start) = bytes::beginning(text)?;
-    let named = Format::of_name(path).0;
+    let named = TableFormat::of_name(path).0;
     let is_parquet = start.starts_with(b"PAR1");
     if let Some((name, advice)) = kinds::kind_of(&start).filter(|_| !is_parquet) {
         return Err(TableError::Kind(name, advice));
     }
-    if is_parquet || asked.or(named) == Some(Format::Parquet) {
+    if is_parquet || asked.or(named) == Some(TableFormat::Parquet) {
         if packing != Packing::Plain || !path.is_file() {
             return Err(TableError::Seek);
         }
-        return Ok(Some((Format::Parquet, text)));
+        return Ok(Some((TableFormat::Parquet, text)));
     }
     if start.is_empty() {
-        let is_json = matches!(asked.or(named), Some(Format::Json | Format::Ndjson));
-        return Ok(is_json.then_some((Format::Ndjson, text)));
+        let is_json = matches!(
+            asked.or(named),
+            Some(TableFormat::Json | TableFormat::Ndjson)
+        );
+        return Ok(is_json.then_some((TableFormat::Ndjson, text)));
     }
     // Of JSON, a text says itself what it is: an array called .ndjson, or .csv, is an array still.
     let format = match (asked, named) {
-        (Some(format @ (Format::Csv | Format::Tsv | Format::Text)), _) => format,
+        (Some(format @ (TableFormat::Csv | TableFormat::Tsv | TableFormat::Text)), _) => format,
         _ if json::begins(&start) => match start[0] {
-            b'[' => Format::Json,
-            _ => Format::Ndjson,
+            b'[' => TableFormat::Json,
+            _ => TableFormat::Ndjson,
         },
-        (None, Some(Format::Text)) if csv::has_names(&start) => Format::Csv,
+        (None, Some(TableFormat::Text)) if csv::has_names(&start) => TableFormat::Csv,
         (Some(format), _) | (None, Some(format)) => format,
-        (None, None) if start[0] == b'{' => Format::Ndjson,
-        (None, None) if csv::is_prose(&start) => Format::Text,
-        (None, None) => Format::Csv,
+        (None, None) if start[0] == b'{' => TableFormat::Ndjson,
+        (None, None) if csv::is_prose(&start) => TableFormat::Text,
+        (None, None) => TableFormat::Csv,
     };
     Ok(Some((format, text)))
 }
@@ -367,10 +373,13 @@ mod tests {
 
     #[test]
     fn endings_say_format_and_packing() {
-        let of = |name: &str| Format::of_name(Path::new(name));
-        assert_eq!(of("a.csv"), (Some(Format::Csv), Packing::Plain));
-        assert_eq!(of("a.CSV.GZ"), (Some(Format::Csv), Packing::Gzip));
-        assert_eq!(of("a.jsonl.zst"), (Some(Format::Ndjson), Packing::Zstd));
+        let of = |name: &str| TableFormat::of_name(Path::new(name));
+        assert_eq!(of("a.csv"), (Some(TableFormat::Csv), Packing::Plain));
+        assert_eq!(of("a.CSV.GZ"), (Some(TableFormat::Csv), Packing::Gzip));
+        assert_eq!(
+            of("a.jsonl.zst"),
+            (Some(TableFormat::Ndjson), Packing::Zstd)
+        );
         assert_eq!(of("a.b/c"), (None, Packing::Plain));
         assert_eq!(of("RS_2024-01.zst"), (None, Packing::Zstd));
         assert_eq!(of("-"), (None, Packing::Plain));

@@ -9,8 +9,8 @@ fn names(of: &[&str]) -> Vec<Arc<str>> {
     of.iter().map(|name| (*name).into()).collect()
 }
 
-fn table(of: &[&str], reading: &Reading) -> Result<Columns, FilesError> {
-    Columns::of_table(&names(of), reading, Path::new("t.csv"))
+fn table(of: &[&str], reading: &Reading) -> Result<InputColumns, FilesError> {
+    InputColumns::of_table(&names(of), reading, Path::new("t.csv"))
 }
 
 fn needed(of: &[&str]) -> Vec<String> {
@@ -47,7 +47,7 @@ fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
         ..Reading::default()
     };
     let row = object(json);
-    let columns = Columns::of_object(&row, &reading);
+    let columns = InputColumns::of_object(&row, &reading);
     Ok((columns.id(&row)?.unwrap(), columns.text(&row)?))
 }
 

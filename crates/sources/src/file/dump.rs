@@ -23,7 +23,7 @@ use super::row::{FileRow, Position, PostRows, Record};
 use super::table::{Column, Given, Posts};
 use topicmill_score::hex;
 use topicmill_tables::bytes::{self, Bytes, Text};
-use topicmill_tables::{Format, TableError, recognise};
+use topicmill_tables::{TableError, TableFormat, recognise};
 
 /// Bytes that are hashed to know a file again.
 const HASHED: u64 = 1 << 20;
@@ -80,7 +80,7 @@ fn is_window(error: &io::Error) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Their format. `None`: as their bytes and endings say.
-    pub format: Option<Format>,
+    pub format: Option<TableFormat>,
     /// Whether they are dumps of all of Reddit: so large that an import which died goes on in the middle, and read once.
     pub is_dump: bool,
     /// What is wanted of them.
@@ -228,7 +228,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
         });
     let (format, mut text) = recognised?.ok_or_else(|| empty(path))?;
     let rows: Box<dyn PostRows> = match format {
-        Format::Json | Format::Ndjson => {
+        TableFormat::Json | TableFormat::Ndjson => {
             if !reading.columns.is_empty() {
                 let name = format.name();
                 return Err(wrong(format!(
@@ -238,15 +238,15 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
             check_first_row(path, &mut text, reading.is_dump)?;
             Box::new(JsonPosts::new(text, filter.clone(), given.clone()))
         }
-        Format::Csv | Format::Tsv => {
-            let tab = (format == Format::Tsv).then_some(b'\t');
+        TableFormat::Csv | TableFormat::Tsv => {
+            let tab = (format == TableFormat::Tsv).then_some(b'\t');
             Box::new(Posts::csv(text, tab, &reading.columns, given).map_err(wrong)?)
         }
-        Format::Parquet => {
+        TableFormat::Parquet => {
             let file = File::open(path).map_err(DumpError::of(path))?;
             Box::new(Posts::parquet(file, &reading.columns, given, &read).map_err(wrong)?)
         }
-        Format::Text => {
+        TableFormat::Text => {
             let why = "it has texts alone, and a post has an id, a subreddit and a time, too: give a table or NDJSON; \
                        for a file of ids add `--format ids`";
             return Err(wrong(why.to_owned()));
@@ -315,7 +315,7 @@ mod tests {
     use crate::file::row::LONGEST_CELL;
 
     /// The first block of a file, and those behind it.
-    fn read(format: Option<Format>, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
+    fn read(format: Option<TableFormat>, bytes: &[u8]) -> Result<(Block, Blocks), DumpError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, bytes).unwrap();
@@ -334,7 +334,7 @@ mod tests {
             "{{\"id\":\"a\",\"subreddit\":\"s\",\"title\":\"{title}\",\"created_utc\":1700000000}}\n"
         );
         let lines = line.repeat(6);
-        let (first, mut blocks) = read(Some(Format::Ndjson), lines.as_bytes()).unwrap();
+        let (first, mut blocks) = read(Some(TableFormat::Ndjson), lines.as_bytes()).unwrap();
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(first.position.bytes, 4 * line.len() as u64);
         let second = blocks.next_block();
@@ -349,7 +349,7 @@ mod tests {
             "id,title,subreddit,created_utc,url\n{}",
             format!("a,b,c,1700000000,{url}\n").repeat(5)
         );
-        let (first, mut blocks) = read(Some(Format::Csv), table.as_bytes()).unwrap();
+        let (first, mut blocks) = read(Some(TableFormat::Csv), table.as_bytes()).unwrap();
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(blocks.next_block().records.len(), 1);
     }

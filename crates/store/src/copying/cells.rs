@@ -77,7 +77,7 @@ pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[SqlValu
         match (kind, cell) {
             (_, SqlValue::Null) => lines.extend(b"\\N"),
             (SqlKind::Flag, SqlValue::Integer(flag)) => {
-                lines.push(if *flag == 0 { b'f' } else { b't' })
+                lines.push(if *flag == 0 { b'f' } else { b't' });
             }
             (SqlKind::Time, SqlValue::Integer(micros)) => lines.extend(time_text(*micros).bytes()),
             (_, SqlValue::Integer(number)) => lines.extend(number.to_string().bytes()),

@@ -1,6 +1,6 @@
 //! Answers in columns: for statements of many rows, whose types the asker says beforehand.
 //!
-//! What enters are values as a database hands them out; what leaves are [`Batch`]es, in which the values of a column lie
+//! What enters are values as a database hands them out; what leaves are [`ColumnBatch`]es, in which the values of a column lie
 //! side by side. A JSON value each, as [`super::Part`] has them, takes longer than all else of an export.
 
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ pub struct ReadStatement {
 
 /// Statements and what they answer with, read in one transaction: all see the same rows.
 #[derive(Debug, Clone)]
-pub struct Reading {
+pub struct ColumnReading {
     /// The statements.
     pub statements: Vec<ReadStatement>,
     /// Whether a user of the server is good enough who may do more than read and write tables.
@@ -37,7 +37,7 @@ pub struct Reading {
 
 /// Rows of an answer, by column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
+pub struct ColumnBatch {
     /// Which of the statements answers.
     pub statement: usize,
     /// Rows.
@@ -51,7 +51,7 @@ pub struct Batch {
     pub(super) packed: Option<(ColumnCells, usize)>,
 }
 
-impl Batch {
+impl ColumnBatch {
     pub(super) fn new(number: usize, statement: &ReadStatement) -> Self {
         let numbers = std::iter::repeat_n(&ColumnKind::Number, statement.list);
         let kinds = statement.kinds.iter().chain(numbers);
@@ -69,46 +69,24 @@ impl Batch {
         let Some((lists, first)) = self.packed.take() else {
             return Ok(());
         };
-        let [names, ..] = self.columns.as_slice() else {
-            return Ok(());
-        };
-        let names: Vec<ColumnCell<'_>> = names.cells().collect();
-        let mut wrong = None;
-        let mut unpacked: Vec<ColumnCells> = self.columns[first..]
-            .iter()
-            // Only the columns that got no value yet are the ones that the packed lists fill.
-            .take_while(|column| column.present.is_empty())
-            .map(|_| ColumnCells::new(ColumnKind::Number))
-            .collect();
+        // The columns that are empty so far.
+        let (columns, numbers) = self.columns.split_at_mut(first);
         for (row, list) in lists.cells().enumerate() {
-            let mut numbers = match list {
+            let mut list = match list {
                 ColumnCell::Text(list) => Some(json_numbers(list)),
                 _ => None,
             };
-            for column in &mut unpacked {
-                let cell = match numbers.as_mut().and_then(Iterator::next) {
+            for column in &mut *numbers {
+                let cell = match list.as_mut().and_then(Iterator::next) {
                     None => ColumnCell::Null,
                     Some(Some(number)) => ColumnCell::Number(number),
                     Some(None) => {
-                        wrong.get_or_insert(row);
-                        ColumnCell::Null
+                        let detail = "its scores are no list of numbers".to_owned();
+                        return Err(corrupt("packed_scores", columns, row, detail));
                     }
                 };
                 column.push(cell);
             }
-        }
-        if let Some(row) = wrong {
-            return Err(StoreError::Corrupt {
-                table: "packed_scores",
-                row: match names.get(row) {
-                    Some(ColumnCell::Text(name)) => (*name).to_owned(),
-                    _ => String::new(),
-                },
-                detail: "its scores are no list of numbers".to_owned(),
-            });
-        }
-        for (column, cells) in self.columns[first..].iter_mut().zip(unpacked) {
-            *column = cells;
         }
         Ok(())
     }
@@ -131,19 +109,34 @@ impl Batch {
     }
 }
 
+/// The error of a value in a row; the first column of every statement is the post's name.
+pub(super) fn corrupt(
+    table: &'static str,
+    columns: &[ColumnCells],
+    row: usize,
+    detail: String,
+) -> StoreError {
+    let name = columns.first().and_then(|names| names.cells().nth(row));
+    StoreError::Corrupt {
+        table,
+        row: name.map_or_else(String::new, |name| name.text().into_owned()),
+        detail,
+    }
+}
+
 /// Where batches go.
-pub type Batches = mpsc::Sender<Batch>;
+pub type Batches = mpsc::Sender<ColumnBatch>;
 
 /// Where they come out.
 #[derive(Debug)]
-pub struct Incoming(mpsc::Receiver<Batch>);
+pub struct Incoming(mpsc::Receiver<ColumnBatch>);
 
 impl Incoming {
     /// The next batch, on a thread that may wait; `None` at the end.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`].
-    pub fn next_batch(&mut self) -> Result<Option<Batch>, StoreError> {
+    pub fn next_batch(&mut self) -> Result<Option<ColumnBatch>, StoreError> {
         let Some(mut batch) = self.0.blocking_recv() else {
             return Ok(None);
         };

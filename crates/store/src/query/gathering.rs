@@ -6,7 +6,7 @@ use chrono::{DateTime, NaiveDate};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 
 use super::super::StoreError;
-use super::columns::{Batch, ReadStatement};
+use super::columns::{ColumnBatch, ReadStatement, corrupt};
 
 /// Rows of a batch, at most. Fewer cost a message each more often; more keep whoever waits waiting.
 const ROWS_A_BATCH: usize = 2_048;
@@ -17,7 +17,7 @@ const BYTES_A_BATCH: usize = 1 << 20;
 pub(super) struct Gathering<'s> {
     number: usize,
     statement: &'s ReadStatement,
-    batch: Batch,
+    batch: ColumnBatch,
     /// The column that gets the next value.
     at: usize,
 }
@@ -27,7 +27,7 @@ impl<'s> Gathering<'s> {
         Self {
             number,
             statement,
-            batch: Batch::new(number, statement),
+            batch: ColumnBatch::new(number, statement),
             at: 0,
         }
     }
@@ -70,41 +70,26 @@ impl<'s> Gathering<'s> {
 
     /// Adds bytes as their hexadecimal text.
     pub fn put_hex(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        let text: String = digits
-            .map(|digit| char::from(DIGITS[usize::from(digit)]))
-            .collect();
-        self.put(ColumnCell::Text(&text))
+        self.put(ColumnCell::Text(&topicmill_score::hex(bytes)))
     }
 
     /// A value that is not of its column's type. It holds nothing of a text.
     pub fn wrong(&self, found: &str) -> StoreError {
         // The debug form of a cell is `Kind(value)`. The value may be somebody's words, so only the kind is told.
         let found = found.split_once('(').map_or(found, |(kind, _)| kind);
-        let first = self.batch.columns.first();
-        // The first column of every statement is the post's name, and the row that is being filled has it already.
-        let name = first.and_then(|column| column.cells().nth(self.batch.rows));
-        StoreError::Corrupt {
-            table: "posts",
-            row: match name {
-                Some(ColumnCell::Text(name)) => name.to_owned(),
-                _ => String::new(),
-            },
-            detail: match self.statement.kinds.get(self.at) {
-                Some(kind) => {
-                    let column = self.at + 1;
-                    format!("column {column} of the export should be {kind:?} and is {found}")
-                }
-                None => {
-                    format!("the scores of the export should be a list of numbers and are {found}")
-                }
-            },
-        }
+        let detail = match self.statement.kinds.get(self.at) {
+            Some(kind) => {
+                let column = self.at + 1;
+                format!("column {column} of the export should be {kind:?} and is {found}")
+            }
+            None => format!("the scores of the export should be a list of numbers and are {found}"),
+        };
+        // The row that is being filled has its first value already.
+        corrupt("posts", &self.batch.columns, self.batch.rows, detail)
     }
 
     /// Ends a row; the batch, if that filled it.
-    pub fn end_row(&mut self) -> Option<Batch> {
+    pub fn end_row(&mut self) -> Option<ColumnBatch> {
         self.at = 0;
         self.batch.rows += 1;
         let full = self.batch.rows >= ROWS_A_BATCH || self.batch.bytes >= BYTES_A_BATCH;
@@ -112,8 +97,11 @@ impl<'s> Gathering<'s> {
     }
 
     /// What was added since the last batch.
-    pub fn rest(&mut self) -> Batch {
-        std::mem::replace(&mut self.batch, Batch::new(self.number, self.statement))
+    pub fn rest(&mut self) -> ColumnBatch {
+        std::mem::replace(
+            &mut self.batch,
+            ColumnBatch::new(self.number, self.statement),
+        )
     }
 }
 
@@ -129,43 +117,22 @@ pub(super) fn millis(text: &str) -> Option<i64> {
 
 /// The one way in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A parser of any time takes ten times as long.
 fn as_written(text: &[u8]) -> Option<i64> {
-    let [
-        y1,
-        y2,
-        y3,
-        y4,
-        b'-',
-        m1,
-        m2,
-        b'-',
-        d1,
-        d2,
-        b'T',
-        h1,
-        h2,
-        b':',
-        n1,
-        n2,
-        b':',
-        s1,
-        s2,
-        b'+',
-        b'0',
-        b'0',
-        b':',
-        b'0',
-        b'0',
-    ] = *text
-    else {
+    let number = |from: usize, to: usize| {
+        let mut digits = text[from..to].iter();
+        digits.try_fold(0, |number, digit| {
+            let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'));
+            digit.map(|digit| 10 * number + digit)
+        })
+    };
+    let is_so = text.len() == 25
+        && [4, 7, 10, 13, 16].map(|at| text[at]) == *b"--T::"
+        && text[19..] == *b"+00:00";
+    if !is_so {
         return None;
-    };
-    let two = |tens: u8, ones: u8| {
-        let both = tens.is_ascii_digit() && ones.is_ascii_digit();
-        both.then(|| u32::from(tens - b'0') * 10 + u32::from(ones - b'0'))
-    };
-    let year = two(y1, y2)? * 100 + two(y3, y4)?;
-    let day = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, two(m1, m2)?, two(d1, d2)?)?;
-    let time = day.and_hms_opt(two(h1, h2)?, two(n1, n2)?, two(s1, s2)?)?;
+    }
+    let year = i32::try_from(number(0, 4)?).ok()?;
+    let day = NaiveDate::from_ymd_opt(year, number(5, 7)?, number(8, 10)?)?;
+    let time = day.and_hms_opt(number(11, 13)?, number(14, 16)?, number(17, 19)?)?;
     Some(time.and_utc().timestamp_millis())
 }
 

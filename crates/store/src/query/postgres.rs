@@ -17,7 +17,7 @@ use sqlx::{
 use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::failure::{is_passing, unanswered};
-use super::columns::{Batches, ReadStatement, Reading};
+use super::columns::{Batches, ColumnReading, ReadStatement};
 use super::gathering::Gathering;
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
@@ -97,7 +97,7 @@ impl SqlStore<Postgres> {
     }
 
     /// See [`crate::Store::read`].
-    pub async fn read(&self, reading: Reading, into: Batches) -> Result<Answered> {
+    pub async fn read(&self, reading: ColumnReading, into: Batches) -> Result<Answered> {
         let stop = reading.stop.clone();
         let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
         let mut connection = tokio::select! {
@@ -195,7 +195,7 @@ async fn answer(
     }
 }
 
-/// One moment for all statements. The rows of a Reading are asked for in the order of a key, and all of them are wanted:
+/// One moment for all statements. The rows of a [`ColumnReading`] are asked for in the order of a key, and all of them are wanted:
 /// the server, which takes two equal columns for two chances and expects a single row of a join, would sort a million
 /// (19 s, 0.4 GB of temporary files) or have three processes read every post (8 s) rather than follow the keys (5 s).
 const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_sort = off; \
@@ -204,7 +204,7 @@ const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SE
 /// Reads statements in one transaction that sees one moment.
 async fn read(
     connection: &mut PgConnection,
-    reading: &Reading,
+    reading: &ColumnReading,
     into: &Batches,
 ) -> Result<Answered> {
     let begun = connection.execute(BEGIN_READING);

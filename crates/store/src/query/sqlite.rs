@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill_core::{ColumnCell, ColumnKind};
 
 use super::super::dialect;
-use super::columns::{Batches, ReadStatement, Reading};
+use super::columns::{Batches, ColumnReading, ReadStatement};
 use super::gathering::{Gathering, millis};
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
@@ -58,7 +58,7 @@ impl SqlStore<Sqlite> {
     }
 
     /// See [`crate::Store::read`].
-    pub async fn read(&self, reading: Reading, into: Batches) -> Result<Answered> {
+    pub async fn read(&self, reading: ColumnReading, into: Batches) -> Result<Answered> {
         let path = self.pool.connect_options().get_filename().to_owned();
         let stop = reading.stop.clone();
         let answering = tokio::task::spawn_blocking(move || read(&path, &reading, &into));
@@ -88,7 +88,7 @@ fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
     }
 }
 
-fn read(path: &Path, reading: &Reading, into: &Batches) -> Result<Answered> {
+fn read(path: &Path, reading: &ColumnReading, into: &Batches) -> Result<Answered> {
     let connection = open(path).map_err(|error| refused(&error))?;
     // One transaction, so that all statements see the same rows. Behind the locks it could not be begun.
     let begun = connection.execute_batch("BEGIN");

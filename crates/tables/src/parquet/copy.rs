@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use topicmill_core::{ColumnCells, ColumnKind};
@@ -50,7 +50,10 @@ impl ParquetSource {
 
     /// How many rows each of its row groups says it has.
     pub fn group_rows(&self) -> impl Iterator<Item = i64> {
-        self.about.row_groups().iter().map(|group| group.num_rows())
+        self.about
+            .row_groups()
+            .iter()
+            .map(RowGroupMetaData::num_rows)
     }
 
     /// What it says of itself, without what would be wrong of a copy: arrow's list of all columns, which lacks the new

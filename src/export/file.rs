@@ -1,15 +1,16 @@
-//! Rows as lines: CSV, NDJSON, or the fullnames alone.
+//! A file of rows: CSV, NDJSON, the fullnames alone, or Parquet.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use super::{Column, Format};
+use super::parquet::ParquetFile;
+use super::{DatasetColumn, DatasetFormat, Destination};
 use topicmill_core::{ColumnCell, ColumnCells};
-use topicmill_store::Batch;
+use topicmill_store::ColumnBatch;
 use topicmill_tables::csv::{CsvWriter, cell_text};
 
-/// A file of lines.
-pub(super) enum Lines {
+/// A file that is being written.
+pub(super) enum DatasetFile {
     Csv {
         file: Box<CsvWriter<BufWriter<File>>>,
         safe: bool,
@@ -20,30 +21,30 @@ pub(super) enum Lines {
         before: Vec<String>,
     },
     Ids(BufWriter<File>),
+    Parquet(Box<ParquetFile>),
 }
 
-impl Lines {
-    pub fn new(
-        mut file: BufWriter<File>,
-        format: Format,
-        columns: &[Column],
-        bom: bool,
-        safe: bool,
-    ) -> io::Result<Self> {
-        Ok(match format {
-            Format::Csv => {
-                if bom {
+impl DatasetFile {
+    pub fn new(file: File, columns: &[DatasetColumn], to: &Destination) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        Ok(match to.format {
+            None | Some(DatasetFormat::Parquet) => {
+                let files = to.split.as_ref().filter(|_| to.format.is_none());
+                // A folder with a split has one open file a part.
+                let files = files.map_or(1, |split| split.shares.parts().count());
+                Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
+            }
+            Some(DatasetFormat::Csv) => {
+                if to.bom {
                     file.write_all("\u{feff}".as_bytes())?;
                 }
-                let mut file = CsvWriter::new(file, b',');
+                let mut file = Box::new(CsvWriter::new(file, b','));
                 file.write_row(columns.iter().map(|column| &column.name))?;
-                Self::Csv {
-                    file: Box::new(file),
-                    safe,
-                }
+                let safe = to.safe_csv;
+                Self::Csv { file, safe }
             }
-            Format::Ids => Self::Ids(file),
-            _ => {
+            Some(DatasetFormat::Ids) => Self::Ids(file),
+            Some(DatasetFormat::Ndjson) => {
                 let before = columns.iter().enumerate().map(|(i, column)| {
                     let begin = if i == 0 { '{' } else { ',' };
                     format!("{begin}{}:", serde_json::Value::from(column.name.as_str()))
@@ -56,7 +57,10 @@ impl Lines {
         })
     }
 
-    pub fn add(&mut self, batch: &Batch) -> io::Result<()> {
+    pub fn add(&mut self, batch: ColumnBatch) -> io::Result<()> {
+        if let Self::Parquet(file) = self {
+            return file.add(batch);
+        }
         let columns = batch.columns.iter();
         let mut columns: Vec<_> = columns.map(ColumnCells::cells).collect();
         for _ in 0..batch.rows {
@@ -78,15 +82,19 @@ impl Lines {
                     let name = row.next().unwrap_or(ColumnCell::Null);
                     writeln!(file, "{}", name.text())?;
                 }
+                Self::Parquet(_) => unreachable!("it took the batch"),
             }
         }
         Ok(())
     }
 
-    pub fn end(self) -> io::Result<BufWriter<File>> {
-        match self {
-            Self::Csv { file, .. } => file.finish(),
-            Self::Ndjson { file, .. } | Self::Ids(file) => Ok(file),
-        }
+    /// Writes what is left, to the disk.
+    pub fn end(self) -> io::Result<()> {
+        let file = match self {
+            Self::Csv { file, .. } => file.finish()?,
+            Self::Ndjson { file, .. } | Self::Ids(file) => file,
+            Self::Parquet(file) => file.end()?,
+        };
+        file.into_inner()?.sync_all()
     }
 }
