@@ -80,7 +80,7 @@ pub const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
 ///
 /// ```
-/// use topicmill::domain::Fullname;
+/// use topicmill_core::Fullname;
 ///
 /// let post: Fullname = "1a2b3c".parse().unwrap();
 /// assert_eq!(post.as_str(), "t3_1a2b3c");
@@ -369,7 +369,7 @@ impl Authors {
 ///
 /// ```compile_fail
 /// let (posts, hashes) = (Vec::new(), Vec::new());
-/// topicmill::domain::ReadyPosts { posts, hashes };
+/// topicmill_core::ReadyPosts { posts, hashes };
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyPosts {

@@ -10,7 +10,7 @@ const HIDDEN: &str = "***";
 /// A URL without its passwords, wherever in it they stand; of a text that is no URL as little as is safe.
 ///
 /// ```
-/// use topicmill::domain::redact_url;
+/// use topicmill_core::redact_url;
 ///
 /// assert_eq!(redact_url("postgres://me:s3cret@host/db"), "postgres://me:***@host/db");
 /// assert_eq!(redact_url("host=h password=s3cret"), "***");

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_built_in_and_says_what_it_answers() {
-        let mut files: Vec<String> = std::fs::read_dir(FOLDER)
+        let mut files: Vec<String> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FOLDER))
             .unwrap()
             .map(|entry| {
                 entry
