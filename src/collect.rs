@@ -273,12 +273,18 @@ impl Reader<'_, '_> {
         } = *self.read;
         let (store, clock) = (sink.worker.store, sink.worker.clock);
         let (kind, subreddit) = (source.kind(), self.subreddit);
-        let known = store.watermark(kind, &topic.slug, subreddit).await?;
+        let known = store
+            .posts()
+            .watermark(kind, &topic.slug, subreddit)
+            .await?;
         let latest = (clock.now() + CLOCKS_DIFFER).into();
         let Some(ahead) = known.filter(|known| *known > latest) else {
             return Ok(known);
         };
-        let before = store.newest_before_future(kind, subreddit, latest).await?;
+        let before = store
+            .posts()
+            .newest_before_future(kind, subreddit, latest)
+            .await?;
         tracing::warn!(
             topic = %topic.slug, watermark = %ahead.as_datetime(),
             from = before.map(|before| tracing::field::display(before.as_datetime())),
@@ -322,7 +328,7 @@ impl Reader<'_, '_> {
             posts: sink.authors.ready(posts),
             now: sink.worker.clock.now().into(),
         };
-        let stored = sink.worker.store.save_page(&page).await?;
+        let stored = sink.worker.store.posts().save_page(&page).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

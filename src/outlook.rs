@@ -127,23 +127,26 @@ impl Outlook {
         exact: bool,
     ) -> Result<Self, StoreError> {
         let (backlog, is_estimate) = if exact {
-            (store.standing(max_attempts, now.into()).await?, false)
+            (
+                store.outlook().standing(max_attempts, now.into()).await?,
+                false,
+            )
         } else {
-            let about = store.about(max_attempts, now.into()).await?;
+            let about = store.outlook().about(max_attempts, now.into()).await?;
             (about.standing, about.is_estimate)
         };
-        let mut runs = store.recent_runs(None, RUNS).await?;
-        let mut stages = store.last_runs().await?;
+        let mut runs = store.runs().recent_runs(None, RUNS).await?;
+        let mut stages = store.runs().last_runs().await?;
         let mut running = Vec::new();
         let dead = pipeline::dead(store, me).await?;
-        for run in store.running().await? {
+        for run in store.runs().running().await? {
             // Recorded by the next run that begins; this one only reads.
             if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
                 bury(&mut runs, run.id.0, run.seen_at, why);
-                if let Some(row) = store.run(run.id).await? {
+                if let Some(row) = store.runs().run(run.id).await? {
                     note_death(&mut stages, &row, run.seen_at, why);
                 }
-            } else if let Some(row) = store.run(run.id).await? {
+            } else if let Some(row) = store.runs().run(run.id).await? {
                 running.push(Underway {
                     id: row.id,
                     stage: row.stage,
@@ -154,36 +157,42 @@ impl Outlook {
             }
         }
         let failures = if backlog.set_aside > 0 {
-            store.failures(max_attempts).await?
+            store.backlog().failures(max_attempts).await?
         } else {
             Vec::new()
         };
-        let posts_per_sec = store.pace(PACED).await?;
+        let posts_per_sec = store.runs().pace(PACED).await?;
         let labelled_beside = if backlog.unlabelled > 0 {
-            store.labelled_beside().await?
+            store.outlook().labelled_beside().await?
         } else {
             None
         };
         let (since, until) = (now - SLOTS, now + WAITS_FOR_CLOCK);
-        let failed = store.failed_slots(since.into(), until.into()).await?;
+        let failed = store
+            .schedules()
+            .failed_slots(since.into(), until.into())
+            .await?;
         Ok(Self {
             now: now.into(),
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
             backlog,
             is_estimate,
-            newest: store.newest((now + CLOCKS_DIFFER).into()).await?,
+            newest: store.outlook().newest((now + CLOCKS_DIFFER).into()).await?,
             running,
             stages,
-            last_day: store.runs_since((now - TimeDelta::days(1)).into()).await?,
+            last_day: store
+                .runs()
+                .runs_since((now - TimeDelta::days(1)).into())
+                .await?,
             posts_per_sec,
-            failed_topics: topics::failed(&store.outcomes(COLLECTIONS).await?),
+            failed_topics: topics::failed(&store.runs().outcomes(COLLECTIONS).await?),
             failed_slots: failed.into_iter().map(FailedSlot::from).collect(),
             failures,
-            beside: store.beside().await?,
+            beside: store.outlook().beside().await?,
             labelled_beside,
-            gaps: store.gaps().await?,
+            gaps: store.posts().gaps().await?,
             runs,
-            is_rewrite_due: store.is_rewrite_due().await?,
+            is_rewrite_due: store.purging().is_rewrite_due().await?,
             usual: Usual::default(),
         })
     }

@@ -128,7 +128,7 @@ impl Context {
         let authors = if store_author {
             Authors::Stored
         } else {
-            Authors::Hashed(self.store.author_key().await?)
+            Authors::Hashed(self.store.posts().author_key().await?)
         };
         let worker = self.worker(run);
         Ok(Sink { worker, authors })
@@ -286,7 +286,10 @@ impl Context {
         if order.again {
             return Ok(Some(state));
         }
-        let earlier = self.store.import_state(&state.file, &state.selection);
+        let earlier = self
+            .store
+            .posts()
+            .import_state(&state.file, &state.selection);
         Ok(Some(earlier.await?.unwrap_or(state)))
     }
 

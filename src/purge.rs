@@ -130,7 +130,7 @@ async fn rewrite(
     progress: OnPurgeStep<'_>,
     report: &mut PurgeReport,
 ) -> Result<(), StoreError> {
-    report.lingers = worker.store.is_rewrite_due().await?;
+    report.lingers = worker.store.purging().is_rewrite_due().await?;
     if !report.lingers {
         return Ok(());
     }
@@ -148,7 +148,7 @@ async fn rewrite(
         return Ok(());
     }
     let heard = |done, total| progress(PurgeStep::Rewriting { done, total });
-    let rewritten = worker.store.rewrite(&heard).await?;
+    let rewritten = worker.store.purging().rewrite(&heard).await?;
     report.lingers = rewritten != Rewritten::Whole;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of what was purged linger in the database's files: {remedy}");
@@ -188,7 +188,7 @@ impl Worker<'_> {
     /// The time so many hours ago, by the clock of the database where it has one.
     async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
         let age = TimeDelta::hours(i64::from(hours.min(MOST_HOURS)));
-        let now = self.store.shared_now(self.now()).await?;
+        let now = self.store.purging().shared_now(self.now()).await?;
         Ok((now.as_datetime() - age).into())
     }
 }
@@ -198,7 +198,12 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     let now = worker.now();
     let day = TimeDelta::days(1);
     let (before, after) = (now.as_datetime() - day, now.as_datetime() + day);
-    match worker.store.last_run(before.into(), after.into()).await? {
+    match worker
+        .store
+        .runs()
+        .last_run(before.into(), after.into())
+        .await?
+    {
         _ if matches!(worker.store, Store::Postgres(_)) => Ok(()),
         Some(last) if !(-day..MOST_AHEAD).contains(&(now.as_datetime() - last.as_datetime())) => {
             Err(PurgeError::Clock { now, last })
@@ -225,7 +230,10 @@ async fn requested(
             gone: chunk.to_vec(),
             ..Checked::default()
         };
-        let purged = worker.store.purge(worker.run, &checked, worker.now());
+        let purged = worker
+            .store
+            .purging()
+            .purge(worker.run, &checked, worker.now());
         add(report, purged.await?);
         report.requested += chunk.len() as u64;
     }
@@ -239,8 +247,18 @@ async fn old_texts(
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
     // Clocks of machines differ a little; what is a day ahead was stored under a wrong one, and would never be due.
-    let future = worker.store.shared_now(worker.now()).await?.as_datetime() + TimeDelta::days(1);
-    let odd = worker.store.count_texts_after(future.into()).await?;
+    let future = worker
+        .store
+        .purging()
+        .shared_now(worker.now())
+        .await?
+        .as_datetime()
+        + TimeDelta::days(1);
+    let odd = worker
+        .store
+        .purging()
+        .count_texts_after(future.into())
+        .await?;
     if odd > 0 {
         tracing::warn!(
             posts = odd,
@@ -250,6 +268,7 @@ async fn old_texts(
     while !worker.stop.is_cancelled() {
         let store = worker.store;
         let taken = store
+            .purging()
             .purge_texts(before, future.into(), BATCH, worker.now())
             .await?;
         report.texts += taken;
@@ -264,7 +283,7 @@ async fn old_texts(
 async fn thin(worker: &Worker<'_>, days: u32, report: &mut PurgeReport) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
-        let Some(thinned) = worker.store.thin_a_day(before).await? else {
+        let Some(thinned) = worker.store.purging().thin_a_day(before).await? else {
             break;
         };
         report.sightings += thinned.sightings;
@@ -290,7 +309,7 @@ async fn check_deleted(
     while report.requests < budget && !worker.stop.is_cancelled() {
         // Those that stay due because no answer told their fate come back; behind them are the others.
         let limit = INFO_LIMIT + unclear;
-        let asked = worker.store.due(due, limit).await?;
+        let asked = worker.store.purging().due(due, limit).await?;
         let asked: Vec<Fullname> = asked.into_iter().skip(unclear as usize).collect();
         if asked.is_empty() {
             break;
@@ -311,10 +330,17 @@ async fn check_deleted(
         checked.shows = shows;
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
-        add(report, worker.store.purge(worker.run, &checked, now).await?);
+        add(
+            report,
+            worker
+                .store
+                .purging()
+                .purge(worker.run, &checked, now)
+                .await?,
+        );
     }
-    report.left = worker.store.count_due(due).await?;
-    report.reconciled = worker.store.note_reconciled(due).await?;
+    report.left = worker.store.purging().count_due(due).await?;
+    report.reconciled = worker.store.purging().note_reconciled(due).await?;
     Ok(())
 }
 
@@ -343,7 +369,7 @@ async fn ask(
         return Ok(None);
     }
     let sample = reddit.kind() == SourceKind::Sample;
-    let mut controls = store.last_seen(sample, CONTROLS).await?;
+    let mut controls = store.purging().last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
     // The controls need places among the hundred. The first answer did not know those left out, either.
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);

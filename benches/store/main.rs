@@ -18,6 +18,7 @@ use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{Labelled, RunSettings};
 use topicmill_core::{Stage, TextHash};
+use topicmill_review::known::stored_logits;
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
 use topicmill_score::Labeler;
@@ -26,7 +27,9 @@ use topicmill_score::engine::Logits;
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
-use topicmill_store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
+use topicmill_store::{
+    Access, Claim, Claimant, Classified, LabelWrite, ModelRow, RunId, Store, Suspicion, Target,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -136,8 +139,11 @@ async fn main() -> Outcome<()> {
     let model = model_row()?;
     let set = label_set();
     let target = Target {
-        model: store.ensure_model(&model).await?,
-        label_set: store.ensure_label_set(&set, clock.now().into()).await?,
+        model: store.labels().ensure_model(&model).await?,
+        label_set: store
+            .labels()
+            .ensure_label_set(&set, clock.now().into())
+            .await?,
     };
     let keys: Vec<String> = set
         .labels
@@ -146,15 +152,16 @@ async fn main() -> Outcome<()> {
         .collect();
     let bench = Bench {
         url: url.clone(),
-        hypotheses: store.ensure_hypotheses(&keys).await?,
+        hypotheses: store.labels().ensure_hypotheses(&keys).await?,
         run: store
+            .runs()
             .begin_run(Stage::Classify, "bench", clock.now().into())
             .await?,
         store,
         clock,
         target,
     };
-    bench.store.set_current(target).await?;
+    bench.store.labels().set_current(target).await?;
     bench.fill(posts, scored).await?;
     bench.work().await?;
     bench.look().await?;
@@ -243,9 +250,11 @@ impl Bench {
         }
         let runs = [
             self.store
+                .runs()
                 .begin_run(Stage::Collect, "bench", self.clock.now().into())
                 .await?,
             self.store
+                .runs()
                 .begin_run(Stage::Collect, "bench", self.clock.now().into())
                 .await?,
         ];
@@ -295,30 +304,41 @@ impl Bench {
     /// What a worker does, as often as it takes for a median.
     async fn work(&self) -> Outcome<()> {
         let (store, target) = (&self.store, self.target);
-        let missing = store.enqueue_missing(target);
+        let missing = store.backlog().enqueue_missing(target);
         let missing = self.time("enqueue_missing", missing).await??;
         say(&format!("  posts added to the backlog: {missing}"))?;
-        let again = store.enqueue_missing(target);
+        let again = store.backlog().enqueue_missing(target);
         self.time("enqueue_missing, with nothing new", again)
             .await??;
         let (mut claims, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..11 {
             let began = self.clock.elapsed();
             let now = self.clock.now().into();
-            let claim = store.claim(target, &self.claimant(), WINDOW, now).await?;
+            let claim = store
+                .backlog()
+                .claim(target, &self.claimant(), Suspicion::Any, WINDOW, now)
+                .await?;
             let claimed = self.clock.elapsed();
             let hashes: Vec<_> = claim.posts.iter().map(|post| post.text_hash).collect();
-            store
-                .stored_logits(target.model, &self.hypotheses, &hashes)
-                .await?;
+            stored_logits(store, target.model, &self.hypotheses, &hashes).await?;
             let read = self.clock.elapsed();
             let done = self.done(&claim);
             let scored = self.clock.elapsed();
             store
-                .complete(claim.lease, target, Mode::Single, self.run, now, &done)
+                .backlog()
+                .save_labels(
+                    &LabelWrite {
+                        target,
+                        mode: Mode::Single,
+                        run: self.run,
+                        now,
+                        lease: Some(claim.lease),
+                    },
+                    &done,
+                )
                 .await?;
             let written = self.clock.elapsed();
-            store.release(claim.lease).await?;
+            store.backlog().release(claim.lease).await?;
             claims.push(claimed.saturating_sub(began));
             reads.push(read.saturating_sub(claimed));
             writes.push(written.saturating_sub(scored));
@@ -327,9 +347,7 @@ impl Bench {
         let mut hits = Vec::new();
         for _ in 0..5 {
             let began = self.clock.elapsed();
-            store
-                .stored_logits(target.model, &self.hypotheses, &known)
-                .await?;
+            stored_logits(store, target.model, &self.hypotheses, &known).await?;
             hits.push(self.clock.elapsed().saturating_sub(began));
         }
         for (what, times) in [
@@ -388,9 +406,9 @@ impl Bench {
     /// What people ask.
     async fn look(&self) -> Outcome<()> {
         let now = self.clock.now().into();
-        let standing = self.store.standing(3, now);
+        let standing = self.store.outlook().standing(3, now);
         self.time("status", standing).await??;
-        let about = self.store.about(3, now);
+        let about = self.store.outlook().about(3, now);
         self.time("about", about).await??;
         for sql in [
             "SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL",

@@ -9,8 +9,8 @@ use crate::engines::autotune::{self, Allowance, FoundBudget};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
+use topicmill_review::known::{stored_logits, vector_logits};
 use topicmill_score::labeler::{Pair, Prepared};
-use topicmill_score::reddit::post_text;
 use topicmill_score::{LabelSet, LabelerError, Models};
 use topicmill_store::{Missing, Sought, Store, StoreError};
 
@@ -29,12 +29,12 @@ pub async fn dry_run(
 ) -> Result<(Missing, EstimatedCost), BacklogError> {
     let prepared = prepare(store, &mut models, set).await?;
     let sought = sought(store, &models, set, &prepared).await?;
-    let missing = store.missing(&sought, SAMPLE).await?;
-    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
+    let missing = store.labels().missing(&sought, SAMPLE).await?;
+    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
     // What is stored is taken into account, so that the estimate holds for a label set that only grew.
     let mut pairs = vec![vec![Pair::Wanted; prepared.keys().len()]; hashes.len()];
     if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
-        let stored = store.vector_logits(model, vectors, &hashes).await?;
+        let stored = vector_logits(store, model, vectors, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {
             if let Some(stored) = stored {
                 *pairs = stored.into_iter().map(Pair::Known).collect();
@@ -46,7 +46,7 @@ pub async fn dry_run(
             .zip(&sought.hypotheses)
             .filter_map(|(label, id)| Some((label, (*id)?)))
             .unzip();
-        let stored = store.stored_logits(model, &ids, &hashes).await?;
+        let stored = stored_logits(store, model, &ids, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {
             for (label, logits) in labels.iter().zip(stored) {
                 if let (Pair::Wanted, Some(logits)) = (pairs[*label], logits) {
@@ -65,9 +65,10 @@ pub async fn dry_run(
 
 /// The texts of the sample.
 fn texts_of(missing: &Missing) -> Vec<String> {
-    let posts = missing.sample.iter();
-    posts
-        .map(|(_, title, selftext)| post_text(title, selftext))
+    missing
+        .sample
+        .iter()
+        .map(|(_, text)| text.clone())
         .collect()
 }
 
@@ -78,7 +79,10 @@ async fn sought(
     prepared: &Prepared,
 ) -> Result<Sought, StoreError> {
     let model = row_of(models);
-    store.seek(&model, &set.hash(), prepared.keys()).await
+    store
+        .labels()
+        .seek(&model, &set.hash(), prepared.keys())
+        .await
 }
 
 /// A backlog of fewer texts is not worth a search for the best budget.
@@ -100,7 +104,7 @@ pub async fn tune(
 ) -> Result<(Models, Option<FoundBudget>), BacklogError> {
     let prepared = prepare(store, &mut models, set).await?;
     let sought = sought(store, &models, set, &prepared).await?;
-    let missing = store.missing(&sought, SAMPLE).await?;
+    let missing = store.labels().missing(&sought, SAMPLE).await?;
     let to_label = missing.texts.min(limit.unwrap_or(u64::MAX));
     if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
         return Ok((models, None));

@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::{BacklogError, LabelStep};
 use crate::worker::Worker;
 use topicmill_core::record::Labelled;
-use topicmill_store::{Classified, StoreError};
+use topicmill_store::{Classified, LabelWrite, StoreError, Written};
 
 /// Most posts of a page.
 const PAGE_POSTS: u64 = 4_000;
@@ -82,7 +82,12 @@ impl Shared<'_> {
         }
         let texts = self
             .patience
-            .wait(async || store.unlabelled_vectors(self.target, after, most).await)
+            .wait(async || {
+                store
+                    .backlog()
+                    .unlabelled_vectors(self.target, after, most)
+                    .await
+            })
             .await?;
         let Some(last) = texts.last().map(|text| text.fullname.clone()) else {
             return Ok(None);
@@ -98,7 +103,10 @@ impl Shared<'_> {
             })
         });
         let posts = scored.collect();
-        Ok(Some(Page { posts, last }))
+        Ok(Some(Page {
+            posts,
+            last: last.to_string(),
+        }))
     }
 
     /// Writes a page; how many posts were stored.
@@ -110,13 +118,22 @@ impl Shared<'_> {
         let Worker {
             store, clock, run, ..
         } = *self.worker;
-        let (now, mode) = (clock.now().into(), self.set.mode);
+        let write = LabelWrite {
+            target: self.target,
+            mode: self.set.mode,
+            run,
+            now: clock.now().into(),
+            lease: None,
+        };
         let began = clock.elapsed();
         // Done twice, it stores nothing the second time.
-        let stored = self
+        let written = self
             .patience
-            .wait(async || store.save_unheld(self.target, mode, run, now, posts).await)
+            .wait(async || store.backlog().save_labels(&write, posts).await)
             .await?;
+        let Written::Stored(stored) = written else {
+            return Ok(0);
+        };
         let new = &mut done.new;
         new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         new.posts += stored.posts;

@@ -25,9 +25,9 @@ pub(super) async fn settle(
     asked: MakeCurrent,
 ) -> Result<(), StoreError> {
     match asked {
-        MakeCurrent::Always => store.set_current(target).await,
+        MakeCurrent::Always => store.labels().set_current(target).await,
         MakeCurrent::IfNone => {
-            store.set_first_current(target).await?;
+            store.labels().set_first_current(target).await?;
             if let Some(beside) = Beside::find(store, target).await? {
                 tracing::warn!("{}", beside.at_the_start());
             }
@@ -67,10 +67,18 @@ struct Beside {
 
 impl Beside {
     async fn find(store: &Store, target: Target) -> Result<Option<Self>, StoreError> {
-        let Some(current) = store.current_target().await?.filter(|one| *one != target) else {
+        let Some(current) = store
+            .labels()
+            .current_target()
+            .await?
+            .filter(|one| *one != target)
+        else {
             return Ok(None);
         };
-        let (sets, models) = (store.label_sets().await?, store.models().await?);
+        let (sets, models) = (
+            store.labels().label_sets().await?,
+            store.labels().models().await?,
+        );
         let named = |of: Target| {
             let set = sets.iter().find(|set| set.id == of.label_set)?;
             let (_, model) = models.iter().find(|(id, _)| *id == of.model)?;
@@ -84,7 +92,7 @@ impl Beside {
             return Ok(None);
         };
         let mut switch = word(&ours.set, &sets);
-        let models = store.models_with_labels(target.label_set).await?;
+        let models = store.labels().models_with_labels(target.label_set).await?;
         if models.iter().any(|model| *model != target.model) {
             switch = format!("{switch} --model {}", short(&ours.model.manifest_hash));
         }

@@ -21,13 +21,15 @@ use super::targets::{Targets, prepare, targets, vectors_of_small};
 use super::watched::Watched;
 use super::{BacklogError, OnLabelStep, Options};
 use crate::worker::Worker;
-use topicmill_core::TextHash;
 use topicmill_core::record::Stages;
+use topicmill_core::{Fullname, TextHash};
+use topicmill_review::known::stored_logits;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
-use topicmill_score::reddit::post_text;
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};
-use topicmill_store::{Claim, Claimant, ClaimedPost, Classified, Lease, StoreError, Target};
+use topicmill_store::{
+    Claim, Claimant, ClaimedPost, Classified, Lease, StoreError, Suspicion, Target,
+};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -76,12 +78,12 @@ impl Window {
 
     /// Tokenises the texts that need inference.
     async fn tokenize(&mut self, encoder: &Arc<Encoder>) -> Result<(), BacklogError> {
-        let texts = self.posts.iter().zip(&self.stored);
+        let texts = self.posts.iter_mut().zip(&self.stored);
         let texts: Vec<String> = texts
             .map(|(same, stored)| {
                 // What needs no inference needs no tokens.
                 if stored.contains(&Pair::Wanted) {
-                    post_text(&same[0].title, &same[0].selftext)
+                    std::mem::take(&mut same[0].text)
                 } else {
                     String::new()
                 }
@@ -101,7 +103,7 @@ type Engine = (Result<Labeler, LabelerError>, Stages, Computed);
 enum Event {
     /// A post, and how many of its pairs were computed, and how many known.
     Scored(Lease, Classified, usize, usize),
-    Failed(Lease, String, String),
+    Failed(Lease, Fullname, String),
     /// No more of this window will come: done, or stopped on the way. With what it took.
     WindowEnd(Lease, Option<OwnedSemaphorePermit>, Box<(Stages, Computed)>),
 }
@@ -161,9 +163,10 @@ impl<'a> Shared<'a> {
             alone,
             logits_model,
         } = targets(worker, first, set).await?;
-        let hypotheses = store.ensure_hypotheses(prepared.keys()).await?;
+        let hypotheses = store.labels().ensure_hypotheses(prepared.keys()).await?;
         if let Some(vectors) = prepared.label_vectors() {
             store
+                .computed()
                 .save_label_vectors(logits_model, &hypotheses, vectors)
                 .await?;
         }
@@ -345,7 +348,10 @@ impl Shared<'_> {
         // The posts of a claim whose answer was lost come free when it expires.
         let clean = self.patience.wait_in_hand(async || {
             let now = clock.now().into();
-            store.claim_clean(self.target, &claimant, wanted, now).await
+            store
+                .backlog()
+                .claim(self.target, &claimant, Suspicion::Clear, wanted, now)
+                .await
         });
         let clean = clean.await?;
         // Suspects come last, so that a text that kills its worker does so after all others were scored.
@@ -361,7 +367,8 @@ impl Shared<'_> {
         let suspected = self.patience.wait_in_hand(async || {
             let now = clock.now().into();
             store
-                .claim_suspects(self.target, &claimant, wanted, now)
+                .backlog()
+                .claim(self.target, &claimant, Suspicion::Suspect, wanted, now)
                 .await
         });
         Ok((suspected.await?, Some(alone)))
@@ -380,7 +387,7 @@ impl Shared<'_> {
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
         let stored = self.patience.wait_in_hand(async || {
             let (store, model) = (self.worker.store, self.logits_model);
-            store.stored_logits(model, &self.hypotheses, &hashes).await
+            stored_logits(store, model, &self.hypotheses, &hashes).await
         });
         let pair = |logits: Option<PairLogits>| logits.map_or(Pair::Wanted, Pair::Known);
         let stored = stored.await?.into_iter();

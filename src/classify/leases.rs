@@ -27,7 +27,10 @@ pub(super) async fn heartbeat(
         let begun = worker.clock.elapsed();
         // Side by side, and each with a limit: where answers are slow or lost, one must not keep the others from being renewed.
         let renewals = leases.all().into_iter().map(async |id| {
-            let renewed = worker.store.renew(id, worker.clock.now().into(), lease);
+            let renewed = worker
+                .store
+                .backlog()
+                .renew(id, worker.clock.now().into(), lease);
             let renewed = tokio::time::timeout(RENEWS_WITHIN.min(lease / 3), renewed).await;
             (id, renewed.unwrap_or(Err(StoreError::Away)))
         });
@@ -79,10 +82,10 @@ impl LiveLeases {
 /// Takes back the claims of processes of this machine that were killed, so that the next run need not wait
 /// for their leases to expire.
 pub(super) async fn return_abandoned(store: &Store, me: &str) -> Result<(), StoreError> {
-    for (lease, worker) in store.lease_holders().await? {
+    for (lease, worker) in store.backlog().lease_holders().await? {
         if died(&worker, me) {
             tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
-            store.bury(lease).await?;
+            store.backlog().bury(lease).await?;
         }
     }
     Ok(())

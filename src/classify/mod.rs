@@ -128,7 +128,7 @@ pub async fn label(
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
     let store = worker.store;
-    store.apply_text_rule().await?;
+    store.posts().apply_text_rule().await?;
     record_settings(&models[0], options, done);
     let mut sampler = options.gpus.sampler();
     let shared = Shared::new(worker, &mut models, set, options, progress).await?;
@@ -138,6 +138,7 @@ pub async fn label(
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store
+            .backlog()
             .retry_failed(shared.target, options.max_attempts)
             .await?;
     }
@@ -179,7 +180,7 @@ fn record_settings(models: &Models, options: &Options, done: &mut Labelled) {
 /// Gives back what is claimed and was not scored.
 async fn give_back(store: &Store, leases: &LiveLeases) {
     for lease in leases.all() {
-        if let Err(error) = store.release(lease).await {
+        if let Err(error) = store.backlog().release(lease).await {
             tracing::warn!(
                 lease = lease.0,
                 "claimed posts stay claimed until the lease expires: {error}"
@@ -194,7 +195,7 @@ async fn give_back(store: &Store, leases: &LiveLeases) {
 
 /// How the labels under two targets compare, where that can be told.
 async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
-    match store.compare(from, to).await {
+    match store.labels().compare(from, to).await {
         Ok(counts) => {
             let moves = Moves::from_iter(counts);
             Some(Alike {
@@ -306,7 +307,7 @@ impl Shared<'_> {
         let mut looked = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
-            let added = store.enqueue_missing(self.target).await;
+            let added = store.backlog().enqueue_missing(self.target).await;
             looked = clock.elapsed().saturating_sub(began);
             added
         };
@@ -318,7 +319,7 @@ impl Shared<'_> {
     async fn count(&self) -> Result<Waiting, StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
-        let count = async || store.waiting(self.target, most, now).await;
+        let count = async || store.backlog().waiting(self.target, most, now).await;
         self.patience.wait(count).await
     }
 

@@ -124,7 +124,11 @@ mod tests {
         let store = Store::open(&url, Access::Create).await.unwrap();
         let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
         let now = manual.now().into();
-        let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Classify, "w", now)
+            .await
+            .unwrap();
         let clock: SharedClock = manual.clone();
         let worker = Worker {
             store: &store,

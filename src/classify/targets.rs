@@ -26,9 +26,12 @@ pub(super) async fn targets(
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
     let Worker { store, clock, .. } = *worker;
-    let label_set = store.ensure_label_set(set, clock.now().into()).await?;
+    let label_set = store
+        .labels()
+        .ensure_label_set(set, clock.now().into())
+        .await?;
     let target = async |model: &ModelRow| {
-        let model = store.ensure_model(model).await?;
+        let model = store.labels().ensure_model(model).await?;
         Ok::<_, StoreError>(Target { model, label_set })
     };
     let whole = target(&model_row(models.large.folder())).await?;
@@ -43,7 +46,7 @@ pub(super) async fn targets(
     Ok(Targets {
         target,
         alone: Some(whole),
-        logits_model: store.ensure_model(&logits_row(models)).await?,
+        logits_model: store.labels().ensure_model(&logits_row(models)).await?,
     })
 }
 
@@ -70,7 +73,11 @@ pub(super) async fn vectors_of_small(
         return Ok(None);
     };
     // No label set has an empty hash.
-    Ok(store.seek(&model_row(folder), "", &[]).await?.model)
+    Ok(store
+        .labels()
+        .seek(&model_row(folder), "", &[])
+        .await?
+        .model)
 }
 
 /// A label set made ready for the large model; vectors of labels that are stored are not computed again.
@@ -84,14 +91,14 @@ pub(super) async fn prepare(
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
         // No label set is looked for here, and no label set has an empty hash.
-        let sought = store.seek(&logits_row(models), "", &keys).await?;
+        let sought = store.labels().seek(&logits_row(models), "", &keys).await?;
         if let Some(model) = sought.model {
             let ids: Vec<i64> = sought
                 .hypotheses
                 .iter()
                 .map(|id| id.unwrap_or(NO_ROW))
                 .collect();
-            known = store.label_vectors(model, &ids).await?;
+            known = store.computed().label_vectors(model, &ids).await?;
         }
     }
     Ok(models.large.prepare_knowing(set, &known)?)

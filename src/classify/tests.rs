@@ -101,8 +101,8 @@ async fn posts_that_another_worker_took_over_are_refused_and_counted() {
     let robbed = move |batch| {
         if batch == 2 {
             // What taking over an expired lease does: its row is deleted.
-            for (lease, _) in runtime.block_on(store.lease_holders()).unwrap() {
-                runtime.block_on(store.release(lease)).unwrap();
+            for (lease, _) in runtime.block_on(store.backlog().lease_holders()).unwrap() {
+                runtime.block_on(store.backlog().release(lease)).unwrap();
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result
 }
 
 async fn named(store: &Store, id: i64) -> Result<(RunRow, Labelled), CliError> {
-    let Some(run) = store.run(RunId(id)).await? else {
+    let Some(run) = store.runs().run(RunId(id)).await? else {
         return Err(CliError::Usage(format!(
             "the database has no run {id}: `topicmill status` shows the latest"
         )));
@@ -48,7 +48,10 @@ async fn named(store: &Store, id: i64) -> Result<(RunRow, Labelled), CliError> {
 }
 
 async fn latest(store: &Store) -> Result<(RunRow, Labelled), CliError> {
-    let mut runs = store.recent_runs(Some(Stage::Classify), RUNS).await?;
+    let mut runs = store
+        .runs()
+        .recent_runs(Some(Stage::Classify), RUNS)
+        .await?;
     // One that found nothing to do tells nothing.
     let place = runs
         .iter()

@@ -128,6 +128,7 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
     let bar = Progress::counter("vacuum", "");
     let rewritten = store
+        .purging()
         .rewrite(&|done, total| bar.note(&rewriting(done, total)))
         .await?;
     drop(bar);

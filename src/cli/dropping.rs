@@ -29,7 +29,10 @@ pub async fn run(
     hypotheses: &[i64],
     flags: &DropFlags,
 ) -> Result<Exit, CliError> {
-    let hanging = store.hanging(what, setup.clock.now().into()).await?;
+    let hanging = store
+        .labels()
+        .hanging(what, setup.clock.now().into())
+        .await?;
     if hanging.is_current && !flags.current {
         return Err(CliError::Usage(format!(
             "drop {name}: the views show it; show others with `topicmill labels use`, or add --current"
@@ -45,7 +48,7 @@ pub async fn run(
         ));
     }
     // One that waits for posts holds none, and would label again what goes.
-    let running = store.running().await?;
+    let running = store.runs().running().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
         return Err(CliError::Told(
             Exit::TryAgain,
@@ -65,7 +68,7 @@ pub async fn run(
         if setup.stop.is_cancelled() {
             return Ok(stopped(name));
         }
-        match store.drop_labels(what).await? {
+        match store.labels().drop_labels(what).await? {
             0 => break,
             rows => bar.add(rows),
         }
@@ -79,10 +82,10 @@ pub async fn run(
             if setup.stop.is_cancelled() {
                 return Ok(stopped(name));
             }
-            bar.add(store.drop_logits(model, hypotheses, first).await?);
+            bar.add(store.labels().drop_logits(model, hypotheses, first).await?);
         }
     }
-    store.drop_rest(what, hypotheses).await?;
+    store.labels().drop_rest(what, hypotheses).await?;
     drop(bar);
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(

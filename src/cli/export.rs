@@ -153,7 +153,7 @@ impl Export {
             None
         } else {
             let attempts = setup.settings().classify.max_attempts;
-            let standing = store.standing(attempts, setup.clock.now().into());
+            let standing = store.outlook().standing(attempts, setup.clock.now().into());
             standing.await?.reconciled_at
         };
         let terms = Terms {
@@ -163,7 +163,7 @@ impl Export {
         };
         let progress = Progress::counter("export", "posts");
         let heard = move |rows| progress.add(rows);
-        let purged = store.count_purged().await?;
+        let purged = store.purging().count_purged().await?;
         let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
         match exported {
             // The exit code says that a signal came.
@@ -171,7 +171,7 @@ impl Export {
             exported => {
                 let counts = exported?;
                 // After the data set is in its place: whoever purges later purges what is exported already.
-                let meanwhile = match store.count_purged().await {
+                let meanwhile = match store.purging().count_purged().await {
                     Ok(now) => Some(now.saturating_sub(purged)),
                     Err(error) => {
                         tracing::warn!(

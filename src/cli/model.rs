@@ -87,7 +87,7 @@ impl Model {
             Self::Pull(pull) => pull.run(setup).await,
             Self::Drop { model, flags } => {
                 let store = setup.store(Access::Existing).await?;
-                let models = store.models().await?;
+                let models = store.labels().models().await?;
                 let (id, row) = named_model(&models, &model)?;
                 let (what, name) = (
                     Dropped::Model(*id),

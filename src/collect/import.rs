@@ -256,7 +256,7 @@ async fn store_ready(
             now,
         })
         .collect();
-    sink.worker.store.save_block(&pages, state).await
+    sink.worker.store.posts().save_block(&pages, state).await
 }
 
 /// The slug of the topic whose label a record names, where no topic has that name for its slug.

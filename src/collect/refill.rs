@@ -54,9 +54,9 @@ async fn ask_all(
         }
         let mut ids = ids.to_vec();
         if !plan.refresh {
-            let stored = sink.worker.store.text_hashes(&ids).await?;
+            let stored = sink.worker.store.posts().text_hashes(&ids).await?;
             let before = ids.len();
-            ids.retain(|id| stored.iter().all(|(name, _)| name != id.as_str()));
+            ids.retain(|id| stored.iter().all(|(name, _)| name != id));
             let known = (before - ids.len()) as u64;
             done.known += known;
             (plan.progress)(known);

@@ -121,7 +121,7 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let filled = self.gap(from, until);
-        sink.worker.store.fill_gaps(&filled).await
+        sink.worker.store.posts().fill_gaps(&filled).await
     }
 
     /// A listing ended before it reached the time back to which it was to be read.
@@ -151,6 +151,7 @@ impl Reader<'_, '_> {
         }
         sink.worker
             .store
+            .posts()
             .record_gap(&self.gap(from_at, until_at), sink.worker.run)
             .await
     }

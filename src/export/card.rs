@@ -35,7 +35,7 @@ impl Facts {
         subject: &Subject,
         reconciled_at: Option<Timestamp>,
     ) -> Result<Self, ExportError> {
-        let models = store.models().await?;
+        let models = store.labels().models().await?;
         let model = models
             .into_iter()
             .find(|(id, _)| *id == subject.target.model);

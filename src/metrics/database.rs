@@ -39,16 +39,16 @@ impl Read {
         max_attempts: u32,
         now: DateTime<Utc>,
     ) -> Result<Self, StoreError> {
-        let mut collections = store.recent_runs(Some(Stage::Collect), 2).await?;
+        let mut collections = store.runs().recent_runs(Some(Stage::Collect), 2).await?;
         collections.retain(|run| run.finished_at.is_some());
         let collected = collections.into_iter().next();
         Ok(Self {
-            about: store.about(max_attempts, now.into()).await?,
-            newest: store.newest((now + CLOCKS_DIFFER).into()).await?,
-            last_runs: store.last_runs().await?,
-            under_way: store.running().await?.len(),
-            gaps: store.gaps().await?.len(),
-            mix: store.recent_mix(NEWER, OLDER).await?,
+            about: store.outlook().about(max_attempts, now.into()).await?,
+            newest: store.outlook().newest((now + CLOCKS_DIFFER).into()).await?,
+            last_runs: store.runs().last_runs().await?,
+            under_way: store.runs().running().await?.len(),
+            gaps: store.posts().gaps().await?.len(),
+            mix: store.outlook().recent_mix(NEWER, OLDER).await?,
             collected: collected
                 .map(|run| RunCounts::read(run.stage, &run.counts))
                 .unwrap_or_default(),

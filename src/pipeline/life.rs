@@ -29,7 +29,7 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
     loop {
         tokio::time::sleep(context.beat).await;
-        if let Err(error) = context.store.beat(run).await {
+        if let Err(error) = context.store.runs().beat(run).await {
             // Nine more may be missed.
             tracing::debug!("a sign of life was not recorded: {error}");
         }
@@ -55,7 +55,7 @@ pub(super) async fn last_word(stop: &CancellationToken) {
 /// # Errors
 /// Those of the store.
 pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)>, StoreError> {
-    let runs = store.running().await?.into_iter();
+    let runs = store.runs().running().await?.into_iter();
     let dead = runs.filter_map(|run| {
         // Earlier versions recorded no signs of life, so a run without any may well be alive.
         let patience = if run.beats { SILENCE } else { LONG_AGO };
@@ -76,8 +76,8 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
     let store = &context.store;
     for (run, why) in dead(store, &context.worker).await? {
         tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run died: {why}");
-        store.note_death(run.id, why).await?;
-        if let Some(row) = store.run(run.id).await? {
+        store.runs().note_death(run.id, why).await?;
+        if let Some(row) = store.runs().run(run.id).await? {
             context
                 .tell(&EndedWork {
                     what: row.stage.as_str(),

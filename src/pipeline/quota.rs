@@ -23,6 +23,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
                 store
+                    .quotas()
                     .reserve_slot(id, terms, clock.now())
                     .await
                     .map_err(failed)
@@ -33,6 +34,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
                 store
+                    .quotas()
                     .hold_quota(id, wait, clock.now())
                     .await
                     .map_err(failed)

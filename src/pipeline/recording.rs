@@ -65,9 +65,13 @@ impl Context {
             Ok(()) => {}
         }
         let now = self.clock.now().into();
-        let id = self.store.begin_run(stage, &self.worker, now).await?;
+        let id = self
+            .store
+            .runs()
+            .begin_run(stage, &self.worker, now)
+            .await?;
         if let Some(slot) = self.slot {
-            self.store.link_run(id, slot).await?;
+            self.store.schedules().link_run(id, slot).await?;
         }
         let run = self.recorded_as(id, stage, work, tell);
         let span = tracing::trace_span!(target: "otel", "run", stage = stage.as_str(), run = id.0);
@@ -107,7 +111,7 @@ impl Context {
         };
         let stored = json!(counts);
         let written = tokio::select! {
-            written = self.store.finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
+            written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
             () = life::last_word(&self.stop) => Err(StoreError::Away),
         };
         // Whoever copies the file of a SQLite database gets what this run wrote.

@@ -218,7 +218,11 @@ impl Scheduler {
                     schedule = %entry.name, worker = %held.worker,
                     "taking over the slot of a process that died"
                 );
-                self.around.store.expire_slot(held.lease).await?;
+                self.around
+                    .store
+                    .schedules()
+                    .expire_slot(held.lease)
+                    .await?;
             }
             let held = state.running.as_ref().map(|held| held.lease.slot);
             let is_ours = held.is_some_and(|slot| self.in_hand.has(slot));
@@ -229,8 +233,10 @@ impl Scheduler {
             let store = &self.around.store;
             // Only a slot whose claim ran out can be one; this is a write.
             if held.is_some()
-                && let Some((slot, due_at)) =
-                    store.give_slot_up(&entry.name, MOST_DEATHS, now).await?
+                && let Some((slot, due_at)) = store
+                    .schedules()
+                    .give_slot_up(&entry.name, MOST_DEATHS, now)
+                    .await?
             {
                 heard(&Event {
                     schedule: &entry.name,
@@ -249,7 +255,11 @@ impl Scheduler {
                 worker: &self.worker,
                 lease: self.around.lease,
             };
-            if let Some(taken) = store.take_slot(&entry.name, &claimant, now).await? {
+            if let Some(taken) = store
+                .schedules()
+                .take_slot(&entry.name, &claimant, now)
+                .await?
+            {
                 let (around, entry) = (self.around.clone(), entry.clone());
                 let held = self.in_hand.take(taken.lease.slot);
                 running.push(Box::pin(async move {
@@ -278,6 +288,7 @@ impl Scheduler {
             let state = self
                 .around
                 .store
+                .schedules()
                 .schedule_state(&entry.name, own.into())
                 .await?;
             let now = state.now.as_datetime();
@@ -311,7 +322,7 @@ impl Scheduler {
                 slots: &decided.slots,
             };
             // Otherwise somebody else was faster, and this one looks again.
-            if self.around.store.plan_slots(&plan).await? {
+            if self.around.store.schedules().plan_slots(&plan).await? {
                 tell(entry, &state, &decided, heard);
             }
         }

@@ -94,7 +94,10 @@ async fn beat(
     loop {
         tokio::time::sleep(wait).await;
         let now = around.clock.now().into();
-        let renewed = around.store.renew_slot(lease, around.lease, now);
+        let renewed = around
+            .store
+            .schedules()
+            .renew_slot(lease, around.lease, now);
         // The network may lose the answer.
         let renewed = tokio::time::timeout(RENEWS_WITHIN.min(around.lease / 3), renewed).await;
         wait = around.lease / 3;
@@ -238,7 +241,12 @@ async fn stages(
             return Ended::Itself;
         }
         // Whoever takes the slot over goes on behind this stage. If that cannot be written, it does the stage again.
-        if let Err(error) = around.store.note_stages(taken.lease, outcomes).await {
+        if let Err(error) = around
+            .store
+            .schedules()
+            .note_stages(taken.lease, outcomes)
+            .await
+        {
             tracing::warn!(schedule = %entry.name, "the end of a stage is not recorded: {error}");
         }
     }
@@ -286,7 +294,7 @@ async fn record(
     let mut waits = WAITS_SECS.into_iter();
     loop {
         let now = around.clock.now().into();
-        let error: StoreError = match around.store.end_slot(lease, end, now).await {
+        let error: StoreError = match around.store.schedules().end_slot(lease, end, now).await {
             Ok(is_ours) => return is_ours,
             Err(error) => error,
         };

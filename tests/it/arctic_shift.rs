@@ -88,6 +88,7 @@ impl Scene {
     async fn watermark(&self, topic: &str) -> Option<i64> {
         let known = self
             .store()
+            .posts()
             .watermark(SourceKind::ArcticShift, topic, "climate");
         let known = known.await.unwrap();
         known.map(|known| known.as_datetime().timestamp() - START)

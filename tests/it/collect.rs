@@ -16,7 +16,7 @@ use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill_score::{Mode, hex};
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::{Claimant, Classified, Store, Written};
+use topicmill_store::{Claimant, Classified, LabelWrite, Store, Suspicion, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 
@@ -479,16 +479,20 @@ async fn label_all(scene: &Scene) -> u64 {
     let labels = made::label_set(&["climate"]);
     let target = made::target(store, &labels).await;
     let texts = [labels.hypothesis(&labels.labels[0])];
-    let hypothesis = store.ensure_hypotheses(&texts).await.unwrap()[0];
-    store.set_current(target).await.unwrap();
-    store.enqueue_missing(target).await.unwrap();
+    let hypothesis = store.labels().ensure_hypotheses(&texts).await.unwrap()[0];
+    store.labels().set_current(target).await.unwrap();
+    store.backlog().enqueue_missing(target).await.unwrap();
     let claimant = Claimant {
         worker: "w",
         run,
         max_attempts: 3,
         lease: Duration::from_mins(1),
     };
-    let claim = store.claim(target, &claimant, 100, now).await.unwrap();
+    let claim = store
+        .backlog()
+        .claim(target, &claimant, Suspicion::Any, 100, now)
+        .await
+        .unwrap();
     let done: Vec<Classified> = claim
         .posts
         .iter()
@@ -498,10 +502,20 @@ async fn label_all(scene: &Scene) -> u64 {
         })
         .collect();
     let written = store
-        .complete(claim.lease, target, Mode::Single, run, now, &done)
+        .backlog()
+        .save_labels(
+            &LabelWrite {
+                target,
+                mode: Mode::Single,
+                run,
+                now,
+                lease: Some(claim.lease),
+            },
+            &done,
+        )
         .await
         .unwrap();
-    store.release(claim.lease).await.unwrap();
+    store.backlog().release(claim.lease).await.unwrap();
     match written {
         Written::Stored(stored) => stored.posts,
         Written::LeaseLost => panic!("nobody else works here"),
@@ -556,7 +570,7 @@ async fn author_names_are_hashed_with_the_databases_own_key() {
             .await;
         later.collect_one(climate(5)).await;
 
-        let key = scene.store().author_key().await.unwrap();
+        let key = scene.store().posts().author_key().await.unwrap();
         let hashed = |name: &str| {
             let digest = Sha256::digest(format!("{key}{name}").as_bytes());
             format!("u_{}", hex(&digest[..8]))
@@ -647,7 +661,9 @@ async fn children_that_are_no_posts_are_counted_by_reason() {
 
 /// What the latest run has counted, as its row says.
 async fn counts(store: &Store) -> Value {
-    store.recent_runs(None, 1).await.unwrap()[0].counts.clone()
+    store.runs().recent_runs(None, 1).await.unwrap()[0]
+        .counts
+        .clone()
 }
 
 #[tokio::test]
@@ -762,7 +778,7 @@ async fn new_posts_are_read_back_to_those_that_are_known_and_no_further() {
             "{second:?}"
         );
         assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["13"]);
-        assert_eq!(scene.store().gaps().await.unwrap(), []);
+        assert_eq!(scene.store().posts().gaps().await.unwrap(), []);
     }
 }
 
@@ -807,7 +823,7 @@ async fn more_new_posts_than_reddit_lists_are_a_gap_that_is_recorded() {
     }
     let report = scene.collect_one(new_climate(100)).await;
     assert_eq!((report.pages, report.new), (10, 1_000));
-    let gaps = scene.store().gaps().await.unwrap();
+    let gaps = scene.store().posts().gaps().await.unwrap();
     assert_eq!(gaps.len(), 1);
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
     assert_eq!((gaps[0].from_at, gaps[0].until_at), (at(0), at(5_000)));
@@ -821,7 +837,7 @@ async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_one_me
         let database = crate::support::postgres::sqlite();
         let scene = Scene::of(&database).await;
         let gaps = async || {
-            let gaps = scene.store().gaps().await.unwrap();
+            let gaps = scene.store().posts().gaps().await.unwrap();
             let times = gaps.iter().map(|gap| (gap.from_at, gap.until_at));
             times.collect::<Vec<_>>()
         };

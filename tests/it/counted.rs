@@ -96,7 +96,7 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
         assert_eq!(labelled(&f, "edited back").await, 6);
         assert_eq!(f.count(UNCOUNTED).await, 0, "{url}");
         let page = of_file(f.run, "food", &[post("p001", "Title 1", "")], 5);
-        f.store.save_block(&[page], None).await.unwrap();
+        f.store.posts().save_block(&[page], None).await.unwrap();
         assert_eq!(labelled(&f, "collected for another topic").await, 6);
         let mut later = post("p002", "Title 2", "");
         later.created_at = at(2 * 86_400);
@@ -110,6 +110,7 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
         assert_eq!(labelled(&f, "of no topic").await, 6);
 
         f.store
+            .purging()
             .purge_texts(at(1), at(90_000), 3, at(7))
             .await
             .unwrap();
@@ -118,7 +119,7 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
             gone: vec![("t3_p001".parse().unwrap(), PurgeReason::Deleted)],
             ..Checked::default()
         };
-        f.store.purge(f.run, &gone, at(8)).await.unwrap();
+        f.store.purging().purge(f.run, &gone, at(8)).await.unwrap();
         assert_eq!(labelled(&f, "purged").await, 5);
 
         // As a hand writes it, that does not know these columns.
@@ -140,22 +141,27 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
         let mut set = labels(0.5);
         set.name = "three".into();
         let other = Target {
-            label_set: f.store.ensure_label_set(&set, at(9)).await.unwrap(),
+            label_set: f
+                .store
+                .labels()
+                .ensure_label_set(&set, at(9))
+                .await
+                .unwrap(),
             ..f.target
         };
-        f.store.set_current(other).await.unwrap();
+        f.store.labels().set_current(other).await.unwrap();
         assert_eq!(labelled(&f, "under another label set").await, 0);
-        f.store.set_current(f.target).await.unwrap();
+        f.store.labels().set_current(f.target).await.unwrap();
         execute(
             url,
             "DELETE FROM classifications WHERE fullname = 't3_p005'",
         )
         .await;
         assert_eq!(labelled(&f, "one label deleted").await, 6);
-        f.store.set_current(other).await.unwrap();
+        f.store.labels().set_current(other).await.unwrap();
         let what = Dropped::LabelSet(f.target.label_set);
-        while f.store.drop_labels(what).await.unwrap() > 0 {}
-        f.store.set_current(f.target).await.unwrap();
+        while f.store.labels().drop_labels(what).await.unwrap() > 0 {}
+        f.store.labels().set_current(f.target).await.unwrap();
         assert_eq!(labelled(&f, "label set dropped").await, 0);
         f.store.close().await.unwrap();
     }

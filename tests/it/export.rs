@@ -409,8 +409,8 @@ async fn a_data_set_is_of_one_moment() {
         let file = scene.program.write("long.ndjson", long.collect::<String>());
         scene.ok(&["import", &file]);
         let store = database.open_on_server_time().await;
-        let target = store.current_target().await.unwrap().unwrap();
-        let set = store.label_set(target.label_set).await.unwrap();
+        let target = store.labels().current_target().await.unwrap().unwrap();
+        let set = store.labels().label_set(target.label_set).await.unwrap();
         let out = scene.path("a.jsonl");
         let destination = Destination {
             path: out.clone(),

@@ -212,8 +212,8 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
     for database in databases() {
         let scene = Scene::new(&database, 20).await;
         let store = database.open().await;
-        let target = store.current_target().await.unwrap().unwrap();
-        let order = store.random_posts(target, None, 100).await.unwrap();
+        let target = store.labels().current_target().await.unwrap().unwrap();
+        let order = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(order.len(), 20);
         let close = format!(
             "id,label,reviewer,chosen\n{},food,ada,closest\n{},food,ada,closest\n",
@@ -224,6 +224,7 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
         assert_eq!(scene.import("random.csv", &random, &[]).code, 0);
         let drawn: Vec<(String, bool)> = store
             .gold()
+            .answers()
             .await
             .unwrap()
             .into_iter()
@@ -236,12 +237,16 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
             );
         }
         // Those that have an answer are not asked about again, or only other people are.
-        let rest = store.random_posts(target, None, 100).await.unwrap();
+        let rest = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(rest.len(), 17);
         assert!(!rest.contains(&order[5]));
-        let of_ben = store.random_posts(target, Some("ben"), 100).await.unwrap();
+        let of_ben = store
+            .gold()
+            .random_posts(target, Some("ben"), 100)
+            .await
+            .unwrap();
         assert_eq!(of_ben, order);
-        let closest = store.closest_calls(target, None, 3).await.unwrap();
+        let closest = store.gold().closest_calls(target, None, 3).await.unwrap();
         let names: Vec<&str> = closest
             .iter()
             .map(topicmill_core::Fullname::as_str)

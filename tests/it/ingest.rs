@@ -152,7 +152,11 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
     for database in databases() {
         let store = database.open().await;
         let now = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
-        let run = store.begin_run(Stage::Import, "w", now).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Import, "w", now)
+            .await
+            .unwrap();
         let save = async |source, posts: &[Post]| {
             let page = Page {
                 run,
@@ -166,7 +170,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
                 posts: Authors::Stored.ready(posts.to_vec()),
                 now,
             };
-            store.save_page(&page).await.unwrap()
+            store.posts().save_page(&page).await.unwrap()
         };
         let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
         // A file told of all three; Reddit showed one of them later, and one that shows it.
@@ -181,7 +185,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
             gone: vec![("t3_parent".parse().unwrap(), PurgeReason::Deleted)],
             ..Checked::default()
         };
-        store.purge(run, &gone, now).await.unwrap();
+        store.purging().purge(run, &gone, now).await.unwrap();
         for source in [Import, ArcticShift] {
             let late = ["t3_a", "t3_b"].map(|name| shown_by(source, name, Some("t3_parent")));
             let stored = save(source, &late).await;

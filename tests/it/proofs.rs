@@ -48,7 +48,7 @@ pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (
         .collect();
     for posts in posts.chunks(2_000) {
         let page = made::page(run, "food", posts, clock.now().into());
-        store.save_page(&page).await.unwrap();
+        store.posts().save_page(&page).await.unwrap();
     }
 }
 
@@ -59,7 +59,11 @@ pub fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
 
 pub async fn begin(store: &Store, worker: &str) -> RunId {
     let now = SystemClock::shared().now().into();
-    store.begin_run(Stage::Classify, worker, now).await.unwrap()
+    store
+        .runs()
+        .begin_run(Stage::Classify, worker, now)
+        .await
+        .unwrap()
 }
 
 /// A database with posts in it.

@@ -16,7 +16,8 @@ use topicmill_core::{Authors, Fullname, Listing, Post, PurgeReason, RunStatus, S
 use topicmill_score::{LabelSet, Mode};
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claimant, Classified, Page, Store, StoredLabels, Target, Upserted, Written,
+    Access, Claimant, Classified, LabelWrite, Page, Store, StoredLabels, Suspicion, Target,
+    Upserted, Written,
 };
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -137,7 +138,11 @@ impl Scene {
 
     pub async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
         let now = self.clock.now().into();
-        let run = self.store().begin_run(Stage::Collect, "w", now).await;
+        let run = self
+            .store()
+            .runs()
+            .begin_run(Stage::Collect, "w", now)
+            .await;
         let live = source != SourceKind::Import;
         let posts: Vec<Post> = posts
             .iter()
@@ -156,7 +161,7 @@ impl Scene {
             posts: Authors::Stored.ready(posts),
             now,
         };
-        self.store().save_page(&page).await.unwrap()
+        self.store().posts().save_page(&page).await.unwrap()
     }
 
     pub async fn purge(&self, plan: &PurgePlan) -> Report {
@@ -215,20 +220,29 @@ impl Scene {
             ..made::label_set(&["climate"])
         };
         let target = made::target(self.store(), &set).await;
-        self.store().set_current(target).await.unwrap();
+        self.store().labels().set_current(target).await.unwrap();
         target
     }
 
     /// Labels whatever waits; how many were stored.
     pub async fn label(&self) -> u64 {
         let target = self.target().await;
-        self.store().enqueue_missing(target).await.unwrap();
+        self.store()
+            .backlog()
+            .enqueue_missing(target)
+            .await
+            .unwrap();
         let (run, claim) = self.claim(target).await;
         if claim.posts.is_empty() {
             return 0;
         }
         let texts = ["About climate.".to_owned()];
-        let hypothesis = self.store().ensure_hypotheses(&texts).await.unwrap()[0];
+        let hypothesis = self
+            .store()
+            .labels()
+            .ensure_hypotheses(&texts)
+            .await
+            .unwrap()[0];
         let done: Vec<Classified> = claim
             .posts
             .iter()
@@ -240,9 +254,19 @@ impl Scene {
         let now = self.clock.now().into();
         let written = self
             .store()
-            .complete(claim.lease, target, Mode::Single, run, now, &done)
+            .backlog()
+            .save_labels(
+                &LabelWrite {
+                    target,
+                    mode: Mode::Single,
+                    run,
+                    now,
+                    lease: Some(claim.lease),
+                },
+                &done,
+            )
             .await;
-        self.store().release(claim.lease).await.unwrap();
+        self.store().backlog().release(claim.lease).await.unwrap();
         match written.unwrap() {
             Written::Stored(stored) => stored.posts,
             Written::LeaseLost => panic!("nobody else works here"),
@@ -251,7 +275,11 @@ impl Scene {
 
     pub async fn claim(&self, target: Target) -> (topicmill_store::RunId, topicmill_store::Claim) {
         let now = self.clock.now().into();
-        let run = self.store().begin_run(Stage::Classify, "w", now).await;
+        let run = self
+            .store()
+            .runs()
+            .begin_run(Stage::Classify, "w", now)
+            .await;
         let run = run.unwrap();
         let claimant = Claimant {
             worker: "w",
@@ -259,7 +287,11 @@ impl Scene {
             max_attempts: 3,
             lease: Duration::from_mins(1),
         };
-        let claim = self.store().claim(target, &claimant, 10_000, now).await;
+        let claim = self
+            .store()
+            .backlog()
+            .claim(target, &claimant, Suspicion::Any, 10_000, now)
+            .await;
         (run, claim.unwrap())
     }
 }
@@ -600,7 +632,12 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         assert_eq!(scene.label().await, 2);
         scene.save(SourceKind::Reddit, &some(&["unlabelled"])).await;
         let target = scene.target().await;
-        scene.store().enqueue_missing(target).await.unwrap();
+        scene
+            .store()
+            .backlog()
+            .enqueue_missing(target)
+            .await
+            .unwrap();
         scene.clock.advance(Duration::from_hours(47));
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));
@@ -638,6 +675,7 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         // Nothing is left to label but what has a text.
         let standing = scene
             .store()
+            .outlook()
             .standing(3, scene.clock.now().into())
             .await
             .unwrap();
@@ -678,7 +716,7 @@ async fn the_status_tells_when_the_database_was_reconciled() {
         let scene = Scene::of(&database).await;
         let standing = async || {
             let now = scene.clock.now().into();
-            scene.store().standing(3, now).await.unwrap()
+            scene.store().outlook().standing(3, now).await.unwrap()
         };
         scene.save(SourceKind::Import, &some(&["a", "b"])).await;
         assert_eq!(

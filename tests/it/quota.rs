@@ -40,7 +40,7 @@ fn start() -> DateTime<Utc> {
 }
 
 async fn take(store: &Store, now: DateTime<Utc>) -> QuotaSlot {
-    store.reserve_slot("q", TERMS, now).await.unwrap()
+    store.quotas().reserve_slot("q", TERMS, now).await.unwrap()
 }
 
 fn secs(slots: &[QuotaSlot]) -> Vec<u64> {
@@ -116,7 +116,11 @@ async fn a_hold_holds_everybody_and_only_for_its_client() {
         let stores = [database.open().await, database.open().await];
         let hold = async |secs: u64| {
             let wait = Duration::from_secs(secs);
-            stores[0].hold_quota("q", wait, start()).await.unwrap();
+            stores[0]
+                .quotas()
+                .hold_quota("q", wait, start())
+                .await
+                .unwrap();
         };
         hold(12).await;
         hold(5).await;
@@ -129,7 +133,10 @@ async fn a_hold_holds_everybody_and_only_for_its_client() {
         assert_eq!((slot.wait.as_secs(), slot.held), (30, true), "not taken");
         let after = take(&stores[1], start() + Duration::from_secs(31)).await;
         assert_eq!((after.wait, after.held), (Duration::ZERO, false));
-        let other = stores[1].reserve_slot("another", TERMS, start()).await;
+        let other = stores[1]
+            .quotas()
+            .reserve_slot("another", TERMS, start())
+            .await;
         assert_eq!(other.unwrap().wait, Duration::ZERO);
 
         // An hour at most, whatever was asked for.
@@ -147,14 +154,22 @@ async fn what_was_written_under_a_wrong_clock_does_not_count() {
             for _ in 0..10 {
                 take(&store, wrong).await;
             }
-            store.hold_quota("q", 9 * SECOND, wrong).await.unwrap();
+            store
+                .quotas()
+                .hold_quota("q", 9 * SECOND, wrong)
+                .await
+                .unwrap();
             // Back to the right time: neither slots nor hold reach that far, and the pace is kept.
             let mut slots = Vec::new();
             for _ in 0..6 {
                 slots.push(take(&store, start()).await);
             }
             assert_eq!(secs(&slots), [0, 0, 0, 0, 1, 2]);
-            store.hold_quota("q", 9 * SECOND, start()).await.unwrap();
+            store
+                .quotas()
+                .hold_quota("q", 9 * SECOND, start())
+                .await
+                .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
         }
         // A clock that is a little slow waits that much longer, and never takes a slot twice.
@@ -222,7 +237,11 @@ async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     };
     let now = SystemClock::shared().now();
     for _ in 0..PER_MINUTE {
-        let slot = store.reserve_slot(&quota, terms, now).await.unwrap();
+        let slot = store
+            .quotas()
+            .reserve_slot(&quota, terms, now)
+            .await
+            .unwrap();
         assert_eq!(slot.wait, Duration::ZERO);
     }
     now

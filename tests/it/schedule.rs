@@ -91,7 +91,12 @@ impl Scene {
 
     async fn slots(&self, name: &str) -> Vec<SlotRow> {
         let ever = utc(EVER).into();
-        let mut slots = self.store.latest_slots(name, ever, 5_000).await.unwrap();
+        let mut slots = self
+            .store
+            .schedules()
+            .latest_slots(name, ever, 5_000)
+            .await
+            .unwrap();
         slots.reverse();
         slots
     }
@@ -253,11 +258,17 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
 /// What the heartbeat does that goes by real time.
 async fn renew(scene: &Scene, name: &str) {
     let now = scene.clock.now().into();
-    let state = scene.store.schedule_state(name, now).await.unwrap();
+    let state = scene
+        .store
+        .schedules()
+        .schedule_state(name, now)
+        .await
+        .unwrap();
     let held = state.running.unwrap();
     assert!(
         scene
             .store
+            .schedules()
             .renew_slot(held.lease, LEASE, now)
             .await
             .unwrap()
@@ -288,10 +299,15 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
             _ = lost.run_due(&scene.stop, &hang, &|_| {}) => unreachable!("it hangs"),
             () = reached.notified() => {}
         }
-        let held = scene.store.schedule_state("often", now()).await.unwrap();
+        let held = scene
+            .store
+            .schedules()
+            .schedule_state("often", now())
+            .await
+            .unwrap();
         let held = held.running.unwrap();
         assert!(!held.is_expired);
-        let renew = |now| scene.store.renew_slot(held.lease, LEASE, now);
+        let renew = |now| scene.store.schedules().renew_slot(held.lease, LEASE, now);
         let later = scene.clock.now() + Duration::from_secs(20);
         assert!(renew(later.into()).await.unwrap());
         // One that arrives late takes nothing back.
@@ -305,11 +321,19 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
         assert!(
             !scene
                 .store
+                .schedules()
                 .renew_slot(held.lease, LEASE, now())
                 .await
                 .unwrap()
         );
-        assert!(!scene.store.note_stages(held.lease, &[]).await.unwrap());
+        assert!(
+            !scene
+                .store
+                .schedules()
+                .note_stages(held.lease, &[])
+                .await
+                .unwrap()
+        );
         let slots = scene.slots("often").await;
         assert_eq!(slots[0].outcomes.as_array().unwrap().len(), 2);
         assert_eq!(slots[0].worker.as_deref(), Some("one"));
@@ -344,6 +368,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
             let now = scene.clock.now().into();
             let taken = scene
                 .store
+                .schedules()
                 .take_slot("deadly", &claimant, now)
                 .await
                 .unwrap()
@@ -374,7 +399,14 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
             error.starts_with("each process that took it died"),
             "{error}"
         );
-        assert!(!scene.store.note_stages(last.unwrap(), &[]).await.unwrap());
+        assert!(
+            !scene
+                .store
+                .schedules()
+                .note_stages(last.unwrap(), &[])
+                .await
+                .unwrap()
+        );
         // The next slot is not its prisoner.
         scene.minutes(15);
         assert_eq!(scene.run_due(&mut one).await, 1);

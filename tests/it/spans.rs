@@ -51,13 +51,15 @@ async fn collect_one(scene: &Scene, since: i64, until: Option<i64>) -> TopicRepo
 
 async fn watermark(scene: &Scene) -> Option<Timestamp> {
     let store = scene.store();
-    let known = store.watermark(SourceKind::Reddit, "climate", "climate");
+    let known = store
+        .posts()
+        .watermark(SourceKind::Reddit, "climate", "climate");
     known.await.unwrap()
 }
 
 /// The gaps that are left, as minutes.
 async fn gaps(scene: &Scene) -> Vec<(Timestamp, Timestamp)> {
-    let gaps = scene.store().gaps().await.unwrap();
+    let gaps = scene.store().posts().gaps().await.unwrap();
     gaps.iter()
         .map(|gap: &Gap| (gap.from_at, gap.until_at))
         .collect()

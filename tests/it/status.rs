@@ -156,10 +156,11 @@ async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
         scene.import(30);
         let store = scene.store().await;
         let elsewhere = store
+            .runs()
             .begin_run(Stage::Classify, "elsewhere:boot:1:4242", now())
             .await
             .unwrap();
-        store.beat(elsewhere).await.unwrap();
+        store.runs().beat(elsewhere).await.unwrap();
         let status = scene.status();
         let running = answer(&status, "Running").unwrap();
         assert!(
@@ -172,12 +173,17 @@ async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
         );
         let checked = scene.run(&["status", "--check"]);
         assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
-        store.note_death(elsewhere, "it was buried").await.unwrap();
+        store
+            .runs()
+            .note_death(elsewhere, "it was buried")
+            .await
+            .unwrap();
 
         // A process of this machine with a number that Linux never gives.
         let me = worker_name();
         let (place, _) = me.rsplit_once(':').unwrap();
         let killed = store
+            .runs()
             .begin_run(Stage::Classify, &format!("{place}:99999999"), now())
             .await
             .unwrap();
@@ -207,7 +213,7 @@ async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
             checked.stdout
         );
         // Only looking records nothing.
-        let found = store.run(killed).await.unwrap().unwrap();
+        let found = store.runs().run(killed).await.unwrap().unwrap();
         assert_eq!(found.status, RunStatus::Running);
         store.close().await.unwrap();
     }
@@ -225,6 +231,7 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
         for (climate, days) in [("ok", 3), ("private", 2), ("private", 1)] {
             let began = now().as_datetime() - chrono::TimeDelta::days(days);
             let run = store
+                .runs()
                 .begin_run(Stage::Collect, "w", began.into())
                 .await
                 .unwrap();
@@ -232,6 +239,7 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
             let counts = json!({"posts": 3, "new": 0, "by_outcome": {"ok": 1, "private": 1}});
             let status = RunStatus::Partial;
             store
+                .runs()
                 .finish_run(run, status, &counts, &outcomes, None, began.into())
                 .await
                 .unwrap();

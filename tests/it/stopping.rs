@@ -206,10 +206,10 @@ async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() 
     let worked = store.query("SELECT 1 AS one FROM pg_sleep(5)").await;
     assert_eq!(worked.unwrap().rows, [[json!(1)]]);
     let holder = Holder::of(&database.url).await;
-    let waited = store.count_purged().await.unwrap_err();
+    let waited = store.purging().count_purged().await.unwrap_err();
     assert!(is_stop(&waited), "{waited}");
     holder.let_go().await;
-    assert_eq!(store.count_purged().await.unwrap(), 0);
+    assert_eq!(store.purging().count_purged().await.unwrap(), 0);
     store.close().await.unwrap();
 }
 

@@ -6,8 +6,8 @@ use serde_json::json;
 use topicmill_core::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{
-    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
-    Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, ImportState, LabelWrite, Page, RunId, Store,
+    StoreError, Suspicion, Target, Upserted, Written,
 };
 
 use crate::support::made::{self, at};
@@ -55,7 +55,7 @@ pub async fn save(
         posts: Authors::Stored.ready(posts.to_vec()),
         now: at(now),
     };
-    store.save_page(&page).await.unwrap()
+    store.posts().save_page(&page).await.unwrap()
 }
 
 pub struct Fixture {
@@ -66,7 +66,11 @@ pub struct Fixture {
 }
 
 pub async fn fixture(store: Store, posts: usize) -> Fixture {
-    let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+    let run = store
+        .runs()
+        .begin_run(Stage::Collect, "w", at(0))
+        .await
+        .unwrap();
     let posts: Vec<Post> = (0..posts)
         .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
         .collect();
@@ -76,14 +80,14 @@ pub async fn fixture(store: Store, posts: usize) -> Fixture {
         "This text is about gaming.".to_owned(),
         "This text is about food.".to_owned(),
     ];
-    let hypotheses = store.ensure_hypotheses(&texts).await.unwrap();
+    let hypotheses = store.labels().ensure_hypotheses(&texts).await.unwrap();
     assert_eq!(
-        store.ensure_hypotheses(&texts).await.unwrap(),
+        store.labels().ensure_hypotheses(&texts).await.unwrap(),
         hypotheses,
         "made once"
     );
-    store.set_current(target).await.unwrap();
-    store.enqueue_missing(target).await.unwrap();
+    store.labels().set_current(target).await.unwrap();
+    store.backlog().enqueue_missing(target).await.unwrap();
     Fixture {
         store,
         run,
@@ -101,7 +105,8 @@ impl Fixture {
             lease: LEASE,
         };
         self.store
-            .claim(self.target, &claimant, limit, at(now))
+            .backlog()
+            .claim(self.target, &claimant, Suspicion::Any, limit, at(now))
             .await
             .unwrap()
     }
@@ -124,12 +129,15 @@ impl Fixture {
     pub async fn complete(&self, claim: &Claim, now: i64) -> Written {
         let done = self.done(claim);
         self.store
-            .complete(
-                claim.lease,
-                self.target,
-                Mode::Single,
-                self.run,
-                at(now),
+            .backlog()
+            .save_labels(
+                &LabelWrite {
+                    target: self.target,
+                    mode: Mode::Single,
+                    run: self.run,
+                    now: at(now),
+                    lease: Some(claim.lease),
+                },
                 &done,
             )
             .await
@@ -147,7 +155,11 @@ impl Fixture {
 async fn posts_are_upserted_once_and_an_edited_text_is_told() {
     for database in databases() {
         let store = database.open().await;
-        let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Collect, "w", at(0))
+            .await
+            .unwrap();
         let twice = [
             post("a", "A", ""),
             post("b", "B", "body"),
@@ -211,8 +223,15 @@ fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
 async fn a_block_is_stored_with_its_place_or_not_at_all() {
     for database in databases() {
         let store = database.open().await;
-        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
-        assert_eq!(store.import_state("1-abc", "food").await.unwrap(), None);
+        let run = store
+            .runs()
+            .begin_run(Stage::Import, "w", at(0))
+            .await
+            .unwrap();
+        assert_eq!(
+            store.posts().import_state("1-abc", "food").await.unwrap(),
+            None
+        );
         let food = [post("a", "A", ""), post("b", "B", "")];
         let music = [post("c", "C", "")];
         let pages = [
@@ -220,14 +239,24 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
             of_file(run, "music", &music, 1),
         ];
         let first = place(run, 1_000, 1, false);
-        let stored = store.save_block(&pages, Some(&first)).await.unwrap();
+        let stored = store
+            .posts()
+            .save_block(&pages, Some(&first))
+            .await
+            .unwrap();
         assert_eq!((stored.new, stored.changed, stored.unchanged), (3, 0, 0));
         assert_eq!(
-            store.import_state("1-abc", "food").await.unwrap(),
+            store.posts().import_state("1-abc", "food").await.unwrap(),
             Some(first.clone())
         );
-        assert_eq!(store.import_state("1-abc", "music").await.unwrap(), None);
-        assert_eq!(store.import_state("2-abc", "food").await.unwrap(), None);
+        assert_eq!(
+            store.posts().import_state("1-abc", "music").await.unwrap(),
+            None
+        );
+        assert_eq!(
+            store.posts().import_state("2-abc", "food").await.unwrap(),
+            None
+        );
 
         // The place of a run that does not exist is refused after the posts were written.
         let nobody = RunId(99);
@@ -237,6 +266,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
             of_file(run, "music", &music, 2),
         ];
         let refused = store
+            .posts()
             .save_block(&pages, Some(&place(nobody, 2_000, 2, true)))
             .await;
         assert!(
@@ -244,7 +274,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
             "{refused:?}"
         );
         assert_eq!(
-            store.import_state("1-abc", "food").await.unwrap(),
+            store.posts().import_state("1-abc", "food").await.unwrap(),
             Some(first)
         );
         let seen = "SELECT s.topic, p.fullname FROM posts p LEFT JOIN sightings s ON s.fullname = p.fullname ORDER BY 2";
@@ -256,12 +286,20 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
 
         let last = place(run, 2_000, 2, true);
         let pages = [of_file(run, "food", &more, 2)];
-        assert_eq!(store.save_block(&pages, Some(&last)).await.unwrap().new, 1);
         assert_eq!(
-            store.import_state("1-abc", "food").await.unwrap(),
+            store
+                .posts()
+                .save_block(&pages, Some(&last))
+                .await
+                .unwrap()
+                .new,
+            1
+        );
+        assert_eq!(
+            store.posts().import_state("1-abc", "food").await.unwrap(),
             Some(last)
         );
-        let empty = store.save_block(&[], None).await.unwrap();
+        let empty = store.posts().save_block(&[], None).await.unwrap();
         assert_eq!(empty, Upserted::default());
     }
 }
@@ -270,7 +308,11 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
 async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
     for database in databases() {
         let store = database.open().await;
-        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Import, "w", at(0))
+            .await
+            .unwrap();
         let from_file = |id: &str, title: &str, score| Post {
             source: SourceKind::Import,
             score,
@@ -280,7 +322,7 @@ async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
             gone: vec![("t3_z".parse().unwrap(), PurgeReason::Requested)],
             ..Checked::default()
         };
-        store.purge(run, &purged, at(0)).await.unwrap();
+        store.purging().purge(run, &purged, at(0)).await.unwrap();
         let food = [
             from_file("b", "B", Some(5)),
             from_file("a", "A", Some(5)),
@@ -295,7 +337,7 @@ async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
             of_file(run, "food", &food, 1),
             of_file(run, "music", &music, 1),
         ];
-        let stored = store.save_block(&pages, None).await.unwrap();
+        let stored = store.posts().save_block(&pages, None).await.unwrap();
         let numbers = (
             stored.new,
             stored.changed,
@@ -353,12 +395,16 @@ async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {
             let store = database.open().await;
-            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+            let run = store
+                .runs()
+                .begin_run(Stage::Import, "w", at(0))
+                .await
+                .unwrap();
             let posts: Vec<Post> = (0..size).map(odd).rev().collect();
             let pages = [of_file(run, "gaming", &posts, 60)];
-            let stored = store.save_block(&pages, None).await.unwrap();
+            let stored = store.posts().save_block(&pages, None).await.unwrap();
             assert_eq!((stored.new, stored.unchanged), (size as u64, 0));
-            let again = store.save_block(&pages, None).await.unwrap();
+            let again = store.posts().save_block(&pages, None).await.unwrap();
             assert_eq!(
                 (again.new, again.changed, again.unchanged),
                 (0, 0, size as u64)
@@ -409,7 +455,11 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
                 WHERE fullname < 't3_x00012' ORDER BY fullname";
     for database in databases() {
         let store = database.open().await;
-        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Import, "w", at(0))
+            .await
+            .unwrap();
         let posts: Vec<Post> = (0..400)
             .map(|i| Post {
                 selftext: texts[if i < 12 { i % 6 } else { i % 5 }].into(),
@@ -422,6 +472,7 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
             .collect();
         // All at once, and then each by itself: what is stored is the same, and so nothing of it changes.
         let stored = store
+            .posts()
             .save_block(&[of_file(run, "gaming", &posts, 60)], None)
             .await
             .unwrap();
@@ -430,7 +481,7 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
         assert!(rows[5][0] == json!(long) && rows[3][0] == json!(texts[3]));
         for post in &posts[..12] {
             let page = of_file(run, "gaming", std::slice::from_ref(post), 60);
-            let again = store.save_block(&[page], None).await.unwrap();
+            let again = store.posts().save_block(&[page], None).await.unwrap();
             assert_eq!((again.unchanged, again.edited), (1, 0), "{}", post.fullname);
         }
         assert!(store.query(sql).await.unwrap().rows == rows);
@@ -445,12 +496,16 @@ async fn posts_that_two_writers_bring_at_once_are_new_once() {
         let writers = [0, 1].map(|_| {
             let store = store.clone();
             tokio::spawn(async move {
-                let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+                let run = store
+                    .runs()
+                    .begin_run(Stage::Import, "w", at(0))
+                    .await
+                    .unwrap();
                 let mut stored = Upserted::default();
                 for block in 0..6 {
                     let posts: Vec<Post> = (block * 300..(block + 1) * 300).map(odd).collect();
                     let page = of_file(run, "gaming", &posts, 60);
-                    let one = store.save_block(&[page], None).await.unwrap();
+                    let one = store.posts().save_block(&[page], None).await.unwrap();
                     stored.new += one.new;
                     stored.unchanged += one.unchanged;
                 }
@@ -492,7 +547,11 @@ async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
         return;
     };
     let store = database.open().await;
-    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+    let run = store
+        .runs()
+        .begin_run(Stage::Import, "w", at(0))
+        .await
+        .unwrap();
     let posts = [post("a", "A", ""), post("b", "B", "")];
     let pages = [of_file(run, "food", &posts, 1)];
     let state = place(run, 1_000, 1, false);
@@ -503,7 +562,7 @@ async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
         ("P0001", 9, 1),
     ] {
         let mut connection = conflicts(&database.url, class, times).await;
-        let stored = store.save_block(&pages, Some(&state)).await;
+        let stored = store.posts().save_block(&pages, Some(&state)).await;
         assert_eq!(
             stored.is_ok(),
             tried == times + 1,
@@ -558,7 +617,11 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
     let writers = [false, true].map(|turned| {
         let (store, food, music) = (store.clone(), food.clone(), music.clone());
         tokio::spawn(async move {
-            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+            let run = store
+                .runs()
+                .begin_run(Stage::Import, "w", at(0))
+                .await
+                .unwrap();
             for n in 0..12 {
                 let mut pages = [
                     of_file(run, "food", &food, n),
@@ -567,7 +630,7 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
                 if turned {
                     pages.reverse();
                 }
-                store.save_block(&pages, None).await.unwrap();
+                store.posts().save_block(&pages, None).await.unwrap();
             }
         })
     });
@@ -594,7 +657,11 @@ async fn sockets_to_postgresql_send_at_once_and_notice_a_server_that_is_gone() {
     let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap();
     let port: u16 = port.parse().unwrap();
     let store = Store::open(&url, Access::Create).await.unwrap();
-    store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+    store
+        .runs()
+        .begin_run(Stage::Collect, "w", at(0))
+        .await
+        .unwrap();
     let mut sockets = 0;
     for file in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = file.unwrap().file_name().into_string().unwrap();
@@ -631,7 +698,10 @@ async fn an_edited_post_is_labelled_again_and_keeps_no_stale_label() {
                 .await,
             0
         );
-        assert_eq!(f.store.enqueue_missing(f.target).await.unwrap(), 1);
+        assert_eq!(
+            f.store.backlog().enqueue_missing(f.target).await.unwrap(),
+            1
+        );
         let again = f.claim(1, 4).await;
         assert_ne!(again.posts[0].text_hash, claim.posts[0].text_hash);
         f.complete(&again, 5).await;
@@ -649,7 +719,13 @@ async fn a_renewal_that_arrives_late_takes_nothing_back_and_one_after_a_clock_wa
     for database in databases() {
         let f = fixture(database.open().await, 1).await;
         let held = f.claim(1, 0).await;
-        let renew = async |now| f.store.renew(held.lease, at(now), LEASE).await.unwrap();
+        let renew = async |now| {
+            f.store
+                .backlog()
+                .renew(held.lease, at(now), LEASE)
+                .await
+                .unwrap()
+        };
         assert!(renew(40).await);
         // Sent first, given up, and there after the other: the lease still lasts until 100.
         assert!(renew(20).await);
@@ -746,7 +822,8 @@ async fn on_sqlite_a_live_process_keeps_its_lease_from_one_whose_clock_is_fast()
     };
     let held = fixture
         .store
-        .claim(fixture.target, &claimant, 2, at(0))
+        .backlog()
+        .claim(fixture.target, &claimant, Suspicion::Any, 2, at(0))
         .await
         .unwrap();
     assert_eq!(held.posts.len(), 2);
@@ -755,10 +832,16 @@ async fn on_sqlite_a_live_process_keeps_its_lease_from_one_whose_clock_is_fast()
     // A process that hangs does not keep them for ever.
     let expired = fixture.claim(2, late + 3_600).await;
     assert_eq!(expired.posts.len(), 2);
-    fixture.store.release(expired.lease).await.unwrap();
     fixture
         .store
-        .claim(fixture.target, &claimant, 2, at(late))
+        .backlog()
+        .release(expired.lease)
+        .await
+        .unwrap();
+    fixture
+        .store
+        .backlog()
+        .claim(fixture.target, &claimant, Suspicion::Any, 2, at(late))
         .await
         .unwrap();
     other.kill().unwrap();

@@ -379,7 +379,7 @@ async fn a_listing_without_end_is_read_as_far_as_the_page_cap() {
             (Outcome::Ok, 7, 7)
         );
         // Of new posts that means a hole, which is recorded.
-        let gaps = scene.store().gaps().await.unwrap();
+        let gaps = scene.store().posts().gaps().await.unwrap();
         assert_eq!(gaps.len(), usize::from(listing == Listing::New));
     }
 }

@@ -7,7 +7,7 @@ use sqlx_core::encode::{Encode, IsNull};
 use sqlx_core::error::BoxDynError;
 use sqlx_core::types::Type;
 
-use crate::{RunStatus, Stage, Timestamp};
+use crate::{Fullname, RunStatus, Stage, Timestamp};
 
 impl<DB: Database> Type<DB> for Timestamp
 where
@@ -67,4 +67,4 @@ macro_rules! word_column {
     )+};
 }
 
-word_column!(Stage, RunStatus);
+word_column!(Fullname, Stage, RunStatus);

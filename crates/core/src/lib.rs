@@ -130,6 +130,9 @@ impl FromStr for Fullname {
     /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and becomes it: otherwise a post that was
     /// purged could come back under another spelling.
     fn from_str(text: &str) -> Result<Self, FullnameError> {
+        if is_fullname(text) {
+            return Ok(Self(text.to_owned()));
+        }
         let lower = text.trim().to_ascii_lowercase();
         let id = lower.strip_prefix("t3_").unwrap_or(&lower);
         let id = id.trim_start_matches('0');
@@ -140,6 +143,16 @@ impl FromStr for Fullname {
             Err(FullnameError(text.chars().take(40).collect()))
         }
     }
+}
+
+/// Whether a text is a fullname as this program writes it.
+fn is_fullname(text: &str) -> bool {
+    text.strip_prefix("t3_").is_some_and(|id| {
+        let mut bytes = id.bytes();
+        (1..=16).contains(&id.len())
+            && !id.starts_with('0')
+            && bytes.all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+    })
 }
 
 impl fmt::Display for Fullname {

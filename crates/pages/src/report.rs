@@ -18,7 +18,7 @@ mod time;
 
 use topicmill_score::LabelSet;
 
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
@@ -55,8 +55,8 @@ impl ReportOptions {
     /// # Errors
     /// See [`StoreError`].
     pub async fn of_all(store: &Store, database: &str, now: Timestamp) -> Result<Self, StoreError> {
-        let subject = match store.current_target().await? {
-            Some(target) => Some((target, store.label_set(target.label_set).await?)),
+        let subject = match store.labels().current_target().await? {
+            Some(target) => Some((target, store.labels().label_set(target.label_set).await?)),
             None => None,
         };
         Ok(Self {
@@ -94,18 +94,18 @@ impl ReportOptions {
 /// See [`StoreError`].
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
     let question = options.question();
-    let mut sums = store.report_sums(&question).await?;
+    let mut sums = store.outlook().report_sums(&question).await?;
     sums.closest = varied(std::mem::take(&mut sums.closest));
     sums.surest = varied(std::mem::take(&mut sums.surest));
     let quoted = sums.closest.iter().chain(&sums.surest);
-    let quoted: Vec<String> = quoted.map(|sample| sample.fullname.clone()).collect();
-    let scores = store.report_scores(&question, &quoted).await?;
+    let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
+    let scores = store.outlook().report_scores(&question, &quoted).await?;
     let around = build::Around {
-        gaps: store.gaps().await?,
-        reconciled_at: store.reconciled_at().await?,
+        gaps: store.posts().gaps().await?,
+        reconciled_at: store.purging().reconciled_at().await?,
         model: match question.target {
             Some(target) => {
-                let models = store.models().await?;
+                let models = store.labels().models().await?;
                 let mut named = models.into_iter().filter(|(id, _)| *id == target.model);
                 named.next().map(|(_, row)| row)
             }
@@ -121,8 +121,8 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
 /// See [`StoreError`].
 pub async fn without_gone(store: &Store, report: &Report) -> Result<Option<Report>, StoreError> {
     let quoted: Vec<&Call> = report.closest.iter().chain(&report.surest).collect();
-    let names: Vec<&str> = quoted.iter().map(|call| &call.fullname[..]).collect();
-    let texts = store.texts_of(&names).await?;
+    let names: Vec<&Fullname> = quoted.iter().map(|call| &call.fullname).collect();
+    let texts = store.posts().texts_of(&names).await?;
     let stays = |call: &Call| {
         let text = texts.iter().find(|text| text.fullname == call.fullname);
         text.is_some_and(|text| build::title(&text.title) == call.title)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::known::Known;
+use topicmill_core::Fullname;
 use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 
 /// Posts that are read at a time.
@@ -110,7 +111,7 @@ pub struct Compared {
 /// A post that moves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Moved {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub title: String,
     pub from: LabelVerdict,
     pub to: LabelVerdict,
@@ -133,9 +134,12 @@ pub async fn compare(
     let mut compared = Compared::default();
     let mut after = String::new();
     while !stop() {
-        let mut posts = store.compared_posts(targets, &after, WINDOW).await?;
+        let mut posts = store
+            .labels()
+            .compared_posts(targets, &after, WINDOW)
+            .await?;
         let Some(last) = posts.last() else { break };
-        after.clone_from(&last.fullname);
+        after = last.fullname.to_string();
         progress(posts.len() as u64);
         for (side, labels) in labels.iter().enumerate() {
             if let Some(known) = &labels.known {

@@ -22,7 +22,7 @@ pub struct Labelling<'a> {
     /// Under which target labels are stored.
     pub stored: Option<Target>,
     /// For posts that have no stored label of their present text, labels that are not stored, by fullname.
-    pub made: HashMap<String, Prediction>,
+    pub made: HashMap<Fullname, Prediction>,
 }
 
 /// A gold post that every labelling labels.
@@ -85,7 +85,7 @@ pub async fn hold(
     gold: &[GoldPost],
 ) -> Result<Held, StoreError> {
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
-    let mut sides: Vec<HashMap<String, LookedUp>> = Vec::new();
+    let mut sides: Vec<HashMap<Fullname, LookedUp>> = Vec::new();
     for labelling in labellings {
         sides.push(looked_up(store, labelling, &names).await?);
     }
@@ -95,10 +95,7 @@ pub async fn hold(
     };
     let mut unknown = Vec::new();
     for post in gold {
-        let found: Option<Vec<&LookedUp>> = sides
-            .iter()
-            .map(|side| side.get(post.id.as_str()))
-            .collect();
+        let found: Option<Vec<&LookedUp>> = sides.iter().map(|side| side.get(&post.id)).collect();
         let Some(found) = found else {
             unknown.push(post.id.clone());
             continue;
@@ -128,7 +125,7 @@ pub async fn hold(
         }
     }
     held.left_out.unknown = unknown.len();
-    held.left_out.purged = store.count_tombstones(&unknown).await?;
+    held.left_out.purged = store.purging().count_tombstones(&unknown).await?;
     let examples = unknown.iter().take(EXAMPLES);
     held.left_out.examples = examples.map(Fullname::to_string).collect();
     Ok(held)
@@ -138,8 +135,8 @@ async fn looked_up(
     store: &Store,
     labelling: &Labelling<'_>,
     names: &[Fullname],
-) -> Result<HashMap<String, LookedUp>, StoreError> {
-    let mut posts = store.look_up(labelling.stored, names).await?;
+) -> Result<HashMap<Fullname, LookedUp>, StoreError> {
+    let mut posts = store.labels().look_up(labelling.stored, names).await?;
     for post in &mut posts {
         if let LabelState::Not | LabelState::BeforeAnEdit = post.labelled
             && let Some(made) = labelling.made.get(&post.fullname)
@@ -171,20 +168,13 @@ pub async fn topics(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
     let mut rows: Vec<GoldRow> = Vec::new();
     let mut after = String::new();
     loop {
-        let posts = store.collected_for(&after, WINDOW).await?;
+        let posts = store.posts().collected_for(&after, WINDOW).await?;
         let Some((last, _)) = posts.last() else {
             return Ok(rows);
         };
-        after.clone_from(last);
-        for (fullname, label) in posts {
-            let line = rows.len() as u64 + 1;
-            // What is stored is the fullname of a post.
-            rows.extend(
-                fullname
-                    .parse()
-                    .ok()
-                    .map(|id| GoldRow::new(line, id, label)),
-            );
+        after = last.to_string();
+        for (id, label) in posts {
+            rows.push(GoldRow::new(rows.len() as u64 + 1, id, label));
         }
     }
 }

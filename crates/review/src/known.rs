@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_score::folder::ModelKind;
 use topicmill_score::score::{self, Evidence};
-use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, hypothesis};
+use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, TextVector, hypothesis};
 use topicmill_store::{Prediction, Store, StoreError};
 
 /// A label set under a model that computed something here.
@@ -30,7 +30,10 @@ impl<'a> Known<'a> {
         set: &'a LabelSet,
         vectors: Option<Vec<LabelVector>>,
     ) -> Result<Self, StoreError> {
-        let hypotheses = store.find_hypotheses(&hypothesis::keys(kind, set)).await?;
+        let hypotheses = store
+            .labels()
+            .find_hypotheses(&hypothesis::keys(kind, set))
+            .await?;
         Ok(Self {
             kind,
             model,
@@ -54,14 +57,14 @@ impl<'a> Known<'a> {
         texts.dedup();
         let mut found: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
         if let Some(vectors) = &self.vectors {
-            let logits = store.vector_logits(self.model, vectors, &texts).await?;
+            let logits = vector_logits(store, self.model, vectors, &texts).await?;
             let whole = texts.iter().zip(logits);
             found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
             texts.retain(|text| !found.contains_key(text));
         }
         // A text without a vector may have pairs, of a model folder that stored no vectors.
         if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
-            let logits = store.stored_logits(self.model, hypotheses, &texts).await?;
+            let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
             let whole = texts.into_iter().zip(logits);
             found.extend(whole.filter_map(|(text, logits)| {
                 let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
@@ -109,8 +112,8 @@ impl<'a> Known<'a> {
         &self,
         store: &Store,
         posts: &[Fullname],
-    ) -> Result<HashMap<String, Prediction>, StoreError> {
-        let posts = store.text_hashes(posts).await?;
+    ) -> Result<HashMap<Fullname, Prediction>, StoreError> {
+        let posts = store.posts().text_hashes(posts).await?;
         let texts = posts.iter().map(|(_, text)| *text).collect();
         let labels = self.labels(store, texts).await?;
         let posts = posts.into_iter();
@@ -127,4 +130,71 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
         score: scores.scores[scores.best],
         abstained: scores.abstained,
     }
+}
+
+/// Returns the logits of texts for labels with these vectors, from the stored vectors of the texts; `None` where a text has
+/// none, or one of another length.
+///
+/// # Errors
+/// When the database cannot be read: see [`StoreError`].
+pub async fn vector_logits(
+    store: &Store,
+    model: i64,
+    labels: &[LabelVector],
+    texts: &[TextHash],
+) -> Result<Vec<Option<Vec<PairLogits>>>, StoreError> {
+    let vectors = store
+        .computed()
+        .text_vectors(model, texts)
+        .await?
+        .into_iter();
+    let logits = |vector: TextVector| {
+        let cosines = vector.cosines(labels)?;
+        Some(cosines.into_iter().map(PairLogits::cosine).collect())
+    };
+    Ok(vectors.map(|vector| vector.and_then(logits)).collect())
+}
+
+/// Returns what a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored or follows from the
+/// stored vectors of both; for each text one a hypothesis, in order.
+///
+/// # Errors
+/// When the database cannot be read: see [`StoreError`].
+pub async fn stored_logits(
+    store: &Store,
+    model: i64,
+    hypotheses: &[i64],
+    texts: &[TextHash],
+) -> Result<Vec<Vec<Option<PairLogits>>>, StoreError> {
+    let labels = store.computed().label_vectors(model, hypotheses).await?;
+    let (places, labels): (Vec<usize>, Vec<LabelVector>) = (0..)
+        .zip(labels)
+        .filter_map(|(place, label)| Some((place, label?)))
+        .unzip();
+    if labels.is_empty() {
+        return store.computed().pair_logits(model, hypotheses, texts).await;
+    }
+    let of_vectors = vector_logits(store, model, &labels, texts).await?;
+    let without = texts.iter().zip(&of_vectors);
+    let without: Vec<TextHash> = without
+        .filter(|(_, logits)| logits.is_none())
+        .map(|(text, _)| *text)
+        .collect();
+    // Labelled by a model folder that stored no vectors.
+    let of_pairs = store
+        .computed()
+        .pair_logits(model, hypotheses, &without)
+        .await?;
+    let mut of_pairs = of_pairs.into_iter();
+    let logits = |of_vector: Option<Vec<PairLogits>>| match of_vector {
+        Some(of_vector) => {
+            let mut logits = vec![None; hypotheses.len()];
+            for (place, one) in places.iter().zip(of_vector) {
+                logits[*place] = Some(one);
+            }
+            logits
+        }
+        None => of_pairs.next().expect("one for each text without a vector"),
+    };
+    Ok(of_vectors.into_iter().map(logits).collect())
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use self::cluster::{Clusters, Distinct};
 use self::terms::Text;
-use topicmill_core::TextHash;
+use topicmill_core::{Fullname, TextHash};
 use topicmill_score::LabelVector;
 use topicmill_store::{NoLabel, Store, StoreError, StoredText, Target, UnlabelledText};
 
@@ -103,7 +103,7 @@ pub struct Suggestion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
     /// Its key.
-    pub fullname: String,
+    pub fullname: Fullname,
     /// Title.
     pub title: String,
 }
@@ -182,6 +182,7 @@ async fn each_page(
     let mut after = String::new();
     while !stop() {
         let page = store
+            .labels()
             .without_label(
                 question.target,
                 question.outcome,
@@ -191,7 +192,7 @@ async fn each_page(
             )
             .await?;
         let Some(last) = page.last() else { break };
-        after.clone_from(&last.fullname);
+        after = last.fullname.to_string();
         progress(page.len() as u64);
         page.into_iter().for_each(&mut *take);
     }
@@ -226,9 +227,9 @@ impl Sample {
 
     /// With their words. What was purged or edited since it was read is left out.
     async fn texts(self, store: &Store) -> Result<(Vec<Post>, u64), StoreError> {
-        let names: Vec<&str> = self.kept.values().map(|text| &text.fullname[..]).collect();
-        let words = store.texts_of(&names).await?;
-        let mut words: HashMap<String, StoredText> = words
+        let names: Vec<&Fullname> = self.kept.values().map(|text| &text.fullname).collect();
+        let words = store.posts().texts_of(&names).await?;
+        let mut words: HashMap<Fullname, StoredText> = words
             .into_iter()
             .map(|text| (text.fullname.clone(), text))
             .collect();

@@ -13,16 +13,16 @@ use topicmill_store::{Store, StoreError};
 /// # Errors
 /// When the database cannot be read: see [`StoreError`].
 pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
-    let mut own = keys(&store.label_set(label_set).await?);
-    for row in store.label_sets().await? {
+    let mut own = keys(&store.labels().label_set(label_set).await?);
+    for row in store.labels().label_sets().await? {
         if row.id != label_set {
-            for key in keys(&store.label_set(row.id).await?) {
+            for key in keys(&store.labels().label_set(row.id).await?) {
                 own.remove(&key);
             }
         }
     }
     let own: Vec<String> = own.into_iter().collect();
-    let found = store.find_hypotheses(&own).await?;
+    let found = store.labels().find_hypotheses(&own).await?;
     Ok(found.into_iter().flatten().collect())
 }
 

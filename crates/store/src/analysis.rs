@@ -113,19 +113,23 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_built_in_and_says_what_it_answers() {
-        let mut files: Vec<String> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FOLDER))
-            .unwrap()
-            .map(|entry| {
-                entry
-                    .unwrap()
-                    .path()
-                    .file_stem()
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .to_owned()
-            })
-            .collect();
+        let mut files: Vec<String> = std::fs::read_dir(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../..")
+                .join(FOLDER),
+        )
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
         files.sort();
         assert_eq!(files, BUILT_IN.map(|(name, _)| name));
         assert!(BUILT_IN.iter().all(|(_, text)| text.starts_with("-- ")));

@@ -3,12 +3,12 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 
 /// A post as a line of a list shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListedPost {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub subreddit: String,
     /// The topic that it was last collected for.
     pub topic: Option<String>,

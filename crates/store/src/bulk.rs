@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use sqlx::sqlite::SqliteArguments;
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
 
 use self::wire::Pieces;
@@ -88,13 +89,16 @@ pub struct Insert<'a> {
 }
 
 impl Insert<'_> {
-    /// Inserts the rows into a table of PostgreSQL, in their order.
+    /// Inserts the rows into a table of PostgreSQL, in their order, and returns what `on_conflict` says with `RETURNING`.
     ///
     /// # Errors
     /// Those of the server.
-    pub async fn into_postgres(self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    pub async fn into_postgres(
+        self,
+        connection: &mut PgConnection,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         if self.rows == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
@@ -138,8 +142,7 @@ impl Insert<'_> {
                 }
             };
         }
-        query.execute(connection).await?;
-        Ok(())
+        query.fetch_all(connection).await
     }
 
     /// Copies the rows into a table of PostgreSQL, in their order. A key that is there is an error, and so is a column of
@@ -178,7 +181,7 @@ impl Insert<'_> {
         Ok(())
     }
 
-    /// Inserts the rows into a table of SQLite, in their order.
+    /// Inserts the rows into a table of SQLite, in their order, and returns what `on_conflict` says with `RETURNING`.
     ///
     /// # Errors
     /// Those of the database.
@@ -186,7 +189,8 @@ impl Insert<'_> {
         self,
         connection: &mut SqliteConnection,
         keys: Keys,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        let mut returned = Vec::new();
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
@@ -199,7 +203,7 @@ impl Insert<'_> {
         }
         let mut parts = parts.into_iter();
         let Some(mut part) = parts.next() else {
-            return Ok(());
+            return Ok(returned);
         };
         let shared: Vec<bool> = match part.len() {
             SHARING_ROWS.. => self.columns.iter().map(|(_, all)| all.are_one()).collect(),
@@ -218,14 +222,14 @@ impl Insert<'_> {
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
             // SQLite has a thread of its own: while it stores one part, the next one is made ready.
-            let (done, ready) = tokio::join!(query.execute(&mut *connection), async {
+            let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
                     .map(|next| self.arguments(next, &shared))
                     .transpose()
             });
-            done?;
+            returned.extend(done?);
             let (Some(next), Some(ready)) = (next, ready?) else {
-                return Ok(());
+                return Ok(returned);
             };
             (part, arguments) = (next, ready);
         }

@@ -229,8 +229,8 @@ impl Store {
     /// A version is the hash of what it stands for.
     async fn check_versions(&self) -> Result<Option<Finding>> {
         let mut wrong = Vec::new();
-        for row in self.label_sets().await? {
-            if self.label_set(row.id).await?.hash() != row.hash {
+        for row in self.labels().label_sets().await? {
+            if self.labels().label_set(row.id).await?.hash() != row.hash {
                 wrong.push(row.name);
             }
         }

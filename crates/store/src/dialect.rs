@@ -154,11 +154,18 @@ pub trait Dialect:
     fn bucket(step: Step) -> (&'static str, &'static str);
     /// The whole number that a positive number begins with.
     fn floor(number: &str) -> String;
+    /// Inserts rows in their order, and returns what `on_conflict` says with `RETURNING`.
+    fn insert_returning(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
     /// Inserts rows in their order.
     fn insert(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        async { Self::insert_returning(connection, insert).await.map(drop) }
+    }
     /// Inserts rows whose keys were not there a moment ago, in their order. Where another writer stored one since, it is an
     /// error, `is_taken`, or a row of `on_conflict`.
     fn insert_new(

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::Target;
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 
 /// Of what the report is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub struct Bin {
 /// A post that the report may quote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub title: String,
     pub subreddit: String,
     pub permalink: Option<String>,
@@ -148,7 +148,7 @@ pub struct Sample {
 /// All scores of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawn {
-    pub fullname: String,
+    pub fullname: Fullname,
     /// One a label, in the order of the set.
     pub scores: Vec<f64>,
 }

@@ -8,8 +8,7 @@ use serde_json::Value;
 use topicmill_core::{
     Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
 };
-use topicmill_score::reddit::post_text;
-use topicmill_score::{Outcome, PairLogits, Scores, TextVector};
+use topicmill_score::{Mode, Outcome, PairLogits, Scores, TextVector};
 
 /// Key of a row of `runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -127,6 +126,28 @@ pub struct Claimant<'a> {
     pub lease: Duration,
 }
 
+/// The posts that a claim may take, by how many workers died while they held them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspicion {
+    /// All of them.
+    Any,
+    /// Those that no worker died of.
+    Clear,
+    /// Those of which a worker died, or may have.
+    Suspect,
+}
+
+/// Where labels are written, and by what right.
+#[derive(Debug, Clone, Copy)]
+pub struct LabelWrite {
+    pub target: Target,
+    pub mode: Mode,
+    pub run: RunId,
+    pub now: Timestamp,
+    /// The lease under which the posts are held. Without one, posts are left out that somebody holds or has labelled.
+    pub lease: Option<Lease>,
+}
+
 /// A claim on part of the backlog. Its holder may write for these posts until another worker takes it over,
 /// which it may once the claim has expired.
 #[derive(Debug, Clone)]
@@ -150,23 +171,16 @@ pub struct Lease(pub i64);
 /// A post to be scored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedPost {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub text_hash: TextHash,
-    pub title: String,
-    pub selftext: String,
-}
-
-impl ClaimedPost {
-    /// Whether the text is the one that its hash says. Labels of any other would be stored under that hash.
-    pub fn is_whole(&self) -> bool {
-        TextHash::of(&post_text(&self.title, &self.selftext)) == self.text_hash
-    }
+    /// The text that models read.
+    pub text: String,
 }
 
 /// A claimed post with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classified {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub text_hash: TextHash,
     /// One a label of the set, in its order.
     pub scores: Scores,
@@ -179,7 +193,7 @@ pub struct Classified {
 /// A post that has no label under a target, and whose text has a vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlabelledText {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub text_hash: TextHash,
     /// What the model made of the text.
     pub vector: TextVector,
@@ -199,7 +213,7 @@ pub enum NoLabel {
 /// The words of a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredText {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub text_hash: TextHash,
     pub title: String,
     /// Body; empty where it has none, or one that was removed.
@@ -227,8 +241,8 @@ pub struct Missing {
     pub known: u64,
     /// How many of the posts need no inference.
     pub ready: u64,
-    /// Some of the texts, at random: hash, title and body.
-    pub sample: Vec<(TextHash, String, String)>,
+    /// Some of the texts, at random, as models read them.
+    pub sample: Vec<(TextHash, String)>,
 }
 
 /// Posts in the backlog of a target.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use topicmill_core::{TextHash, Timestamp};
+use topicmill_core::{Fullname, TextHash, Timestamp};
 
 /// A label set as stored, but for its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,7 +38,7 @@ pub struct Cost {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedPost {
     /// Its key.
-    pub fullname: String,
+    pub fullname: Fullname,
     /// Hash of its text.
     pub text_hash: TextHash,
     /// Title.
@@ -75,7 +75,7 @@ pub enum LabelState {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookedUp {
     /// Its key.
-    pub fullname: String,
+    pub fullname: Fullname,
     /// Title.
     pub title: String,
     /// Its label.

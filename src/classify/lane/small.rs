@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
 use topicmill_core::TextHash;
+use topicmill_review::known::vector_logits;
 use topicmill_score::labeler::{Pair, Pairs, Prepared};
-use topicmill_score::reddit::post_text;
 use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
@@ -24,9 +24,7 @@ impl Shared<'_> {
         let known = self.known_to_small(prepared, window).await?;
         let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
         let texts = window.posts.iter();
-        let texts: Vec<String> = texts
-            .map(|same| post_text(&same[0].title, &same[0].selftext))
-            .collect();
+        let texts: Vec<String> = texts.map(|same| same[0].text.clone()).collect();
         let looked = blocking(move || {
             let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled());
             orders.map(|orders| (small, orders))
@@ -61,10 +59,9 @@ impl Shared<'_> {
             return Ok(Vec::new());
         };
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.patience.wait_in_hand(async || {
-            let store = self.worker.store;
-            store.vector_logits(model, labels, &hashes).await
-        });
+        let stored = self
+            .patience
+            .wait_in_hand(async || vector_logits(self.worker.store, model, labels, &hashes).await);
         let pairs = |logits: Option<Vec<PairLogits>>| {
             let logits = logits.into_iter().flatten();
             logits.map(Pair::Known).collect()

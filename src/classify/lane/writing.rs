@@ -9,7 +9,7 @@ use super::{Event, Shared};
 use crate::classify::tally::Tally;
 use crate::classify::{BacklogError, LabelStep};
 use crate::worker::Worker;
-use topicmill_store::{Classified, Lease, Written};
+use topicmill_store::{Classified, LabelWrite, Lease, Written};
 
 /// Most posts of one write.
 const WRITE_POSTS: usize = 256;
@@ -40,7 +40,7 @@ impl Shared<'_> {
                     tracing::error!(%fullname, "not scored: {error}");
                     let failed = [(fullname, error)];
                     self.patience
-                        .wait_in_hand(async || store.fail(lease, &failed).await)
+                        .wait_in_hand(async || store.backlog().fail(lease, &failed).await)
                         .await?;
                     done.new.failed += 1;
                     (lease, false, None)
@@ -63,7 +63,7 @@ impl Shared<'_> {
             // before a stop.
             if ended {
                 self.patience
-                    .wait_in_hand(async || store.release(lease).await)
+                    .wait_in_hand(async || store.backlog().release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
@@ -86,16 +86,19 @@ impl Shared<'_> {
         let Worker {
             store, clock, run, ..
         } = *self.worker;
-        let now = clock.now().into();
         let n = posts.len() as u64;
-        let mode = self.set.mode;
+        let write = LabelWrite {
+            target: self.target,
+            mode: self.set.mode,
+            run,
+            now: clock.now().into(),
+            lease: Some(lease),
+        };
         let began = clock.elapsed();
         // Written once however often it is tried: whoever is written has left the backlog.
-        let written = self.patience.wait_in_hand(async || {
-            store
-                .complete(lease, self.target, mode, run, now, posts)
-                .await
-        });
+        let written = self
+            .patience
+            .wait_in_hand(async || store.backlog().save_labels(&write, posts).await);
         let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
         let written = written.instrument(span).await?;
         done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();

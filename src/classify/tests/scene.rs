@@ -91,7 +91,11 @@ impl Scene {
         let url = format!("sqlite:{}", folder.path().join("t.db").display());
         let store = Store::open(&url, Access::Create).await.unwrap();
         let now: Timestamp = clock.now().into();
-        let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
+        let run = store
+            .runs()
+            .begin_run(Stage::Classify, "w", now)
+            .await
+            .unwrap();
         let scene = Self {
             _folder: folder,
             store,
@@ -144,7 +148,7 @@ impl Scene {
             posts: Authors::Stored.ready(posts),
             now,
         };
-        self.store.save_page(&page).await.unwrap();
+        self.store.posts().save_page(&page).await.unwrap();
     }
 
     pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)

@@ -77,7 +77,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
         return Err(StoreError::NotSqliteToPostgres.into());
     }
     let source = Store::open(from, Access::ReadOnly).await?;
-    let running = source.running().await?;
+    let running = source.runs().running().await?;
     let alive = running.iter().filter(|run| run.is_alive()).count();
     if alive > 0 {
         tracing::warn!(

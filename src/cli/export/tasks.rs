@@ -28,7 +28,7 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let posts = self.posts(&store, &subject).await?;
-        let models = store.models().await?;
+        let models = store.labels().models().await?;
         let model = models.iter().find(|(id, _)| *id == subject.target.model);
         let tasks = Tasks {
             set: &subject.set,
@@ -80,11 +80,17 @@ impl Export {
     ) -> Result<Vec<(ReviewPost, Chosen)>, CliError> {
         let limit = self.limit.unwrap_or(TASKS);
         let share = self.random_share.unwrap_or(RANDOM_SHARE);
-        let closest = store.closest_calls(subject.target, None, limit).await?;
-        let random = store.random_posts(subject.target, None, limit).await?;
+        let closest = store
+            .gold()
+            .closest_calls(subject.target, None, limit)
+            .await?;
+        let random = store
+            .gold()
+            .random_posts(subject.target, None, limit)
+            .await?;
         let mixed = ask::mixed(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
-        let posts = store.review_posts(subject.target, &names).await?;
+        let posts = store.gold().review_posts(subject.target, &names).await?;
         // Whatever was purged in between is not there.
         let mut mixed = mixed.into_iter();
         let posts = posts.into_iter().filter_map(|post| {

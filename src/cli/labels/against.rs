@@ -62,7 +62,7 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
 
 /// What people answered, as far as they agree.
 async fn answers(store: &Store) -> Result<Asked, CliError> {
-    let found = gold::agreed(store.gold().await?);
+    let found = gold::agreed(store.gold().answers().await?);
     if !found.disagreements.is_empty() {
         tracing::warn!(
             posts = found.disagreements.len(),

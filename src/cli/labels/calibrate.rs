@@ -154,8 +154,12 @@ impl Calibrate {
             .map(|mut post| (post.id, post.right.swap_remove(0)))
             .collect();
         let names: Vec<Fullname> = gold.keys().cloned().collect();
-        let posts: BTreeMap<String, TextHash> =
-            store.text_hashes(&names).await?.into_iter().collect();
+        let posts: BTreeMap<Fullname, TextHash> = store
+            .posts()
+            .text_hashes(&names)
+            .await?
+            .into_iter()
+            .collect();
         let mut rows = Vec::with_capacity(posts.len());
         if let Some(model) = find_model(store, folder).await? {
             let vectors = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
@@ -163,7 +167,7 @@ impl Calibrate {
             let texts = posts.values().copied().collect();
             let evidence = known.evidence(store, texts).await?;
             for (name, right) in &gold {
-                let text = posts.get(name.as_str());
+                let text = posts.get(name);
                 let found = text.and_then(|text| Some((*text, evidence.get(text)?.clone())));
                 rows.extend(found.map(|(text_hash, evidence)| KnownScores {
                     text_hash,

@@ -55,12 +55,12 @@ impl Remove {
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::Existing).await?;
         let removed = match &self.post {
-            None => store.forget_reviewer(&self.reviewer).await?,
+            None => store.gold().forget_reviewer(&self.reviewer).await?,
             Some(post) => {
                 let post = post.parse().map_err(|error: FullnameError| {
                     CliError::Usage(format!("take an answer back: {error}"))
                 })?;
-                u64::from(store.forget_gold(&post, &self.reviewer).await?)
+                u64::from(store.gold().forget_gold(&post, &self.reviewer).await?)
             }
         };
         store.close().await?;

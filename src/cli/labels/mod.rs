@@ -195,7 +195,7 @@ impl NamedSet {
         store: &Store,
         word: &str,
     ) -> Result<Self, CliError> {
-        let rows = store.label_sets().await?;
+        let rows = store.labels().label_sets().await?;
         let path = Path::new(word);
         if path.is_file() {
             let set = which.label_set(setup, Some(path))?;
@@ -212,7 +212,7 @@ impl NamedSet {
             ))
         };
         let id = if word == "current" {
-            let target = store.current_target().await?;
+            let target = store.labels().current_target().await?;
             target.ok_or_else(nothing_current)?.label_set
         } else {
             let is_meant = |row: &&LabelSetRow| row.name == word || names_hash(word, &row.hash);
@@ -224,7 +224,7 @@ impl NamedSet {
             }
         };
         Ok(Self {
-            set: store.label_set(id).await?,
+            set: store.labels().label_set(id).await?,
             stored: Some(id),
         })
     }
@@ -300,7 +300,7 @@ async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, 
         (&row.manifest_hash, &row.precision, row.max_tokens)
             == (&sought.manifest_hash, &sought.precision, sought.max_tokens)
     };
-    let models = store.models().await?;
+    let models = store.labels().models().await?;
     Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
 }
 
@@ -322,16 +322,21 @@ async fn label_vectors(
     };
     let mut known = Vec::with_capacity(set.labels.len());
     for id in store
+        .labels()
         .find_hypotheses(&hypothesis::keys(&folder.kind, set))
         .await?
     {
         known.push(match id {
-            Some(id) => store.label_vectors(model, &[id]).await?.swap_remove(0),
+            Some(id) => store
+                .computed()
+                .label_vectors(model, &[id])
+                .await?
+                .swap_remove(0),
             None => None,
         });
     }
     // All is stored, or there is nothing to compare with: no model need be loaded.
-    if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
+    if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
         return Ok(None);
     }
     let mut models = setup.models(flags)?;
@@ -343,10 +348,10 @@ async fn label_vectors(
 /// What it takes to label every post under a model and a label set.
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
     let model = find_model(store, folder).await?;
-    let stored = key_of(&store.label_sets().await?, set);
+    let stored = key_of(&store.labels().label_sets().await?, set);
     let keys = hypothesis::keys(&folder.kind, set);
-    let hypotheses = store.find_hypotheses(&keys).await?;
-    Ok(store.cost(model, stored, &hypotheses).await?)
+    let hypotheses = store.labels().find_hypotheses(&keys).await?;
+    Ok(store.labels().cost(model, stored, &hypotheses).await?)
 }
 
 /// What decides a label, but for the labels, for people.

@@ -59,10 +59,13 @@ impl List {
 
 /// The label sets that were ever used, the latest first, each with the models that gave labels under it.
 async fn stored(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
-    let (models, current) = (store.models().await?, store.current_target().await?);
+    let (models, current) = (
+        store.labels().models().await?,
+        store.labels().current_target().await?,
+    );
     let mut all = Vec::new();
-    for set in store.label_sets().await? {
-        let mut keys = store.models_with_labels(set.id).await?;
+    for set in store.labels().label_sets().await? {
+        let mut keys = store.labels().models_with_labels(set.id).await?;
         let of_current = current.filter(|current| current.label_set == set.id);
         // Its first label may be still to come.
         if let Some(current) = of_current.filter(|current| !keys.contains(&current.model)) {
@@ -77,7 +80,7 @@ async fn stored(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
                 label_set: set.id,
             });
             let posts = match target {
-                Some(target) => store.labelled(target).await?,
+                Some(target) => store.labels().labelled(target).await?,
                 None => 0,
             };
             let is_current = match target.is_some() && target == current {
@@ -109,7 +112,7 @@ impl Use {
         let Some(label_set) = named.stored else {
             return Err(unlabelled(&set, &self.set));
         };
-        let current = store.current_target().await?;
+        let current = store.labels().current_target().await?;
         let named = self.model.as_deref();
         let model = model_of(&store, label_set, current, named, &set).await?;
         let model = model.ok_or_else(|| unlabelled(&set, &self.set))?;
@@ -122,12 +125,15 @@ impl Use {
             tracing::info!("the views show the labels by {set} and the model {model} already");
             return Ok(Exit::Done);
         }
-        let cost = store.cost(Some(target.model), Some(label_set), &[]).await?;
+        let cost = store
+            .labels()
+            .cost(Some(target.model), Some(label_set), &[])
+            .await?;
         // Every post that had one was edited since.
         if cost.labelled == 0 {
             return Err(unlabelled(&set, &self.set));
         }
-        store.set_current(target).await?;
+        store.labels().set_current(target).await?;
         tracing::info!(
             posts = cost.labelled,
             "the views now show the labels by {set} and the model {model}"
@@ -152,8 +158,8 @@ async fn model_of(
     named: Option<&str>,
     set: &str,
 ) -> Result<Option<(i64, ModelRow)>, CliError> {
-    let keys = store.models_with_labels(label_set).await?;
-    let models = store.models().await?;
+    let keys = store.labels().models_with_labels(label_set).await?;
+    let models = store.labels().models().await?;
     let with_labels: Vec<_> = models
         .into_iter()
         .filter(|(id, _)| keys.contains(id))
@@ -187,10 +193,10 @@ pub(in crate::cli) async fn subject(
     word: Option<&str>,
     model: Option<&str>,
 ) -> Result<Option<(Target, LabelSet)>, CliError> {
-    let current = store.current_target().await?;
+    let current = store.labels().current_target().await?;
     let Some(word) = word else {
         return Ok(match current {
-            Some(target) => Some((target, store.label_set(target.label_set).await?)),
+            Some(target) => Some((target, store.labels().label_set(target.label_set).await?)),
             None => None,
         });
     };

@@ -56,10 +56,14 @@ impl Side {
             folder: None,
             path,
         };
-        let rows = store.models().await?;
-        let current = store.current_target().await?.map(|target| target.model);
+        let rows = store.labels().models().await?;
+        let current = store
+            .labels()
+            .current_target()
+            .await?
+            .map(|target| target.model);
         let with_labels = match side.stored {
-            Some(id) => store.models_with_labels(id).await?,
+            Some(id) => store.labels().models_with_labels(id).await?,
             None => Vec::new(),
         };
         let of_current = current.filter(|model| with_labels.contains(model));
@@ -117,7 +121,7 @@ impl Side {
         setup: &Setup,
         store: &Store,
         posts: &[Fullname],
-    ) -> Result<Option<HashMap<String, Prediction>>, CliError> {
+    ) -> Result<Option<HashMap<Fullname, Prediction>>, CliError> {
         if self.folder.is_none() {
             return Ok(Some(HashMap::new()));
         }
@@ -125,8 +129,12 @@ impl Side {
             Some(known) => known.labels_of(store, posts).await?,
             None => HashMap::new(),
         };
-        let states = store.look_up(self.target(), posts).await?.into_iter();
-        let wanted: Vec<String> = states
+        let states = store
+            .labels()
+            .look_up(self.target(), posts)
+            .await?
+            .into_iter();
+        let wanted: Vec<Fullname> = states
             .filter(|post| matches!(post.labelled, LabelState::Not | LabelState::BeforeAnEdit))
             .map(|post| post.fullname)
             .filter(|name| !made.contains_key(name))
@@ -137,8 +145,8 @@ impl Side {
         let bar = Progress::start("gold", "posts", wanted.len() as u64);
         let mut labeler = setup.models(&self.flags())?.large;
         for names in wanted.chunks(WINDOW) {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let posts = store.texts_of(&names).await?;
+            let names: Vec<&Fullname> = names.iter().collect();
+            let posts = store.posts().texts_of(&names).await?;
             let text = |post: &StoredText| post_text(&post.title, &post.body);
             let texts: Vec<String> = posts.iter().map(text).collect();
             let (set, stop) = (self.set.clone(), setup.stop.clone());

@@ -185,16 +185,19 @@ impl Suggest {
             )));
         };
         let outcome = self.outcome.of_store();
-        let posts = store.count_without_label(target, outcome).await?;
+        let posts = store.labels().count_without_label(target, outcome).await?;
         if posts == 0 {
             return self.nothing(&set).map(|()| None);
         }
-        let models = store.models().await?;
+        let models = store.labels().models().await?;
         let (own, others): (Vec<_>, Vec<_>) =
             models.into_iter().partition(|(id, _)| *id == target.model);
         let own_name = own.first().map(|(_, row)| told_apart(row));
         for (id, row) in own.into_iter().chain(others) {
-            let first = store.without_label(target, outcome, id, "", 1).await?;
+            let first = store
+                .labels()
+                .without_label(target, outcome, id, "", 1)
+                .await?;
             if !first.is_empty() {
                 return Ok(Some(Scene {
                     set,
@@ -232,9 +235,13 @@ impl Suggest {
         let names = topics.iter().map(|topic| topic.label.clone()).collect();
         // That of the background comes last.
         let key = hypothesis::keys(&folder.kind, &scene.set).pop();
-        let ids = store.find_hypotheses(&Vec::from_iter(key)).await?;
+        let ids = store.labels().find_hypotheses(&Vec::from_iter(key)).await?;
         let ids: Vec<i64> = ids.into_iter().flatten().collect();
-        let vectors = store.label_vectors(scene.vectors.0, &ids).await?.pop();
+        let vectors = store
+            .computed()
+            .label_vectors(scene.vectors.0, &ids)
+            .await?
+            .pop();
         Ok(vectors.flatten().map(|vectors| (vectors, names)))
     }
 
@@ -322,8 +329,12 @@ impl Suggest {
 
 /// Where the labels of a label set are: by the model of the current labels, else by the latest that labelled under it.
 async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliError> {
-    let models = store.models_with_labels(label_set).await?;
-    let current = store.current_target().await?.map(|target| target.model);
+    let models = store.labels().models_with_labels(label_set).await?;
+    let current = store
+        .labels()
+        .current_target()
+        .await?
+        .map(|target| target.model);
     let model = current.filter(|model| models.contains(model));
     let model = model.or(models.first().copied());
     Ok(model.map(|model| Target { model, label_set }))

@@ -61,14 +61,21 @@ impl List {
 impl ScheduleOutlook {
     async fn read(entry: Entry, store: &Store, setup: &Setup) -> Result<Self, CliError> {
         let state = store
+            .schedules()
             .schedule_state(&entry.name, setup.clock.now().into())
             .await?;
         let now = state.now.as_datetime();
         // What a wrong clock ran years ahead is not the last that ran, once the clock is right again.
         let until = (now + WAITS_FOR_CLOCK).into();
-        let latest = store.latest_slots(&entry.name, until, LOOKED_AT).await?;
+        let latest = store
+            .schedules()
+            .latest_slots(&entry.name, until, LOOKED_AT)
+            .await?;
         let since = (now - TimeDelta::days(COUNTED_DAYS)).into();
-        let counts = store.count_slots(&entry.name, since, until).await?;
+        let counts = store
+            .schedules()
+            .count_slots(&entry.name, since, until)
+            .await?;
         Ok(Self {
             last: latest.into_iter().find(|slot| slot.started_at.is_some()),
             entry,

@@ -12,7 +12,7 @@ use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, SourceKind};
 use topicmill_score::Mode;
-use topicmill_store::{Access, Claim, Store, Written};
+use topicmill_store::{Access, Claim, LabelWrite, Store, Written};
 
 use super::purge::scored;
 use crate::purge::{Scene, post};
@@ -240,7 +240,12 @@ async fn happen(
             scene.label().await;
         }
         Event::Claim => {
-            scene.store().enqueue_missing(target).await.unwrap();
+            scene
+                .store()
+                .backlog()
+                .enqueue_missing(target)
+                .await
+                .unwrap();
             claims.push(scene.claim(target).await);
         }
         Event::Complete => {
@@ -249,12 +254,16 @@ async fn happen(
             };
             let done = scored(scene, target, &claim).await;
             let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-            let written =
-                scene
-                    .store()
-                    .complete(claim.lease, target, Mode::Single, run, now, &done);
+            let write = LabelWrite {
+                target,
+                mode: Mode::Single,
+                run,
+                now,
+                lease: Some(claim.lease),
+            };
+            let written = scene.store().backlog().save_labels(&write, &done);
             let _: Written = written.await.unwrap();
-            scene.store().release(claim.lease).await.unwrap();
+            scene.store().backlog().release(claim.lease).await.unwrap();
         }
         Event::Wait(hours) => scene.clock.advance(Duration::from_hours(hours.into())),
         Event::Retention => {
@@ -336,10 +345,10 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         })
         .await;
     if matches!(place, Place::Postgres(..)) {
-        let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
+        let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
         prop_assert_eq!(rewritten, topicmill_store::Rewritten::Whole);
     }
-    prop_assert!(!scene.store().is_rewrite_due().await.unwrap());
+    prop_assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
     let left = words_in(&place.files().await);
     let lingers: Vec<&String> = model.gone.intersection(&left).collect();
     prop_assert!(lingers.is_empty(), "{lingers:?} lingers in the files");

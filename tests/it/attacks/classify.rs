@@ -10,8 +10,8 @@ use topicmill::pipeline::Context;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill_core::record::Labelled;
-use topicmill_core::{RunStatus, Stage};
-use topicmill_store::{Access, Claimant, RunId, Store, Written};
+use topicmill_core::{Fullname, RunStatus, Stage};
+use topicmill_store::{Access, Claimant, RunId, Store, Suspicion, Written};
 
 use crate::proofs::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
@@ -119,8 +119,8 @@ async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_
     assert_eq!(label(&store, &clock, &stop, &options()).await.1.posts, 20);
     let run = begin(&store, "collector").await;
     add_posts(&store, run, titles(25)).await;
-    let target = store.current_target().await.unwrap().unwrap();
-    store.enqueue_missing(target).await.unwrap();
+    let target = store.labels().current_target().await.unwrap().unwrap();
+    store.backlog().enqueue_missing(target).await.unwrap();
     // A claim that expired long ago, whose holder stands in the midst of a transaction.
     let mut frozen = sqlx::PgConnection::connect(&database.url).await.unwrap();
     for sql in [
@@ -163,8 +163,14 @@ async fn a_lease_is_renewed_while_labels_are_written_under_it_and_nobody_takes_i
         let waits = "SELECT COUNT(*) FROM pg_stat_activity \
                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
         until("the write waits", async || f.count(waits).await == 1).await;
-        assert!(f.store.renew(claim.lease, at(50), LEASE).await.unwrap());
-        let others: Vec<String> = f
+        assert!(
+            f.store
+                .backlog()
+                .renew(claim.lease, at(50), LEASE)
+                .await
+                .unwrap()
+        );
+        let others: Vec<Fullname> = f
             .claim(9, 9_999)
             .await
             .posts
@@ -342,6 +348,7 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
             )
             .await;
         let elsewhere = store
+            .runs()
             .begin_run(
                 Stage::Import,
                 "elsewhere:1:1:2",
@@ -354,7 +361,7 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
         let mut context = Context::new(store.clone(), clock, stop, "w".into());
         context.beat = Duration::from_millis(30);
         let status = async |run: i64| {
-            let run = store.run(RunId(run)).await.unwrap().unwrap();
+            let run = store.runs().run(RunId(run)).await.unwrap().unwrap();
             (run.status, run.finished_at)
         };
         let (set, options) = (label_set(), options());
@@ -370,7 +377,7 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
             assert!(status(2).await.1.is_some());
             assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
             // Taken for dead, though it is not.
-            store.note_death(RunId(4), "why").await.unwrap();
+            store.runs().note_death(RunId(4), "why").await.unwrap();
             until("it beats", async || {
                 status(4).await == (RunStatus::Running, None)
             })
@@ -398,8 +405,8 @@ async fn the_exit_code_is_75_wherever_others_hold_the_rest() {
         assert_eq!(classify(&[]).0, 0);
         let run = begin(&store, "collector").await;
         add_posts(&store, run, titles(30)).await;
-        let target = store.current_target().await.unwrap().unwrap();
-        store.enqueue_missing(target).await.unwrap();
+        let target = store.labels().current_target().await.unwrap().unwrap();
+        store.backlog().enqueue_missing(target).await.unwrap();
         let claimant = Claimant {
             worker: "elsewhere:1:1:1",
             run,
@@ -407,7 +414,11 @@ async fn the_exit_code_is_75_wherever_others_hold_the_rest() {
             lease: Duration::from_hours(1),
         };
         let now = SystemClock::shared().now().into();
-        let claim = store.claim(target, &claimant, 5, now).await.unwrap();
+        let claim = store
+            .backlog()
+            .claim(target, &claimant, Suspicion::Any, 5, now)
+            .await
+            .unwrap();
         assert_eq!(claim.posts.len(), 5);
         let (code, said) = classify(&["--limit", "3"]);
         assert_eq!(code, 0, "as many as were asked for: {said}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use topicmill_core::SourceKind;
 use topicmill_core::clock::SystemClock;
-use topicmill_store::{Claimant, QuotaTerms};
+use topicmill_store::{Claimant, QuotaTerms, Suspicion};
 
 use crate::purge::{Scene, some};
 use crate::support::postgres::postgres;
@@ -19,10 +19,11 @@ async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
         .await;
     let target = scene.target().await;
     let store = database.open_on_server_time().await;
-    store.enqueue_missing(target).await.unwrap();
+    store.backlog().enqueue_missing(target).await.unwrap();
     let right = SystemClock::shared().now();
     let (ahead, behind) = (right + TimeDelta::minutes(6), right - TimeDelta::minutes(6));
     let run = store
+        .runs()
         .begin_run(topicmill_core::Stage::Classify, "w", right.into())
         .await
         .unwrap();
@@ -34,22 +35,29 @@ async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
     };
     // A claim of a worker whose clock is slow is not over at once, nor is one that it renews.
     let slow = store
-        .claim(target, &claimant, 1, behind.into())
+        .backlog()
+        .claim(target, &claimant, Suspicion::Any, 1, behind.into())
         .await
         .unwrap();
     assert!(
         store
+            .backlog()
             .renew(slow.lease, behind.into(), claimant.lease)
             .await
             .unwrap()
     );
     // And one whose clock is fast takes what is free, not what is held.
     let fast = store
-        .claim(target, &claimant, 10, ahead.into())
+        .backlog()
+        .claim(target, &claimant, Suspicion::Any, 10, ahead.into())
         .await
         .unwrap();
     assert_eq!((slow.posts.len(), fast.posts.len()), (1, 2));
-    let waiting = store.waiting(target, 3, ahead.into()).await.unwrap();
+    let waiting = store
+        .backlog()
+        .waiting(target, 3, ahead.into())
+        .await
+        .unwrap();
     assert_eq!((waiting.held, waiting.claimable), (3, 0));
 }
 
@@ -63,14 +71,20 @@ async fn clocks_that_differ_share_one_quota() {
         patience: Duration::from_mins(5),
     };
     let right = SystemClock::shared().now();
-    let first = store.reserve_slot("q", terms, right).await.unwrap();
+    let first = store
+        .quotas()
+        .reserve_slot("q", terms, right)
+        .await
+        .unwrap();
     let second = store
+        .quotas()
         .reserve_slot("q", terms, right + TimeDelta::minutes(6))
         .await
         .unwrap();
     assert_eq!(first.wait, Duration::ZERO);
     assert!(second.wait > Duration::from_secs(30), "{second:?}");
     let third = store
+        .quotas()
         .reserve_slot("q", terms, right - TimeDelta::minutes(6))
         .await
         .unwrap();

@@ -105,7 +105,7 @@ async fn a_purge_that_left_bytes_is_finished_by_the_next_one_or_by_vacuum() {
     assert!(report.lingers);
     Program::new().ok(&["--database", &database.url, "db", "vacuum"]);
     assert!(!holds(&file, "tell-no-one"));
-    assert!(!scene.store().is_rewrite_due().await.unwrap());
+    assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
     let command = program.command(&["--database", &database.url, "db", "vacuum"]);
     limited(&command, &format!("ulimit -f {kib}")).ended(4, "ulimit");
-    assert!(scene.store().is_rewrite_due().await.unwrap());
+    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     // Nothing is lost, and the next purge does what was not done.
     assert_eq!(scene.stored().await.len(), 600);
     assert!(!scene.purge(&ids(0..1_200)).await.lingers);
@@ -183,7 +183,7 @@ async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
     let mut all = ids(0..1_200);
     all.ids.push(crate::purge::to_purge("long"));
     scene.purge(&all).await;
-    assert!(scene.store().is_rewrite_due().await.unwrap());
+    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     let program = Program::new();
     let told = program.ok(&["--database", &database.url, "status"]).stderr;
     assert!(told.contains("db vacuum"), "{told}");
@@ -199,7 +199,7 @@ async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
     program
         .run(&["--database", &worker, "db", "vacuum"])
         .ended(4, "owner");
-    assert!(scene.store().is_rewrite_due().await.unwrap());
+    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     admin.execute(AssertSqlSafe(drop)).await.unwrap();
     program.ok(&["--database", &database.url, "db", "vacuum"]);
@@ -308,11 +308,11 @@ async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state()
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let by = format!("process {pid} reads an earlier state");
     ran.says(&by);
-    assert!(scene.store().is_rewrite_due().await.unwrap());
+    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
-    let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
     assert_eq!(rewritten, Rewritten::Whole);
-    assert!(!scene.store().is_rewrite_due().await.unwrap());
+    assert!(!scene.store().purging().is_rewrite_due().await.unwrap());
 }
 
 #[tokio::test]
@@ -328,11 +328,11 @@ async fn a_rewrite_does_not_make_everybody_wait_behind_a_table_that_is_used() {
         .execute("LOCK TABLE posts IN ACCESS SHARE MODE")
         .await
         .unwrap();
-    let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
     assert_eq!(rewritten, Rewritten::TableIsUsed { table: "posts" });
-    assert!(scene.store().is_rewrite_due().await.unwrap());
+    assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
-    let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
+    let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();
     assert_eq!(rewritten, Rewritten::Whole);
 }
 

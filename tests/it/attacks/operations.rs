@@ -183,7 +183,13 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
             );
         });
         assert!(ended.await.unwrap_err().is_panic());
-        let run = context.store.recent_runs(None, 1).await.unwrap().remove(0);
+        let run = context
+            .store
+            .runs()
+            .recent_runs(None, 1)
+            .await
+            .unwrap()
+            .remove(0);
         assert_eq!(run.status, RunStatus::Failed);
         assert!(run.error.unwrap().contains("a bug"), "and its error");
         assert_eq!(run.counts["posts"], 1, "with what it did");

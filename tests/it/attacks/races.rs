@@ -15,10 +15,9 @@ use topicmill_core::{
     Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
 use topicmill_score::Mode;
-use topicmill_score::reddit::post_text;
 use topicmill_store::{
-    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Target,
-    Written,
+    Access, Checked, Claimant, Classified, ImportState, LabelWrite, Page, RunId, Store, StoreError,
+    Suspicion, Target, Written,
 };
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
@@ -130,7 +129,7 @@ impl Scene {
     ) -> Self {
         let target = made::target(&other, &label_set()).await;
         let texts = ["It is food.", "It is music.", "It is travel."].map(String::from);
-        let hypotheses = other.ensure_hypotheses(&texts).await.unwrap();
+        let hypotheses = other.labels().ensure_hypotheses(&texts).await.unwrap();
         Self {
             database,
             held,
@@ -158,7 +157,7 @@ impl Scene {
                 .map(|i| post(POSTS[i], TITLES[i], SourceKind::Import))
                 .collect();
             let page = page(run, SourceKind::Import, &posts, at(2020));
-            self.other.save_page(&page).await.unwrap();
+            self.other.posts().save_page(&page).await.unwrap();
             if labelled {
                 self.run(&self.other, Stage::Classify).await.unwrap();
             }
@@ -177,6 +176,7 @@ impl Scene {
     async fn run(&self, store: &Store, stage: Stage) -> Result<(), StoreError> {
         self.step(store, "begin_run").await;
         let run = store
+            .runs()
             .begin_run(topicmill_core::Stage::Collect, "w", at(2026))
             .await?;
         match stage {
@@ -189,7 +189,7 @@ impl Scene {
                 let posts = [&posts[..], &[new]].concat();
                 let page = page(run, SourceKind::Reddit, &posts, at(2026));
                 self.step(store, "save_page").await;
-                store.save_page(&page).await.map(drop)
+                store.posts().save_page(&page).await.map(drop)
             }
             Stage::Import => {
                 let mut posts = POSTS.map(|id| post(id, "edited in a file", SourceKind::Import));
@@ -213,7 +213,11 @@ impl Scene {
                     finished_at: None,
                 };
                 self.step(store, "save_block").await;
-                store.save_block(&pages, Some(&progress)).await.map(drop)
+                store
+                    .posts()
+                    .save_block(&pages, Some(&progress))
+                    .await
+                    .map(drop)
             }
             Stage::Classify => self.classify(store, run).await,
             Stage::Purge => {
@@ -228,11 +232,16 @@ impl Scene {
                     shows: Vec::new(),
                 };
                 self.step(store, "purge").await;
-                store.purge(run, &checked, at(2026)).await.map(drop)
+                store
+                    .purging()
+                    .purge(run, &checked, at(2026))
+                    .await
+                    .map(drop)
             }
             Stage::Retention => {
                 self.step(store, "purge_texts").await;
                 store
+                    .purging()
                     .purge_texts(at(2021), at(90_000), 1_000, at(2026))
                     .await
                     .map(drop)
@@ -250,15 +259,21 @@ impl Scene {
             lease: Duration::from_hours(1),
         };
         self.step(store, "enqueue_missing").await;
-        again(async || store.enqueue_missing(target).await).await?;
+        again(async || store.backlog().enqueue_missing(target).await).await?;
         loop {
             self.step(store, "claim").await;
-            let claim = again(async || store.claim(target, &claimant, 3, at(2026)).await).await?;
+            let claim = again(async || {
+                store
+                    .backlog()
+                    .claim(target, &claimant, Suspicion::Any, 3, at(2026))
+                    .await
+            })
+            .await?;
             if claim.posts.is_empty() {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let said = said_of(TextHash::of(&post_text(&post.title, &post.selftext)));
+                let said = said_of(TextHash::of(&post.text));
                 let logits = made::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
                 Classified {
@@ -274,12 +289,22 @@ impl Scene {
             self.step(store, "complete").await;
             let written = again(async || {
                 store
-                    .complete(claim.lease, target, Mode::Single, run, at(2026), &done)
+                    .backlog()
+                    .save_labels(
+                        &LabelWrite {
+                            target,
+                            mode: Mode::Single,
+                            run,
+                            now: at(2026),
+                            lease: Some(claim.lease),
+                        },
+                        &done,
+                    )
                     .await
             });
             assert_ne!(written.await?, Written::LeaseLost, "nobody takes it over");
             self.step(store, "release").await;
-            again(async || store.release(claim.lease).await).await?;
+            again(async || store.backlog().release(claim.lease).await).await?;
         }
     }
 

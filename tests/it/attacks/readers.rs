@@ -31,7 +31,11 @@ fn at(secs: i64) -> Timestamp {
 
 /// When the newest post known of `r/climate` was posted.
 async fn watermark(context: &Context, source: SourceKind) -> Option<Timestamp> {
-    let known = context.store.watermark(source, "climate", "climate").await;
+    let known = context
+        .store
+        .posts()
+        .watermark(source, "climate", "climate")
+        .await;
     known.unwrap()
 }
 

@@ -30,7 +30,11 @@ async fn with_another_label_set(url: &str) {
     let store = Store::open(url, Access::Existing).await.unwrap();
     for text in ["About games.", "About art."] {
         // Under the key by which the program finds it.
-        store.ensure_hypotheses(&[text.to_owned()]).await.unwrap();
+        store
+            .labels()
+            .ensure_hypotheses(&[text.to_owned()])
+            .await
+            .unwrap();
     }
     store.close().await.unwrap();
     execute(
@@ -95,6 +99,7 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
         let lease = topicmill_store::Lease(1);
         assert!(
             !store
+                .backlog()
                 .renew(lease, now, Duration::from_mins(1))
                 .await
                 .unwrap()

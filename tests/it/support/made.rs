@@ -79,8 +79,8 @@ pub async fn target(store: &Store, set: &LabelSet) -> Target {
         max_tokens: 128,
     };
     Target {
-        model: store.ensure_model(&model).await.unwrap(),
-        label_set: store.ensure_label_set(set, at(0)).await.unwrap(),
+        model: store.labels().ensure_model(&model).await.unwrap(),
+        label_set: store.labels().ensure_label_set(set, at(0)).await.unwrap(),
     }
 }
 
@@ -93,9 +93,13 @@ pub fn logits(entailment: f32) -> PairLogits {
 }
 
 /// A post that was labelled with the first label, with the score of each label.
-pub fn classified(fullname: &str, text_hash: TextHash, scores: &[f64]) -> Classified {
+pub fn classified(
+    fullname: &(impl ToString + ?Sized),
+    text_hash: TextHash,
+    scores: &[f64],
+) -> Classified {
     Classified {
-        fullname: fullname.to_owned(),
+        fullname: fullname.to_string().parse().unwrap(),
         text_hash,
         scores: Scores {
             scores: scores.to_vec(),

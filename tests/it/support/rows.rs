@@ -63,7 +63,7 @@ pub async fn fill(url: &str) {
     let store = Store::open(url, Access::Create).await.unwrap();
     execute(url, ROWS).await;
     // As the program would have called it.
-    let version = store.label_set(1).await.unwrap().hash();
+    let version = store.labels().label_set(1).await.unwrap().hash();
     store.close().await.unwrap();
     execute(
         url,

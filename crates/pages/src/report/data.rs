@@ -2,7 +2,7 @@
 
 use super::drift::Drift;
 use super::time::Axis;
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::{Fate, Gap, Skipped};
 
 /// Columns of a histogram of scores.
@@ -89,7 +89,7 @@ pub struct TopicLine {
 /// A post that is quoted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    pub fullname: String,
+    pub fullname: Fullname,
     pub title: String,
     pub subreddit: String,
     pub link: Option<String>,

@@ -48,7 +48,7 @@ async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, Failed> 
         .collect();
     let time = |secs| chrono::DateTime::from_timestamp(secs, 0);
     let (first, last) = columns.span().unzip();
-    let runs = serving.store.recent_runs(None, 5).await?;
+    let runs = serving.store.runs().recent_runs(None, 5).await?;
     Ok(Json(json!({
         "posts": standing.posts,
         "searched": standing.searched,
@@ -60,10 +60,10 @@ async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, Failed> 
 }
 
 async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
-    let Some(target) = serving.store.current_target().await? else {
+    let Some(target) = serving.store.labels().current_target().await? else {
         return Ok(Json(json!({ "label_set": null, "labels": [] })));
     };
-    let set = serving.store.label_set(target.label_set).await?;
+    let set = serving.store.labels().label_set(target.label_set).await?;
     serving.index.ready().await?;
     let counts = serving.index.columns().count_outcomes();
     let labels: Vec<Value> = set

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::Serving;
 use super::index::{RowFilter, RowPlace, Sort, has_words, key};
 use super::pages::Failed;
+use topicmill_core::Fullname;
 use topicmill_store::StoreError;
 use topicmill_store::browsed::ListedPost;
 
@@ -147,8 +148,15 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
     if ["", "labelled", "unlabelled", "other", "unsure"].contains(&outcome) || is_stored() {
         return Ok(());
     }
-    let labels = match serving.store.current_target().await? {
-        Some(target) => serving.store.label_set(target.label_set).await?.labels,
+    let labels = match serving.store.labels().current_target().await? {
+        Some(target) => {
+            serving
+                .store
+                .labels()
+                .label_set(target.label_set)
+                .await?
+                .labels
+        }
         None => Vec::new(),
     };
     if labels.iter().any(|label| label.slug == outcome) {
@@ -163,13 +171,13 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
 }
 
 /// The posts of these names in their order; those that were purged in between are left out.
-async fn read(serving: &Serving, names: &[String]) -> Result<Vec<ListedPost>, StoreError> {
+async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<ListedPost>, StoreError> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let target = serving.store.current_target().await?;
-    let posts = serving.store.listed(target, names).await?;
-    let mut posts: HashMap<String, ListedPost> = posts
+    let target = serving.store.labels().current_target().await?;
+    let posts = serving.store.posts().listed(target, names).await?;
+    let mut posts: HashMap<Fullname, ListedPost> = posts
         .into_iter()
         .map(|post| (post.fullname.clone(), post))
         .collect();

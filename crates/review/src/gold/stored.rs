@@ -84,7 +84,7 @@ pub async fn without_unasked(
     let mut slugs: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for id in offered.values().flatten() {
         if !slugs.contains_key(id) {
-            let labels = store.label_set(*id).await?.labels.into_iter();
+            let labels = store.labels().label_set(*id).await?.labels.into_iter();
             slugs.insert(*id, labels.map(|label| label.slug).collect());
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
-use sqlx::postgres::{PgConnectOptions, PgListener};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
 use super::super::bulk::Insert;
@@ -138,10 +138,10 @@ impl Dialect for Postgres {
         format!("CAST(FLOOR({number}) AS BIGINT)")
     }
 
-    async fn insert(
+    async fn insert_returning(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         insert.into_postgres(connection).await
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::super::bulk::{Insert, Keys};
@@ -84,10 +84,10 @@ impl Dialect for Sqlite {
         format!("CAST({number} AS INTEGER)")
     }
 
-    async fn insert(
+    async fn insert_returning(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         insert.into_sqlite(connection, Keys::MayBeThere).await
     }
 
@@ -95,7 +95,8 @@ impl Dialect for Sqlite {
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> Result<(), sqlx::Error> {
-        insert.into_sqlite(connection, Keys::AreNew).await
+        let inserted = insert.into_sqlite(connection, Keys::AreNew).await;
+        inserted.map(drop)
     }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use super::super::Page;
 use super::super::bulk::{Insert, Values};
 use super::at;
+use super::known::KNOWN;
 use topicmill_core::{Fullname, Listing, Post, SourceKind, TextHash, Timestamp};
 
 /// What becomes of a post that is known.
@@ -51,7 +52,8 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
        ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
      checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
        ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
-     WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
+     WHERE excluded.source IN {live} OR posts.source NOT IN {live} RETURNING {}",
+        *KNOWN
     )
 });
 
@@ -164,8 +166,18 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
     }
 }
 
-/// The columns of a new post.
+/// Inserts new posts; what becomes of one that is known is in [`ON_KNOWN_POST`].
 pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+    Insert {
+        table: "posts",
+        rows: rows.len(),
+        columns: post_columns(rows),
+        on_conflict: &ON_KNOWN_POST,
+    }
+}
+
+/// The columns of a new post.
+pub(super) fn post_columns<'a>(rows: &[&'a Row<'a>]) -> Vec<(&'static str, Values<'a>)> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())
     };
@@ -179,53 +191,46 @@ pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
     };
     let ratio = rows.iter().map(|row| row.post.upvote_ratio).collect();
     let hash = rows.iter().map(|row| row.hash.as_bytes()).collect();
-    Insert {
-        table: "posts",
-        rows: rows.len(),
-        columns: vec![
-            ("fullname", text(|post| Some(post.fullname.as_str()))),
-            ("subreddit", text(|post| Some(&post.subreddit))),
-            (
-                "topic",
-                Values::Text(rows.iter().map(|row| row.page.topic).collect()),
-            ),
-            ("title", text(|post| Some(&post.title))),
-            ("selftext", text(|post| Some(&post.selftext))),
-            (
-                "crosspost_parent",
-                text(|post| post.crosspost_parent.as_ref().map(Fullname::as_str)),
-            ),
-            ("url", text(|post| post.url.as_deref())),
-            ("permalink", text(|post| post.permalink.as_deref())),
-            ("author", text(|post| post.author.as_deref())),
-            ("reddit_score", integer(|post| post.score)),
-            ("upvote_ratio", Values::Real(ratio)),
-            ("num_comments", integer(|post| post.num_comments)),
-            ("flair", text(|post| post.flair.as_deref())),
-            ("over_18", flag(|post| post.over_18)),
-            ("is_self", flag(|post| post.is_self)),
-            ("source", text(|post| Some(post.source.as_str()))),
-            ("text_hash", Values::Bytes(hash)),
-            ("created_at", time(|row| Some(row.post.created_at))),
-            ("collected_at", time(|row| Some(row.page.now))),
-            ("updated_at", time(|row| Some(row.page.now))),
-            (
-                "removed_at",
-                time(|row| row.post.removed.then_some(row.page.now)),
-            ),
-            (
-                "checked_at",
-                time(|row| {
-                    (row.post.source.is_live() && !row.post.removed).then_some(row.page.now)
-                }),
-            ),
-            (
-                "reddit_score_is_placeholder",
-                flag(|post| post.score_is_placeholder),
-            ),
-        ],
-        on_conflict: &ON_KNOWN_POST,
-    }
+    vec![
+        ("fullname", text(|post| Some(post.fullname.as_str()))),
+        ("subreddit", text(|post| Some(&post.subreddit))),
+        (
+            "topic",
+            Values::Text(rows.iter().map(|row| row.page.topic).collect()),
+        ),
+        ("title", text(|post| Some(&post.title))),
+        ("selftext", text(|post| Some(&post.selftext))),
+        (
+            "crosspost_parent",
+            text(|post| post.crosspost_parent.as_ref().map(Fullname::as_str)),
+        ),
+        ("url", text(|post| post.url.as_deref())),
+        ("permalink", text(|post| post.permalink.as_deref())),
+        ("author", text(|post| post.author.as_deref())),
+        ("reddit_score", integer(|post| post.score)),
+        ("upvote_ratio", Values::Real(ratio)),
+        ("num_comments", integer(|post| post.num_comments)),
+        ("flair", text(|post| post.flair.as_deref())),
+        ("over_18", flag(|post| post.over_18)),
+        ("is_self", flag(|post| post.is_self)),
+        ("source", text(|post| Some(post.source.as_str()))),
+        ("text_hash", Values::Bytes(hash)),
+        ("created_at", time(|row| Some(row.post.created_at))),
+        ("collected_at", time(|row| Some(row.page.now))),
+        ("updated_at", time(|row| Some(row.page.now))),
+        (
+            "removed_at",
+            time(|row| row.post.removed.then_some(row.page.now)),
+        ),
+        (
+            "checked_at",
+            time(|row| (row.post.source.is_live() && !row.post.removed).then_some(row.page.now)),
+        ),
+        (
+            "reddit_score_is_placeholder",
+            flag(|post| post.score_is_placeholder),
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::super::browsed::{LabelScore, ListedPost, News, Sighting, Verdict, Who
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
 use super::{Doing, SqlStore, is_forbidden, push_list};
+use topicmill_core::Fullname;
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;
@@ -30,11 +31,11 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn listed(
         &self,
         target: Option<Target>,
-        posts: &[String],
+        posts: &[Fullname],
     ) -> Result<Vec<ListedPost>> {
         let mut select = Self::select_listed(target);
         select.push(" WHERE p.fullname IN (");
-        push_list(&mut select, posts.iter().map(String::as_str));
+        push_list(&mut select, posts.iter().map(Fullname::as_str));
         let posts = select.build().try_map(Self::decode_listed);
         posts
             .fetch_all(&self.pool)
@@ -63,9 +64,9 @@ impl<DB: Dialect> SqlStore<DB> {
             num_comments, created_at, text_purged)(row)
     }
 
-    pub async fn whole_post(&self, fullname: &str) -> Result<Option<WholePost>> {
+    pub async fn whole_post(&self, fullname: &Fullname) -> Result<Option<WholePost>> {
         let current = self.current_target().await?;
-        let name = [fullname.to_owned()];
+        let (name, fullname) = ([fullname.clone()], fullname.as_str());
         let Some(listed) = self.listed(current, &name).await?.pop() else {
             return Ok(None);
         };

@@ -7,10 +7,11 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
-use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, Target};
+use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, Suspicion, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use topicmill_core::{TextHash, Timestamp};
+use topicmill_core::{Fullname, TextHash, Timestamp};
 use topicmill_score::PairLogits;
+use topicmill_score::reddit::post_text;
 
 /// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
 const ALONE_AFTER: u32 = 5;
@@ -33,100 +34,121 @@ fn window_of_suspects(deaths: i64) -> u32 {
     }
 }
 
+/// The posts that a claim may take.
+struct Wanted {
+    target: Target,
+    /// Posts that failed this often are left alone.
+    max_attempts: u32,
+    /// How many workers died while they held them.
+    deaths: Range<i64>,
+    limit: u32,
+}
+
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn claim(
         &self,
         target: Target,
         claimant: &Claimant<'_>,
+        suspicion: Suspicion,
         limit: u32,
         now: Timestamp,
     ) -> Result<Claim> {
-        let deaths = 0..most_deaths(claimant.max_attempts);
-        self.claim_among(target, claimant, limit, now, &deaths)
-            .await
-    }
-
-    pub async fn claim_clean(
-        &self,
-        target: Target,
-        claimant: &Claimant<'_>,
-        limit: u32,
-        now: Timestamp,
-    ) -> Result<Claim> {
-        self.claim_among(target, claimant, limit, now, &(0..1))
-            .await
-    }
-
-    pub async fn claim_suspects(
-        &self,
-        target: Target,
-        claimant: &Claimant<'_>,
-        limit: u32,
-        now: Timestamp,
-    ) -> Result<Claim> {
-        let deaths = 1..most_deaths(claimant.max_attempts);
-        self.claim_among(target, claimant, limit, now, &deaths)
-            .await
-    }
-
-    /// Claims posts whose workers died so often.
-    async fn claim_among(
-        &self,
-        target: Target,
-        claimant: &Claimant<'_>,
-        limit: u32,
-        now: Timestamp,
-        deaths: &Range<i64>,
-    ) -> Result<Claim> {
+        let most = most_deaths(claimant.max_attempts);
+        let deaths = match suspicion {
+            Suspicion::Any => 0..most,
+            Suspicion::Clear => 0..1,
+            Suspicion::Suspect => 1..most,
+        };
+        let wanted = Wanted {
+            target,
+            max_attempts: claimant.max_attempts,
+            deaths,
+            limit,
+        };
         loop {
             // An empty claim would mean that nothing is left, so what only turned out to be labelled is tried
             // again. Each round takes rows out of the backlog, so the loop ends.
-            let claimed = self.try_claim(target, claimant, limit, now, deaths).await?;
-            if let Some(claim) = claimed {
+            if let Some(claim) = self.try_claim(&wanted, claimant, now).await? {
                 return Ok(claim);
             }
         }
     }
 
     /// `None`: everything that was picked turned out to be labelled; there may be more.
-    pub(super) async fn try_claim(
+    async fn try_claim(
         &self,
-        target: Target,
+        wanted: &Wanted,
         claimant: &Claimant<'_>,
-        limit: u32,
         now: Timestamp,
-        deaths: &Range<i64>,
     ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
         let now = self.shared_time(&mut tx, at(now)).await?;
         // First, so that the posts of a worker that died are free for this very claim.
         Self::bury_expired(&mut tx, now).await?;
-        // The least suspected first; the lock keeps others from taking the last of them until they are picked.
+        let Some(deaths) = Self::least_deaths(&mut tx, wanted).await? else {
+            // Committed and not rolled back: leases may have been buried above.
+            tx.commit().await.doing(WHAT)?;
+            return Ok(Some(Claim::NOTHING));
+        };
+        // The lease comes before its posts, because `backlog.lease_id` refers to it.
+        let lease = Self::begin_lease(&mut tx, claimant, now).await?;
+        let picked = Self::pick_posts(&mut tx, wanted, deaths, lease).await?;
+        let done = Self::unpick_labelled(&mut tx, wanted.target, lease).await?;
+        let mut posts = Vec::new();
+        if picked > done {
+            let claimed = Self::claimed_posts(&mut tx, lease).await?;
+            // Logits are stored by the hash of a text. If a text had another hash, all posts that really have that
+            // hash would get its logits.
+            let is_whole = |post: &ClaimedPost| TextHash::of(&post.text) == post.text_hash;
+            let (whole, odd): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_whole);
+            for post in odd {
+                Self::set_aside(&mut tx, lease, &post.fullname, wanted.max_attempts).await?;
+            }
+            posts = whole;
+        }
+        // A lease without posts would lie in the table until its time is up.
+        if posts.is_empty() {
+            Self::end_lease(&mut tx, lease).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        let lease = Lease(lease);
+        Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
+    }
+
+    /// Returns the number of deaths of the least suspected post; the lock keeps others from taking the last of them until
+    /// they are picked.
+    async fn least_deaths(
+        tx: &mut Transaction<'static, DB>,
+        wanted: &Wanted,
+    ) -> Result<Option<i64>> {
         let least = format!(
             "SELECT deaths FROM backlog WHERE model_id = $1 AND label_set_id = $2 AND lease_id IS NULL \
                 AND deaths >= $4 AND deaths < $5 AND attempts < $3 ORDER BY deaths, attempts, fullname LIMIT 1 {}",
             DB::SKIP_LOCKED
         );
-        let least: Option<i64> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(least))
-            .bind(target.model)
-            .bind(target.label_set)
-            .bind(i64::from(claimant.max_attempts))
-            .bind(deaths.start)
-            .bind(deaths.end)
-            .fetch_optional(&mut *tx)
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(least))
+            .bind(wanted.target.model)
+            .bind(wanted.target.label_set)
+            .bind(i64::from(wanted.max_attempts))
+            .bind(wanted.deaths.start)
+            .bind(wanted.deaths.end)
+            .fetch_optional(&mut **tx)
             .await
-            .doing(WHAT)?;
-        // Committed and not rolled back: leases may have been buried above.
-        let Some(deaths) = least else {
-            tx.commit().await.doing(WHAT)?;
-            return Ok(Some(Claim::NOTHING));
-        };
-        // The lease comes before its posts, because `backlog.lease_id` refers to it.
-        let id = Self::begin_lease(&mut tx, claimant, now).await?;
-        // MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick
-        // other rows each time, and the claim would take more posts than its limit. Only posts of one number of
-        // deaths: that number decides how many of them may share a lease.
+            .doing("look for posts to claim")
+    }
+
+    /// Puts posts under a lease, and returns how many.
+    ///
+    /// MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick other rows
+    /// each time, and the claim would take more posts than its limit. Only posts of one number of deaths: that number
+    /// decides how many of them may share a lease.
+    async fn pick_posts(
+        tx: &mut Transaction<'static, DB>,
+        wanted: &Wanted,
+        deaths: i64,
+        lease: i64,
+    ) -> Result<u64> {
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
@@ -135,73 +157,67 @@ impl<DB: Dialect> SqlStore<DB> {
               WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
             DB::SKIP_LOCKED
         );
-        let picked = sqlx::query::<DB>(AssertSqlSafe(pick))
-            .bind(id)
-            .bind(target.model)
-            .bind(target.label_set)
-            .bind(i64::from(claimant.max_attempts))
-            .bind(i64::from(limit.min(window_of_suspects(deaths))))
+        sqlx::query::<DB>(AssertSqlSafe(pick))
+            .bind(lease)
+            .bind(wanted.target.model)
+            .bind(wanted.target.label_set)
+            .bind(i64::from(wanted.max_attempts))
+            .bind(i64::from(wanted.limit.min(window_of_suspects(deaths))))
             .bind(deaths)
-            .execute(&mut *tx)
+            .execute(&mut **tx)
             .await
             .map(|done| DB::rows_affected(&done))
-            .doing(WHAT)?;
-        // Another worker may have labelled a post between the look that put it here and now. And what has no text
-        // is not labelled.
-        let done = sqlx::query::<DB>(
+            .doing("pick posts")
+    }
+
+    /// Takes posts out of a lease and the backlog that another worker labelled between the look that put them there and
+    /// now, and those that have no text; returns how many.
+    async fn unpick_labelled(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        lease: i64,
+    ) -> Result<u64> {
+        sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
                SELECT 1 FROM posts p LEFT JOIN classifications c \
                    ON c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = p.fullname \
                 WHERE p.fullname = backlog.fullname \
                   AND (c.text_hash = p.text_hash OR NOT p.has_text))",
         )
-        .bind(id)
+        .bind(lease)
         .bind(target.model)
         .bind(target.label_set)
-        .execute(&mut *tx)
+        .execute(&mut **tx)
         .await
         .map(|done| DB::rows_affected(&done))
-        .doing(WHAT)?;
-        // A lease without posts would lie in the table until its time is up.
-        if picked == done {
-            Self::end_lease(&mut tx, id).await?;
-            tx.commit().await.doing(WHAT)?;
-            return Ok(None);
-        }
+        .doing("leave out posts that are labelled")
+    }
+
+    async fn claimed_posts(
+        tx: &mut Transaction<'static, DB>,
+        lease: i64,
+    ) -> Result<Vec<ClaimedPost>> {
+        const WHAT: &str = "read claimed posts";
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
                JOIN posts p ON p.fullname = b.fullname AND p.has_text \
               WHERE b.lease_id = $1 ORDER BY p.fullname",
         )
-        .bind(id)
-        .fetch_all(&mut *tx)
+        .bind(lease)
+        .fetch_all(&mut **tx)
         .await
         .doing(WHAT)?;
-        let posts: Vec<ClaimedPost> = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
-        // Logits are stored by the hash of a text. If a text had another hash, all posts that really have that
-        // hash would get its logits.
-        let (posts, odd): (Vec<_>, Vec<_>) = posts.into_iter().partition(ClaimedPost::is_whole);
-        for post in &odd {
-            Self::set_aside(
-                &mut tx,
-                id,
-                &post.fullname,
-                claimant.max_attempts,
-                OTHER_TEXT,
-            )
-            .await?;
-        }
-        if posts.is_empty() {
-            // All texts were taken between the statements, or are not what their hashes say.
-            Self::end_lease(&mut tx, id).await?;
-            tx.commit().await.doing(WHAT)?;
-            return Ok(None);
-        }
-        tx.commit().await.doing(WHAT)?;
-        Ok(Some(Claim {
-            lease: Lease(id),
-            posts,
-        }))
+        let post = |row: &DB::Row| {
+            let (title, selftext): (String, String) =
+                (row.try_get(2).doing(WHAT)?, row.try_get(3).doing(WHAT)?);
+            let fullname: Fullname = row.try_get(0).doing(WHAT)?;
+            Ok(ClaimedPost {
+                text_hash: Self::text_hash(row, 1, &fullname)?,
+                fullname,
+                text: post_text(&title, &selftext),
+            })
+        };
+        rows.iter().map(post).collect()
     }
 
     async fn begin_lease(
@@ -229,40 +245,27 @@ impl<DB: Dialect> SqlStore<DB> {
             .done("end a lease")
     }
 
-    /// Lets nobody try a post again until its text changes, or somebody asks for it.
+    /// Lets nobody try a post with another text than its hash says until its text changes, or somebody asks for it.
     async fn set_aside(
         tx: &mut Transaction<'static, DB>,
         lease: i64,
-        fullname: &str,
+        fullname: &Fullname,
         max_attempts: u32,
-        error: &str,
     ) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE backlog SET lease_id = NULL, attempts = $3, error = $4 \
               WHERE lease_id = $1 AND fullname = $2",
         )
         .bind(lease)
-        .bind(fullname)
+        .bind(fullname.as_str())
         .bind(i64::from(max_attempts))
-        .bind(error)
+        .bind(OTHER_TEXT)
         .execute(&mut **tx)
         .await
         .done("set a post aside")
     }
 
-    fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
-        const WHAT: &str = "read claimed posts";
-        let fullname: String = row.try_get(0).doing(WHAT)?;
-        Ok(ClaimedPost {
-            text_hash: Self::text_hash(row, 1, &fullname)?,
-            fullname,
-            title: row.try_get(2).doing(WHAT)?,
-            selftext: row.try_get(3).doing(WHAT)?,
-        })
-    }
-
-    /// What is stored in `pair_logits`.
-    pub(super) async fn stored_pairs(
+    pub async fn pair_logits(
         &self,
         model: i64,
         hypotheses: &[i64],

@@ -164,7 +164,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .done("extend the random sample")
     }
 
-    pub async fn gold(&self) -> Result<Vec<StoredGold>> {
+    pub async fn answers(&self) -> Result<Vec<StoredGold>> {
         let rows: Vec<Said> = sqlx::query_as::<DB, _>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
                     g.in_random_sample, g.text_hash = p.text_hash, g.text_hash \
@@ -309,9 +309,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     fn review_post(row: DB::Row) -> Result<ReviewPost> {
         const WHAT: &str = "read posts to ask people about";
-        let name: String = row.try_get(11).doing(WHAT)?;
-        let fullname = word(&name, &name)?;
-        let text_hash = Self::text_hash(&row, 12, &name)?;
+        let fullname = row.try_get(11).doing(WHAT)?;
+        let text_hash = Self::text_hash(&row, 12, &fullname)?;
         row_as!(ReviewPost: subreddit, title, selftext, url, permalink, created_at, label, score, margin, abstained,
             other; fullname = fullname; text_hash = text_hash)(row)
         .doing(WHAT)

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
+use super::super::Result;
 use super::super::dialect::Dialect;
-use super::super::{Result, Upserted};
-use super::arriving::{insert_posts, names};
+use super::arriving::{names, post_columns};
 use super::{Doing, SqlStore};
 
 /// A block of a file has more posts than this, and a page of a listing fewer. So many new rows are inserted apart from those
@@ -20,7 +20,7 @@ const BESIDE: &str =
 
 /// All else that is stored of a post, as one text; no address and no name has a line break.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
-    let columns = insert_posts(&[]).columns;
+    let columns = post_columns(&[]);
     let columns = columns.iter().map(|(column, _)| *column);
     // Made from the columns of the INSERT, so that a new column counts as content without a second list.
     let content = columns.filter(|column| !BESIDE.split(' ').any(|beside| beside == *column));
@@ -29,6 +29,14 @@ static CONTENT: LazyLock<String> = LazyLock::new(|| {
         .chain(["removed_at IS NULL"])
         .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
     texts.collect::<Vec<_>>().join(" || '\n' || ")
+});
+
+/// The columns of a [`Known`] post, behind its name.
+pub(super) static KNOWN: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source, {}",
+        *CONTENT
+    )
 });
 
 /// A post that is stored.
@@ -44,8 +52,8 @@ pub(super) struct Known {
 
 impl Known {
     /// Whether what is stored is another now.
-    pub fn differs(&self, now: Option<&Self>) -> bool {
-        now.is_none_or(|now| now.content != self.content || now.text_hash != self.text_hash)
+    pub fn differs(&self, now: &Self) -> bool {
+        now.content != self.content || now.text_hash != self.text_hash
     }
 }
 
@@ -90,45 +98,26 @@ impl<DB: Dialect> SqlStore<DB> {
         fullnames: impl Iterator<Item = &str>,
     ) -> Result<HashMap<String, Known>> {
         let known = format!(
-            "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source, {} \
-               FROM posts WHERE fullname IN {} ORDER BY fullname {}",
-            *CONTENT,
+            "SELECT {} FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            *KNOWN,
             DB::AMONG,
             DB::LOCK_POSTS
         );
-        let decode = |row: &DB::Row| -> Result<(String, Known), sqlx::Error> {
-            let known = Known {
-                text_hash: row.try_get(1)?,
-                source: row.try_get(2)?,
-                content: row.try_get(3)?,
-            };
-            Ok((row.try_get(0)?, known))
-        };
         sqlx::query::<DB>(AssertSqlSafe(known))
             .bind(names(fullnames))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(decode).collect())
+            .and_then(|rows| rows.iter().map(Self::known_post).collect())
             .doing("look up known posts")
     }
 
-    /// Counts which of the posts are as they were before.
-    pub(super) async fn count_changed(
-        tx: &mut Transaction<'static, DB>,
-        before: &HashMap<String, Known>,
-        upserted: &mut Upserted,
-    ) -> Result<()> {
-        if before.is_empty() {
-            return Ok(());
-        }
-        // Read again and not computed: `ON CONFLICT` decides in SQL what stays of the old row.
-        let now = Self::known_posts(tx, before.keys().map(String::as_str)).await?;
-        let changed = before
-            .iter()
-            .filter(|(fullname, known)| known.differs(now.get(*fullname)));
-        let changed = changed.count();
-        upserted.changed += changed as u64;
-        upserted.unchanged += (before.len() - changed) as u64;
-        Ok(())
+    /// A row of [`KNOWN`] columns.
+    pub(super) fn known_post(row: &DB::Row) -> Result<(String, Known), sqlx::Error> {
+        let known = Known {
+            text_hash: row.try_get(1)?,
+            source: row.try_get(2)?,
+            content: row.try_get(3)?,
+        };
+        Ok((row.try_get(0)?, known))
     }
 }

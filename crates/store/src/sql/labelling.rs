@@ -1,4 +1,4 @@
-//! Labels with their logits, vectors and scores, written under a lease.
+//! Labels with their logits, vectors and scores, written under a lease, or, of stored vectors, without one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,97 +7,105 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::failure::is_taken;
-use super::super::{Classified, Lease, Result, RunId, StoredLabels, Target, Written};
+use super::super::failure::{Attempts, is_taken};
+use super::super::{Classified, LabelWrite, Lease, Result, StoredLabels, Target, Written};
 use super::known::MANY;
 use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
-use topicmill_core::{TextHash, Timestamp};
-use topicmill_score::{Mode, PairLogits, Scores, TextVector};
+use topicmill_core::{Fullname, TextHash};
+use topicmill_score::{PairLogits, Scores, TextVector};
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// What is common to labels that are stored together.
-pub(super) struct Labels {
-    pub(super) target: Target,
-    pub(super) mode: Mode,
-    pub(super) run: RunId,
-    pub(super) now: Timestamp,
-}
-
 /// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that count.
-pub(super) type Held = HashMap<String, (Vec<u8>, i64, Option<String>)>;
+type Held = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn complete(
-        &self,
-        lease_id: Lease,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
-        done: &[Classified],
-    ) -> Result<Written> {
-        let labels = Labels {
-            target,
-            mode,
-            run,
-            now,
-        };
+    pub async fn save_labels(&self, write: &LabelWrite, done: &[Classified]) -> Result<Written> {
         // Whether many logits are stored as fast as the database takes them: then one that is there is an error.
         let mut apart = true;
+        let mut attempts = Attempts::default();
         loop {
-            match self.try_complete(lease_id, &labels, apart, done).await {
+            match self.try_save_labels(write, apart, done).await {
                 // Another worker stored what the model said of one of the texts meanwhile.
                 Err(error) if apart && is_taken(&error) => apart = false,
+                Err(error) if write.lease.is_none() && attempts.again(&error) => {}
                 written => return written,
             }
         }
     }
 
-    async fn try_complete(
+    async fn try_save_labels(
         &self,
-        lease_id: Lease,
-        labels: &Labels,
+        write: &LabelWrite,
         apart: bool,
         done: &[Classified],
     ) -> Result<Written> {
-        const WHAT: &str = "store labels";
-        let target = labels.target;
         let mut tx = self.begin_labels().await?;
-        if !Self::hold_lease(&mut tx, lease_id).await? {
+        match write.lease {
             // Somebody else has these posts now. Dropping the transaction rolls it back.
-            return Ok(Written::LeaseLost);
+            Some(lease) if !Self::hold_lease(&mut tx, lease).await? => {
+                return Ok(Written::LeaseLost);
+            }
+            Some(_) => {}
+            None => Self::write_alone(&mut tx, write.target.label_set).await?,
         }
-        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let slugs = Self::slugs(&mut tx, write.target.label_set).await?;
         let mut stored = StoredLabels::default();
         let mut done: Vec<&Classified> = done.iter().collect();
         // In the order in which everybody locks posts.
         done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
         for chunk in done.chunks(POSTS_A_STATEMENT) {
-            // A post that was edited meanwhile stays in the backlog, and is scored again; what is not there under
-            // this lease any more (deleted, say) is not ours to write.
+            // A post that was edited meanwhile stays in the backlog, and is scored again.
             let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
-            let ours = Self::take_out_of_backlog(&mut tx, lease_id, target, &chunk).await?;
-            chunk.retain(|one| ours.contains(&one.fullname));
+            Self::keep_own(&mut tx, write, &mut chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
             stored.add(&chunk);
             Self::insert_logits(&mut tx, &chunk, apart).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
-            Self::upsert_classifications(&mut tx, labels, &slugs, &held, &chunk).await?;
-            Self::upsert_scores(&mut tx, target, &chunk).await?;
+            Self::upsert_classifications(&mut tx, write, &slugs, &held, &chunk).await?;
+            Self::upsert_scores(&mut tx, write.target, &chunk).await?;
         }
-        tx.commit().await.doing(WHAT)?;
+        tx.commit().await.doing("store labels")?;
         Ok(Written::Stored(stored))
     }
 
+    /// Lets one at a time write under a label set without a lease: it sees what the others wrote, so that no post is
+    /// labelled twice.
+    async fn write_alone(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<()> {
+        let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
+        sqlx::query::<DB>(AssertSqlSafe(alone))
+            .bind(label_set)
+            .execute(&mut **tx)
+            .await
+            .done("wait for others who store labels")
+    }
+
+    /// Takes posts out of the backlog, and leaves out those that are not this writer's: what is not there under its lease any
+    /// more (deleted, say), or, without a lease, what a worker holds or has labelled.
+    async fn keep_own(
+        tx: &mut Transaction<'static, DB>,
+        write: &LabelWrite,
+        posts: &mut Vec<&Classified>,
+    ) -> Result<()> {
+        let taken = Self::take_out_of_backlog(tx, write, posts).await?;
+        if write.lease.is_some() {
+            posts.retain(|one| taken.contains(&one.fullname));
+        } else {
+            // What is still in the backlog is in a worker's hands.
+            let others = Self::others_posts(tx, write.target, posts).await?;
+            posts.retain(|one| !others.contains(&one.fullname));
+        }
+        Ok(())
+    }
+
     /// Those whose posts have the text that was scored; it stays so until the transaction ends.
-    pub(super) async fn hold_texts<'c>(
+    async fn hold_texts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
     ) -> Result<(Vec<&'c Classified>, Held)> {
@@ -150,10 +158,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("check the lease")
     }
 
-    pub(super) async fn slugs(
-        tx: &mut Transaction<'static, DB>,
-        label_set: i64,
-    ) -> Result<Vec<String>> {
+    async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
         sqlx::query_scalar::<DB, _>(
             "SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
@@ -163,22 +168,22 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read the labels")
     }
 
-    pub(super) async fn take_out_of_backlog(
+    async fn take_out_of_backlog(
         tx: &mut Transaction<'static, DB>,
-        lease: Lease,
-        target: Target,
-        done: &[&Classified],
-    ) -> Result<HashSet<String>> {
-        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id = ");
+        write: &LabelWrite,
+        posts: &[&Classified],
+    ) -> Result<HashSet<Fullname>> {
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE model_id = ");
         delete
-            .push_bind(lease.0)
-            .push(" AND model_id = ")
-            .push_bind(target.model);
-        delete
+            .push_bind(write.target.model)
             .push(" AND label_set_id = ")
-            .push_bind(target.label_set)
-            .push(" AND fullname IN (");
-        push_list(&mut delete, done.iter().map(|one| one.fullname.as_str()));
+            .push_bind(write.target.label_set);
+        match write.lease {
+            Some(lease) => delete.push(" AND lease_id = ").push_bind(lease.0),
+            None => delete.push(" AND lease_id IS NULL"),
+        };
+        delete.push(" AND fullname IN (");
+        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
         delete.push(" RETURNING fullname");
         delete
             .build()
@@ -188,7 +193,37 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("take posts out of the backlog")
     }
 
-    pub(super) async fn insert_logits(
+    /// Those of some posts that a worker holds, or that are labelled already.
+    async fn others_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<HashSet<Fullname>> {
+        let mut select = QueryBuilder::<DB>::new(
+            "SELECT p.fullname FROM posts p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
+        );
+        select
+            .push_bind(target.model)
+            .push(" AND c.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(
+                " AND c.fullname = p.fullname) = p.text_hash \
+                   OR (SELECT b.fullname FROM backlog b WHERE b.model_id = ",
+            )
+            .push_bind(target.model)
+            .push(" AND b.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
+        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
+        select
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look whether posts are labelled already")
+    }
+
+    async fn insert_logits(
         tx: &mut Transaction<'static, DB>,
         done: &[&Classified],
         apart: bool,
@@ -242,10 +277,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Stores the vectors that were computed for these labels.
-    pub(super) async fn insert_vectors(
-        tx: &mut Transaction<'static, DB>,
-        done: &[&Classified],
-    ) -> Result<()> {
+    async fn insert_vectors(tx: &mut Transaction<'static, DB>, done: &[&Classified]) -> Result<()> {
         let mut rows: Vec<(i64, &TextHash, &TextVector)> = done
             .iter()
             .filter_map(|one| {
@@ -279,19 +311,20 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::insert(&mut *tx, insert).await.doing("store vectors")
     }
 
-    pub(super) async fn upsert_classifications(
+    async fn upsert_classifications(
         tx: &mut Transaction<'static, DB>,
-        labels: &Labels,
+        write: &LabelWrite,
         slugs: &[String],
         held: &Held,
         done: &[&Classified],
     ) -> Result<()> {
-        let &Labels {
+        let &LabelWrite {
             target,
             mode,
             run,
             now,
-        } = labels;
+            ..
+        } = write;
         let n = done.len();
         let post = |one: &&Classified| &held[&one.fullname];
         let real = |of: fn(&Scores) -> f64| {
@@ -351,7 +384,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("store classifications")
     }
 
-    pub(super) async fn upsert_scores(
+    async fn upsert_scores(
         tx: &mut Transaction<'static, DB>,
         target: Target,
         done: &[&Classified],

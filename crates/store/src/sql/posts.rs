@@ -1,6 +1,6 @@
 //! Posts and sightings, stored page by page and block by block.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Transaction};
 
@@ -9,9 +9,66 @@ use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, Upserted};
 use super::arriving::{Row, insert_posts, names, rows_of, sightings};
 use super::claiming::OTHER_TEXT;
-use super::known::MANY;
+use super::known::{Known, MANY};
 use super::{Doing, SqlStore, is_older};
 use topicmill_core::Fullname;
+
+/// Posts that arrive, beside what is stored of them.
+#[derive(Default)]
+struct Arrived<'r> {
+    new: Vec<&'r Row<'r>>,
+    /// Known, with another text.
+    edited: Vec<&'r str>,
+    /// The hashes of the texts that these had.
+    before_edits: Vec<&'r [u8]>,
+    /// Known, with the same text.
+    as_before: Vec<&'r str>,
+    /// Collected for a topic by a source that changes nothing else of them.
+    for_topic: BTreeMap<&'r str, Vec<&'r str>>,
+    /// They show a post that has lost its text to retention.
+    show_taken: Vec<&'r str>,
+    /// Whether one of these has another text by that.
+    loses_text: bool,
+}
+
+impl<'r> Arrived<'r> {
+    fn beside(
+        known: &'r HashMap<String, Known>,
+        rows: &'r [Row<'r>],
+        taken: &HashSet<String>,
+    ) -> Self {
+        let mut arrived = Self::default();
+        for row in rows {
+            let fullname = row.post.fullname.as_str();
+            let Some(known) = known.get(fullname) else {
+                arrived.new.push(row);
+                continue;
+            };
+            if is_older(&row.post, &known.source) {
+                if let Some(topic) = row.page.topic {
+                    arrived.for_topic.entry(topic).or_default().push(fullname);
+                }
+                continue;
+            }
+            // Where retention took its text, it has none, whatever that is now.
+            let Some(before) = &known.text_hash else {
+                continue;
+            };
+            let is_same = before == row.hash.as_bytes();
+            if row.shown().is_some_and(|shown| taken.contains(shown)) {
+                arrived.show_taken.push(fullname);
+                arrived.loses_text |= !is_same;
+            }
+            if is_same {
+                arrived.as_before.push(fullname);
+            } else {
+                arrived.edited.push(fullname);
+                arrived.before_edits.push(before);
+            }
+        }
+        arrived
+    }
+}
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
@@ -106,65 +163,62 @@ impl<DB: Dialect> SqlStore<DB> {
         // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
         let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
         let known = Self::known_among(tx, &fullnames, apart).await?;
-        let (mut new, mut others) = (Vec::new(), Vec::new());
-        let mut edited = Vec::new();
-        let mut before_edits: Vec<&[u8]> = Vec::new();
-        // Collected for a topic by a source that changes nothing of them.
-        let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let (mut as_before, mut show_taken, mut loses_text) = (Vec::new(), Vec::new(), false);
-        for row in rows {
-            let fullname = row.post.fullname.as_str();
-            let Some(known) = known.get(fullname) else {
-                new.push(row);
-                continue;
-            };
-            others.push(row);
-            if is_older(&row.post, &known.source) {
-                if let Some(topic) = row.page.topic {
-                    for_topic.entry(topic).or_default().push(fullname);
-                }
-                continue;
-            }
-            // Where retention took its text, it has none, whatever that is now.
-            let Some(before) = &known.text_hash else {
-                continue;
-            };
-            if row.shown().is_some_and(|shown| taken.contains(shown)) {
-                show_taken.push(fullname);
-                loses_text |= before != row.hash.as_bytes();
-            }
-            if before == row.hash.as_bytes() {
-                as_before.push(fullname);
-            } else {
-                edited.push(fullname);
-                before_edits.push(before);
-            }
+        let arrived = Arrived::beside(&known, rows, taken);
+        let mut new: HashSet<Fullname> = HashSet::new();
+        // In the order of their names, as everybody stores posts.
+        let mut others: Vec<&Row<'_>> = rows.iter().collect();
+        if apart && arrived.new.len() >= MANY {
+            DB::insert_new(&mut *tx, insert_posts(&arrived.new))
+                .await
+                .doing(STORE)?;
+            new.extend(arrived.new.iter().map(|row| row.post.fullname.clone()));
+            others.retain(|row| known.contains_key(row.post.fullname.as_str()));
         }
-        upserted.new += new.len() as u64;
-        upserted.edited += edited.len() as u64;
-        let apart = apart && new.len() >= MANY;
-        if apart {
-            let insert = insert_posts(&new);
-            DB::insert_new(&mut *tx, insert).await.doing(STORE)?;
-        } else {
-            // In the order of their names, as everybody stores posts.
-            others = rows.iter().collect();
-        }
-        let insert = insert_posts(&others);
-        DB::insert(&mut *tx, insert).await.doing(STORE)?;
+        // `ON CONFLICT` decides in SQL what stays of the old row, and tells of each row that it wrote what is there now.
+        let stored: HashMap<String, Known> = DB::insert_returning(&mut *tx, insert_posts(&others))
+            .await
+            .and_then(|rows| rows.iter().map(Self::known_post).collect())
+            .doing(STORE)?;
+        let changed = known.iter().filter(|(fullname, before)| {
+            let now = stored.get(*fullname);
+            now.is_some_and(|now| before.differs(now))
+        });
+        let changed = changed.count() as u64 + Self::set_topics(tx, &arrived.for_topic).await?;
+        upserted.new += arrived.new.len() as u64;
+        upserted.edited += arrived.edited.len() as u64;
+        upserted.changed += changed;
+        upserted.unchanged += known.len() as u64 - changed;
+        Self::follow(tx, &arrived).await?;
+        Ok(new)
+    }
+
+    /// Stores the topics for which posts were collected by a source that changes nothing else of them; returns how many had
+    /// another one.
+    async fn set_topics(
+        tx: &mut Transaction<'static, DB>,
+        for_topic: &BTreeMap<&str, Vec<&str>>,
+    ) -> Result<u64> {
+        let mut changed = 0;
         for (topic, fullnames) in for_topic {
             let update = format!(
-                "UPDATE posts SET topic = $2 WHERE fullname IN {}",
+                "UPDATE posts SET topic = $2 WHERE topic IS DISTINCT FROM $2 AND fullname IN {}",
                 DB::AMONG
             );
-            sqlx::query::<DB>(AssertSqlSafe(update))
-                .bind(names(fullnames.into_iter()))
-                .bind(topic)
+            changed += sqlx::query::<DB>(AssertSqlSafe(update))
+                .bind(names(fullnames.iter().copied()))
+                .bind(*topic)
                 .execute(&mut **tx)
                 .await
+                .map(|done| DB::rows_affected(&done))
                 .doing("store the topic of posts")?;
         }
-        if !edited.is_empty() {
+        Ok(changed)
+    }
+
+    /// Forgets what no longer holds of posts that are another now.
+    async fn follow(tx: &mut Transaction<'static, DB>, arrived: &Arrived<'_>) -> Result<()> {
+        let mut loses_text = arrived.loses_text;
+        if !arrived.edited.is_empty() {
             if let Some(lock) = DB::LOCK_EDITS {
                 // Two transactions may each edit away one of two posts with the same text. Without the lock, each
                 // would still see the other one's old post, and nobody would delete the logits.
@@ -172,23 +226,19 @@ impl<DB: Dialect> SqlStore<DB> {
                 locked.doing("wait for others who edit posts")?;
             }
             // After the upsert, so that the posts have their new hashes when somebody looks who has the old one.
-            Self::forget_logits(tx, &before_edits).await?;
-            Self::forgive_failures(tx, &edited).await?;
+            Self::forget_logits(tx, &arrived.before_edits).await?;
+            Self::forgive_failures(tx, &arrived.edited).await?;
         }
-        if !as_before.is_empty() {
-            Self::forgive_other_texts(tx, &as_before).await?;
+        if !arrived.as_before.is_empty() {
+            Self::forgive_other_texts(tx, &arrived.as_before).await?;
         }
-        if !show_taken.is_empty() {
-            loses_text |= Self::forget_addresses(tx, &show_taken).await?;
+        if !arrived.show_taken.is_empty() {
+            loses_text |= Self::forget_addresses(tx, &arrived.show_taken).await?;
         }
         if loses_text {
             Self::note_rewrite_due(tx).await?;
         }
-        Self::count_changed(tx, &known, upserted).await?;
-        if !apart {
-            new.clear();
-        }
-        Ok(new.iter().map(|row| row.post.fullname.clone()).collect())
+        Ok(())
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.

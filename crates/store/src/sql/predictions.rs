@@ -89,7 +89,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(found)
     }
 
-    pub async fn collected_for(&self, after: &str, limit: u32) -> Result<Vec<(String, String)>> {
+    pub async fn collected_for(&self, after: &str, limit: u32) -> Result<Vec<(Fullname, String)>> {
         let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         sqlx::query::<DB>(
             "SELECT fullname, topic FROM posts WHERE topic IS NOT NULL AND fullname > $1 \

@@ -14,7 +14,7 @@ use super::super::report::{
 };
 use super::super::{Result, StoreError};
 use super::{Doing, SqlStore};
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 
 /// Columns of a histogram of scores: 0.02 each.
 const BINS: i64 = 50;
@@ -243,7 +243,7 @@ impl<DB: Dialect> SqlStore<DB> {
     pub async fn report_scores(
         &self,
         question: &ReportQuestion,
-        fullnames: &[String],
+        fullnames: &[Fullname],
     ) -> Result<Vec<Drawn>> {
         let (model, set) = question.keys();
         let mut drawn = Vec::with_capacity(fullnames.len());
@@ -271,7 +271,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 fullname: fullname.clone(),
                 scores: scores.map_err(|error| StoreError::Corrupt {
                     table: "packed_scores",
-                    row: fullname.clone(),
+                    row: fullname.to_string(),
                     detail: error.to_string(),
                 })?,
             });

@@ -5,6 +5,7 @@ use sqlx::{QueryBuilder, Row};
 use super::super::dialect::Dialect;
 use super::super::{NoLabel, Result, StoredText, Target, UnlabelledText};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::Fullname;
 use topicmill_score::reddit::is_placeholder;
 
 /// The values of `classifications.other` of posts with an outcome.
@@ -69,7 +70,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("count the posts without a label")
     }
 
-    pub async fn texts_of(&self, posts: &[&str]) -> Result<Vec<StoredText>> {
+    pub async fn texts_of(&self, posts: &[&Fullname]) -> Result<Vec<StoredText>> {
         const WHAT: &str = "read the texts of posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -77,9 +78,9 @@ impl<DB: Dialect> SqlStore<DB> {
                 "SELECT fullname, text_hash, title, selftext FROM posts \
                   WHERE text_purged_at IS NULL AND fullname IN (",
             );
-            push_list(&mut select, chunk.iter().copied());
+            push_list(&mut select, chunk.iter().map(|post| post.as_str()));
             for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let fullname: Fullname = row.try_get(0).doing(WHAT)?;
                 let body: String = row.try_get(3).doing(WHAT)?;
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,

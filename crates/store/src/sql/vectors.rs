@@ -3,17 +3,16 @@
 //! The vector of a text is written with its first label, under the same lease, and is all that another label needs: its
 //! cosine with the label's vector is what a pair of the two would have stored.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
+use sqlx::{QueryBuilder, Row};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
-use super::labelling::Labels;
-use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{TextHash, Timestamp};
-use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
+use super::super::{Result, StoreError, Target, UnlabelledText};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use topicmill_core::{Fullname, TextHash};
+use topicmill_score::{LabelVector, TextVector};
 
 impl<DB: Dialect> SqlStore<DB> {
     pub async fn label_vectors(
@@ -87,7 +86,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("look for vectors of texts")
     }
 
-    async fn text_vectors(
+    pub async fn text_vectors(
         &self,
         model: i64,
         texts: &[TextHash],
@@ -114,56 +113,6 @@ impl<DB: Dialect> SqlStore<DB> {
         let bytes: Vec<u8> = row.try_get(column).doing("read the vector of a text")?;
         let vector = TextVector::from_bytes(bytes);
         vector.ok_or_else(|| no_vector("text_vectors", topicmill_score::hex(hash)))
-    }
-
-    pub async fn vector_logits(
-        &self,
-        model: i64,
-        labels: &[LabelVector],
-        texts: &[TextHash],
-    ) -> Result<Vec<Option<Vec<PairLogits>>>> {
-        let vectors = self.text_vectors(model, texts).await?.into_iter();
-        let logits = |vector: TextVector| {
-            let cosines = vector.cosines(labels)?;
-            Some(cosines.into_iter().map(PairLogits::cosine).collect())
-        };
-        Ok(vectors.map(|vector| vector.and_then(logits)).collect())
-    }
-
-    pub async fn stored_logits(
-        &self,
-        model: i64,
-        hypotheses: &[i64],
-        texts: &[TextHash],
-    ) -> Result<Vec<Vec<Option<PairLogits>>>> {
-        let labels = self.label_vectors(model, hypotheses).await?;
-        let (places, labels): (Vec<usize>, Vec<LabelVector>) = (0..)
-            .zip(labels)
-            .filter_map(|(place, label)| Some((place, label?)))
-            .unzip();
-        if labels.is_empty() {
-            return self.stored_pairs(model, hypotheses, texts).await;
-        }
-        let of_vectors = self.vector_logits(model, &labels, texts).await?;
-        let without = texts.iter().zip(&of_vectors);
-        let without: Vec<TextHash> = without
-            .filter(|(_, logits)| logits.is_none())
-            .map(|(text, _)| *text)
-            .collect();
-        // Labelled by a version that did not store vectors.
-        let of_pairs = self.stored_pairs(model, hypotheses, &without).await?;
-        let mut of_pairs = of_pairs.into_iter();
-        let logits = |of_vector: Option<Vec<PairLogits>>| match of_vector {
-            Some(of_vector) => {
-                let mut logits = vec![None; hypotheses.len()];
-                for (place, one) in places.iter().zip(of_vector) {
-                    logits[*place] = Some(one);
-                }
-                logits
-            }
-            None => of_pairs.next().expect("one for each text without a vector"),
-        };
-        Ok(of_vectors.into_iter().map(logits).collect())
     }
 
     pub async fn unlabelled_vectors(
@@ -197,7 +146,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// A row of a name, a hash and a vector.
     pub(super) fn unlabelled_text(row: &DB::Row) -> Result<UnlabelledText> {
-        let fullname: String = row.try_get(0).doing("read an unlabelled text")?;
+        let fullname: Fullname = row.try_get(0).doing("read an unlabelled text")?;
         let text_hash = Self::text_hash(row, 1, &fullname)?;
         let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
         Ok(UnlabelledText {
@@ -205,93 +154,6 @@ impl<DB: Dialect> SqlStore<DB> {
             text_hash,
             vector,
         })
-    }
-
-    pub async fn save_unheld(
-        &self,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
-        posts: &[Classified],
-    ) -> Result<StoredLabels> {
-        again!(self.try_save_unheld(target, mode, run, now, posts))
-    }
-
-    async fn try_save_unheld(
-        &self,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
-        posts: &[Classified],
-    ) -> Result<StoredLabels> {
-        const WHAT: &str = "store labels";
-        let labels = Labels {
-            target,
-            mode,
-            run,
-            now,
-        };
-        let mut tx = self.begin_labels().await?;
-        // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
-        let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
-        sqlx::query::<DB>(AssertSqlSafe(alone))
-            .bind(target.label_set)
-            .execute(&mut *tx)
-            .await
-            .doing(WHAT)?;
-        let slugs = Self::slugs(&mut tx, target.label_set).await?;
-        let mut stored = StoredLabels::default();
-        let posts: Vec<&Classified> = posts.iter().collect();
-        for chunk in posts.chunks(POSTS_A_STATEMENT) {
-            let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
-            if chunk.is_empty() {
-                continue;
-            }
-            // Before the look at who holds what: what is still in the backlog afterwards is in a worker's hands.
-            Self::take_free_posts(&mut tx, target, &chunk).await?;
-            let others = Self::others_posts(&mut tx, target, &chunk).await?;
-            chunk.retain(|one| !others.contains(&one.fullname));
-            if chunk.is_empty() {
-                continue;
-            }
-            stored.add(&chunk);
-            Self::upsert_classifications(&mut tx, &labels, &slugs, &held, &chunk).await?;
-            Self::upsert_scores(&mut tx, target, &chunk).await?;
-        }
-        tx.commit().await.doing(WHAT)?;
-        Ok(stored)
-    }
-
-    /// Those of some posts that a worker holds, or that are labelled already.
-    async fn others_posts(
-        tx: &mut Transaction<'static, DB>,
-        target: Target,
-        posts: &[&Classified],
-    ) -> Result<HashSet<String>> {
-        let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname FROM posts p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
-        );
-        select
-            .push_bind(target.model)
-            .push(" AND c.label_set_id = ")
-            .push_bind(target.label_set)
-            .push(
-                " AND c.fullname = p.fullname) = p.text_hash \
-                   OR (SELECT b.fullname FROM backlog b WHERE b.model_id = ",
-            )
-            .push_bind(target.model)
-            .push(" AND b.label_set_id = ")
-            .push_bind(target.label_set)
-            .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
-        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
-        select
-            .build()
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing("look whether posts are labelled already")
     }
 }
 

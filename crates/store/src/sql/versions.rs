@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{QueryBuilder, Row, Transaction};
+use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{ComparedPost, Cost, Failure, LabelSetRow, Prediction};
-use super::super::{Classified, Missing, ModelRow, Result, Sought, StoreError, Target};
+use super::super::{Missing, ModelRow, Result, Sought, StoreError, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
 use topicmill_core::{Fullname, TextHash};
+use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 
 /// Errors of posts that were set aside, the most frequent ones.
@@ -284,22 +285,15 @@ impl<DB: Dialect> SqlStore<DB> {
             )
             .push_bind(i64::from(sample))
             .push(
-                ") SELECT o.text_hash, p.title, p.selftext FROM open o JOIN posts p ON p.fullname = o.fullname \
+                ") SELECT p.fullname, o.text_hash, p.title, p.selftext FROM open o JOIN posts p ON p.fullname = o.fullname \
                  ORDER BY o.text_hash",
             );
         let rows = some.build().fetch_all(&self.pool).await.doing(WHAT)?;
         let decode = |row: &DB::Row| {
-            let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
-            let hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
-                table: "posts",
-                row: row.try_get(1).unwrap_or_default(),
-                detail: "`text_hash` has not 16 bytes".into(),
-            })?;
-            Ok((
-                hash,
-                row.try_get(1).doing(WHAT)?,
-                row.try_get(2).doing(WHAT)?,
-            ))
+            let (title, selftext): (String, String) =
+                (row.try_get(2).doing(WHAT)?, row.try_get(3).doing(WHAT)?);
+            let hash = Self::text_hash(row, 1, &row.try_get(0).doing(WHAT)?)?;
+            Ok((hash, post_text(&title, &selftext)))
         };
         Ok(Missing {
             posts,
@@ -382,7 +376,7 @@ impl<DB: Dialect> SqlStore<DB> {
             }))
         };
         let decode = |row: &DB::Row| -> Result<ComparedPost> {
-            let fullname: String = row.try_get(0).doing(WHAT)?;
+            let fullname: Fullname = row.try_get(0).doing(WHAT)?;
             Ok(ComparedPost {
                 text_hash: Self::text_hash(row, 1, &fullname)?,
                 title: row.try_get(2).doing(WHAT)?,
@@ -393,7 +387,10 @@ impl<DB: Dialect> SqlStore<DB> {
         rows.iter().map(decode).collect()
     }
 
-    pub(crate) async fn text_hashes(&self, posts: &[Fullname]) -> Result<Vec<(String, TextHash)>> {
+    pub(crate) async fn text_hashes(
+        &self,
+        posts: &[Fullname],
+    ) -> Result<Vec<(Fullname, TextHash)>> {
         const WHAT: &str = "look for posts";
         let mut found = Vec::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
@@ -402,31 +399,12 @@ impl<DB: Dialect> SqlStore<DB> {
             );
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
             for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
-                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let fullname: Fullname = row.try_get(0).doing(WHAT)?;
                 let hash = Self::text_hash(row, 1, &fullname)?;
                 found.push((fullname, hash));
             }
         }
         Ok(found)
-    }
-
-    /// Takes posts that nobody holds out of the backlog.
-    pub(super) async fn take_free_posts(
-        tx: &mut Transaction<'static, DB>,
-        target: Target,
-        posts: &[&Classified],
-    ) -> Result<()> {
-        let mut delete =
-            QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ");
-        delete
-            .push_bind(target.model)
-            .push(" AND label_set_id = ")
-            .push_bind(target.label_set)
-            .push(" AND fullname IN (");
-        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
-        let deleted = delete.build().execute(&mut **tx).await;
-        deleted.doing("take posts out of the backlog")?;
-        Ok(())
     }
 
     pub(crate) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
@@ -450,11 +428,11 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// A column that holds the hash of a post's text.
-    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
+    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &Fullname) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
         TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
             table: "posts",
-            row: fullname.to_owned(),
+            row: fullname.to_string(),
             detail: "`text_hash` has not 16 bytes".into(),
         })
     }

@@ -10,7 +10,7 @@ use super::super::holders::only_clocks_differ;
 use super::super::{Lease, Result, Target, Waiting};
 use super::claiming::most_deaths;
 use super::{Doing, SqlStore, at};
-use topicmill_core::Timestamp;
+use topicmill_core::{Fullname, Timestamp};
 
 /// Posts that change a backlog so much that the planner must hear of it.
 const MANY: u64 = 1_000;
@@ -112,7 +112,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing(WHAT)
     }
 
-    pub async fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> Result<()> {
+    pub async fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> Result<()> {
         const WHAT: &str = "hand failed posts back";
         let mut tx = self.begin().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {

@@ -80,7 +80,7 @@ impl Import {
             self.refuse(&store, &said, &set).await?;
         }
         let left_out = total - said.answers.len();
-        let saved = store.save_gold(&said.answers).await?;
+        let saved = store.gold().save_gold(&said.answers).await?;
         store.close().await?;
         if left_out > 0 {
             tracing::warn!(
@@ -111,7 +111,7 @@ impl Import {
         }
         if !said.posts.is_empty() {
             let names: Vec<Fullname> = said.posts.keys().cloned().collect();
-            let purged = store.count_tombstones(&names).await?;
+            let purged = store.purging().count_tombstones(&names).await?;
             let told = said.posts.iter();
             let told = told.map(|(post, at)| format!("{post} ({})", lines(at)));
             wrong.push(format!(
@@ -151,13 +151,13 @@ async fn said(
     let mut names: Vec<Fullname> = rows.iter().map(|row| row.id.clone()).collect();
     names.sort_unstable();
     names.dedup();
-    let stored = store.text_hashes(&names).await?.into_iter();
-    let stored: BTreeSet<String> = stored.map(|(name, _)| name).collect();
+    let stored = store.posts().text_hashes(&names).await?.into_iter();
+    let stored: BTreeSet<Fullname> = stored.map(|(name, _)| name).collect();
     let mut said = Said::default();
     let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
     for row in rows {
         let meaning = gold::meaning(&set.set, &row.label);
-        let is_stored = stored.contains(row.id.as_str());
+        let is_stored = stored.contains(&row.id);
         if meaning.is_none() {
             let at = said.labels.entry(row.label.clone()).or_default();
             at.push(row.line);

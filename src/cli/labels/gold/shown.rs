@@ -37,7 +37,7 @@ pub struct Export {
 impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let rows = store.gold().await?.into_iter().map(|one| {
+        let rows = store.gold().answers().await?.into_iter().map(|one| {
             let it = one.answer;
             json!([
                 it.fullname,
@@ -59,7 +59,7 @@ impl Export {
 impl List {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let answers = store.gold().await?;
+        let answers = store.gold().answers().await?;
         if answers.is_empty() && self.format == OutputFormat::Table {
             let text = "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
                         reads what was said elsewhere.";

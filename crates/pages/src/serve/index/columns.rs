@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use chrono::DateTime;
 use serde_json::Value;
 
-use topicmill_core::TextHash;
+use topicmill_core::{Fullname, TextHash};
 use topicmill_store::{Inquiry, Part, Result, Store, StoreError, parts};
 
 /// The number of a text that is not there.
@@ -153,7 +153,7 @@ impl Columns {
     /// Reads them from the database: by one statement, in no order.
     pub async fn read(store: &Store) -> Result<Self> {
         // No row has the keys -1.
-        let target = store.current_target().await?;
+        let target = store.labels().current_target().await?;
         let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
         let sql = format!(
             "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, \
@@ -222,8 +222,9 @@ impl Columns {
     }
 
     /// The name of a post by its key.
-    pub fn fullname(&self, key: i64) -> String {
-        self.odd.get(&key).cloned().unwrap_or_else(|| name(key))
+    pub fn fullname(&self, key: i64) -> Option<Fullname> {
+        let odd = self.odd.get(&key).cloned();
+        odd.unwrap_or_else(|| name(key)).parse().ok()
     }
 
     pub fn len(&self) -> usize {

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 pub use self::columns::{ChosenRows, Columns, RowFilter, RowPlace, Sort, key};
 use self::words::WordIndex;
 pub use self::words::has_words;
-use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::{Fullname, TextHash};
 use topicmill_store::browsed::News;
 use topicmill_store::{Result, Store, StoreError};
 
@@ -38,7 +38,7 @@ const MATCHES: usize = 30_000;
 pub struct FoundRows {
     /// The page.
     pub chosen: ChosenRows,
-    pub names: Vec<String>,
+    pub names: Vec<Fullname>,
     /// A search matched more posts than lists have: the newest ones count.
     pub is_cut: bool,
 }
@@ -133,7 +133,9 @@ impl Index {
             let is_cut = among.as_ref().is_some_and(|among| among.len() > MATCHES);
             let chosen = columns.choose(&filter, among.as_deref().map(Vec::as_slice), after, limit);
             let names = chosen.keys.iter();
-            let names = names.map(|(_, key)| columns.fullname(*key)).collect();
+            let names = names
+                .filter_map(|(_, key)| columns.fullname(*key))
+                .collect();
             Ok(FoundRows {
                 chosen,
                 names,
@@ -176,7 +178,7 @@ impl Index {
         store.usable().await?;
         // Asked before the posts are read. What is written meanwhile is then news for the next look, and nothing is
         // missed.
-        let news = store.news().await?;
+        let news = store.posts().news().await?;
         if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
@@ -205,11 +207,11 @@ impl Index {
         for segment in wanted.chunks(SEGMENT) {
             let (mut texts, mut read) = (Vec::new(), HashMap::new());
             for some in segment.chunks(TEXTS) {
-                let names: Vec<String> =
-                    some.iter().map(|(key, _)| columns.fullname(*key)).collect();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                for text in store.texts_of(&names).await? {
-                    let key = key(&text.fullname);
+                let names = some.iter().filter_map(|(key, _)| columns.fullname(*key));
+                let names: Vec<Fullname> = names.collect();
+                let names: Vec<&Fullname> = names.iter().collect();
+                for text in store.posts().texts_of(&names).await? {
+                    let key = key(text.fullname.as_str());
                     read.insert(key, half(text.text_hash));
                     texts.push((key, text.title, text.body));
                 }

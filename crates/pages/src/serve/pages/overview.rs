@@ -92,8 +92,15 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
 
 /// How many posts each outcome has: the labels first, the largest first.
 async fn outcomes(serving: &Shared) -> Result<Vec<Row>, Failed> {
-    let labels = match serving.store.current_target().await? {
-        Some(target) => serving.store.label_set(target.label_set).await?.labels,
+    let labels = match serving.store.labels().current_target().await? {
+        Some(target) => {
+            serving
+                .store
+                .labels()
+                .label_set(target.label_set)
+                .await?
+                .labels
+        }
         None => Vec::new(),
     };
     let mut counts = serving.index.columns().count_outcomes();

@@ -25,7 +25,7 @@ const ROWS: usize = 60;
 #[template(path = "serve/post.html")]
 struct PostPage {
     line: PostLine,
-    fullname: String,
+    fullname: Fullname,
     whole_title: Option<String>,
     body: String,
     is_cut: bool,
@@ -78,7 +78,7 @@ pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Resp
 pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, Failed> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
-        Ok(name) => serving.store.whole_post(name.as_str()).await?,
+        Ok(name) => serving.store.posts().whole_post(&name).await?,
         Err(_) => None,
     };
     post.ok_or_else(|| {

@@ -138,8 +138,8 @@ async fn outcomes(serving: &Shared, asked: &Parameters) -> Result<Vec<Choice>, F
         chosen: chosen == Some(value),
     };
     let mut all = vec![choice("labelled", "any label")];
-    if let Some(target) = serving.store.current_target().await? {
-        let set = serving.store.label_set(target.label_set).await?;
+    if let Some(target) = serving.store.labels().current_target().await? {
+        let set = serving.store.labels().label_set(target.label_set).await?;
         all.extend(
             set.labels
                 .iter()

@@ -92,12 +92,12 @@ impl Desk {
 
     /// What the views show, and its labels; `None` where nothing is labelled.
     pub async fn current(&self) -> Result<Option<(Target, LabelSet)>, StoreError> {
-        let Some(target) = self.store.current_target().await? else {
+        let Some(target) = self.store.labels().current_target().await? else {
             return Ok(None);
         };
         Ok(Some((
             target,
-            self.store.label_set(target.label_set).await?,
+            self.store.labels().label_set(target.label_set).await?,
         )))
     }
 
@@ -109,7 +109,7 @@ impl Desk {
         }
         let in_hand = asked.person(who).in_hand.clone();
         if let Some(InHand { post, chosen, .. }) = in_hand {
-            if let Some(post) = self.store.review_posts(target, &[post]).await?.pop() {
+            if let Some(post) = self.store.gold().review_posts(target, &[post]).await?.pop() {
                 return Ok(NextPost::Ask(Box::new(post), chosen));
             }
             asked.person(who).in_hand = None; // It was purged.
@@ -166,27 +166,31 @@ impl Desk {
             // So many may be taken at most, so one more is free, if there is any.
             let limit = more.saturating_add(1);
             let found = match chosen {
-                Chosen::Random => store.random_posts(target, reviewer, limit).await?,
-                _ => store.closest_calls(target, reviewer, limit).await?,
+                Chosen::Random => store.gold().random_posts(target, reviewer, limit).await?,
+                _ => store.gold().closest_calls(target, reviewer, limit).await?,
             };
             let free = found.into_iter().find(|post| !taken.contains(post));
             let free: Vec<Fullname> = free.into_iter().collect();
-            return Ok(store.review_posts(target, &free).await?.pop());
+            return Ok(store.gold().review_posts(target, &free).await?.pop());
         }
         // Refilled once: a fresh window without a free post means that there is none.
         for may_refill in [true, false] {
             while let Some(at) = asked.closest.iter().position(|post| !taken.contains(post)) {
                 let post = asked.closest.remove(at).expect("it was found there");
                 // It may have been purged, or answered under another server, since the window was read.
-                let answered = !store.said_of(&post).await?.is_empty();
-                let found = store.review_posts(target, &[post]).await?.pop();
+                let answered = !store.gold().said_of(&post).await?.is_empty();
+                let found = store.gold().review_posts(target, &[post]).await?.pop();
                 if let Some(post) = found.filter(|_| !answered) {
                     return Ok(Some(post));
                 }
             }
             if may_refill {
                 let limit = more.saturating_add(WINDOW);
-                asked.closest = store.closest_calls(target, None, limit).await?.into();
+                asked.closest = store
+                    .gold()
+                    .closest_calls(target, None, limit)
+                    .await?
+                    .into();
             }
         }
         Ok(None)
@@ -196,7 +200,10 @@ impl Desk {
     /// has another text now.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
-        let shown = self.store.review_posts(target, std::slice::from_ref(post));
+        let shown = self
+            .store
+            .gold()
+            .review_posts(target, std::slice::from_ref(post));
         let shown = shown.await?.pop();
         let mut asked = self.asked.lock().await;
         let person = asked.person(&answer.reviewer);
@@ -205,6 +212,7 @@ impl Desk {
         } else if let Some(earlier) = self
             .store
             .gold()
+            .answers()
             .await?
             .into_iter()
             .find(|one| one.answer.fullname == *post && one.answer.reviewer == answer.reviewer)
@@ -217,7 +225,11 @@ impl Desk {
         if shown.is_none_or(|shown| Some(shown.text_hash) != answer.text_hash) {
             return Ok(false);
         }
-        let saved = self.store.save_gold(std::slice::from_ref(&answer)).await?;
+        let saved = self
+            .store
+            .gold()
+            .save_gold(std::slice::from_ref(&answer))
+            .await?;
         if !saved.missing.is_empty() {
             return Ok(false);
         }
@@ -237,13 +249,14 @@ impl Desk {
         who: &str,
         target: Target,
     ) -> Result<Option<(Option<String>, ReviewPost)>, StoreError> {
-        let said = self.store.said_of(post).await?.into_iter();
+        let said = self.store.gold().said_of(post).await?.into_iter();
         let mine = said
             .filter(|(reviewer, _)| reviewer == who)
             .map(|(_, label)| label)
             .next();
         let shown = self
             .store
+            .gold()
             .review_posts(target, std::slice::from_ref(post))
             .await?
             .pop();
@@ -269,7 +282,7 @@ impl Desk {
     /// Takes a person's last answer on this page back, and puts its post in their hands; whether there was one.
     pub async fn undo(&self, who: &str) -> Result<bool, StoreError> {
         let mut asked = self.asked.lock().await;
-        let answers = self.store.gold().await?;
+        let answers = self.store.gold().answers().await?;
         let mine = answers
             .into_iter()
             .filter(|one| one.answer.reviewer == who && one.answer.source == GoldSource::Review);
@@ -290,7 +303,7 @@ impl Desk {
         let Some(last) = last else {
             return Ok(false);
         };
-        let undone = self.store.forget_gold(&last.fullname, who).await?;
+        let undone = self.store.gold().forget_gold(&last.fullname, who).await?;
         person.answers = person.answers.saturating_sub(1);
         person.in_hand = Some(InHand {
             post: last.fullname.clone(),
@@ -311,7 +324,7 @@ impl Desk {
             disagreements,
             offered,
             ..
-        } = gold::agreed(self.store.gold().await?);
+        } = gold::agreed(self.store.gold().answers().await?);
         let posts = rows.len();
         // What was said under another set says something here only where its labels are those of this one.
         gold::without_unasked(&self.store, &mut rows, &offered, &[set]).await?;
