@@ -171,6 +171,7 @@ impl Store {
 
     /// The same, but that claims live and quotas are counted by the times that calls give, and not by the server's
     /// clock: for tests, which have a clock of their own.
+    #[cfg(feature = "test-util")]
     #[must_use]
     pub fn on_given_time(self) -> Self {
         match self {
@@ -189,14 +190,19 @@ impl Store {
     /// [`StoreError::Occupied`], with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`], and but for
     /// [`Access::AnySchema`] [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
-        Self::open_with(url, access, &[]).await
+        Self::open_migrated(url, access, &[]).await
     }
 
     /// The same with further migrations: for tests, which upgrade a database by a made-up one.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
+    #[cfg(feature = "test-util")]
     pub async fn open_with(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
+        Self::open_migrated(url, access, more).await
+    }
+
+    async fn open_migrated(url: &str, access: Access, more: &[Migration]) -> Result<Self> {
         Ok(match dialect::backend(url)? {
             dialect::Backend::Sqlite => {
                 let mut store = SqlStore::<Sqlite>::open(url, access, more).await?;
