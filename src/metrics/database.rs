@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::sheet::{Sheet, real, whole};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp};
-use topicmill_pages::report::Drift;
+use topicmill_review::drift::Drift;
 use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
 /// The newest posts whose mix of labels is told: enough that chance alone moves sixteen labels by an index of 0.02.

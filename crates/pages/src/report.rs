@@ -9,7 +9,6 @@ mod build;
 mod charts;
 #[expect(missing_docs, reason = "a name that says all needs no sentence")]
 mod data;
-mod drift;
 mod finding;
 mod page;
 pub mod svg;
@@ -23,7 +22,6 @@ use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{Call, Change, Line, Period, Report, TopicLine};
-pub use self::drift::{Drift, DriftVerdict};
 pub use self::finding::headline;
 pub use self::page::{render_body, render_page};
 pub use self::table::ChartTable;

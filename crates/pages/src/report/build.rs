@@ -6,10 +6,10 @@ use topicmill_score::{LabelSet, Mode};
 
 use super::ReportOptions;
 use super::data::{BINS, Call, Change, Line, Period, Report, TopicLine};
-use super::drift::{Drift, is_real, real};
 use super::time::Axis;
 use crate::look;
 use topicmill_core::{SourceKind, Timestamp};
+use topicmill_review::drift::{Drift, is_real, real};
 use topicmill_store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
 
 /// Characters of a title that is quoted: three lines on a telephone, most titles whole.

@@ -7,10 +7,10 @@ mod over_time;
 mod scores;
 
 use super::Report;
-use super::drift::real;
 use super::svg::{Anchor, Svg, width as measure};
 use super::table::ChartTable;
 use crate::look::whole;
+use topicmill_review::drift::real;
 
 /// Pixels of a chart on a desk: the column of the page that shows it.
 const WIDE: f64 = 780.0;

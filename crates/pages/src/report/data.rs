@@ -1,8 +1,8 @@
 //! A report as numbers.
 
-use super::drift::Drift;
 use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
+use topicmill_review::drift::Drift;
 use topicmill_store::{Fate, Gap, Skipped};
 
 /// Columns of a histogram of scores.

@@ -1,9 +1,9 @@
 //! The first line of the report: what the numbers say, in a sentence, and no more than they say.
 
 use super::data::{Change, Line, Report};
-use super::drift::{DriftVerdict, is_ahead, real};
 use super::time;
 use crate::look::{line, percent, whole};
+use topicmill_review::drift::{DriftVerdict, is_ahead, real};
 use topicmill_store::Fate;
 
 /// Characters of a label in a headline.

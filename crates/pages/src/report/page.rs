@@ -6,11 +6,11 @@ use askama::Template;
 use super::SIGN;
 use super::charts::{self, Chart};
 use super::data::{Call, Line, Report};
-use super::drift::real;
 use super::finding;
 use super::svg::Svg;
-use super::{drift, time};
+use super::time;
 use crate::look::{self, percent, points, whole};
+use topicmill_review::drift::{DriftVerdict, real};
 use topicmill_store::Fate;
 
 /// Lines of the table of labels, at most.
@@ -142,7 +142,7 @@ fn figures(report: &Report) -> Vec<Figure> {
             name: "drift of the mix",
             is_warm: matches!(
                 drift.verdict(),
-                drift::DriftVerdict::Moderate | drift::DriftVerdict::Large
+                DriftVerdict::Moderate | DriftVerdict::Large
             ),
         });
     }

@@ -39,7 +39,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         label: label.map(str::to_owned),
         fate,
         posts,
-        score_sum: 0.5 * drift::real(posts),
+        score_sum: 0.5 * topicmill_review::drift::real(posts),
     };
     let mut cells: Vec<HeatCell> = labels
         .iter()

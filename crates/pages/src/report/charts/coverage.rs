@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::super::data::TopicLine;
-use super::super::drift::real;
 use super::super::svg::Svg;
 use super::super::table::ChartTable;
 use super::super::{Report, time};
 use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
 use crate::look::{line, whole};
+use topicmill_review::drift::real;
 
 /// Posts by topic and time, with the gaps that collecting recorded.
 pub fn chart(report: &Report) -> Option<Chart> {

@@ -2,11 +2,11 @@
 
 use super::super::Report;
 use super::super::data::{Line, TopicLine};
-use super::super::drift::real;
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
 use crate::look::{line, percent};
+use topicmill_review::drift::real;
 use topicmill_store::Fate;
 
 /// From this share on, a cell on a desk shows its number.

@@ -2,11 +2,11 @@
 
 use super::super::Report;
 use super::super::data::{Change, Line, Period};
-use super::super::drift::{Drift, DriftVerdict, LARGE, MODERATE, real};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for};
 use crate::look::{line, percent, points, whole};
+use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, real};
 
 /// Shares before and after.
 pub fn chart(report: &Report) -> Option<Chart> {

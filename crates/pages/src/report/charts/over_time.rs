@@ -2,11 +2,11 @@
 
 use super::super::Report;
 use super::super::data::Line;
-use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
 use crate::look::{percent, whole};
+use topicmill_review::drift::real;
 
 /// What is drawn of a post, from the ground up: with the class of its mark and its name.
 const KINDS: [(&str, &str); 3] = [

@@ -2,11 +2,11 @@
 
 use super::super::Report;
 use super::super::data::{BINS, Line};
-use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
 use crate::look::{line, percent, score, whole};
+use topicmill_review::drift::real;
 use topicmill_store::Fate;
 
 /// Columns of the drawing: two of the numbers each.

@@ -116,7 +116,7 @@ fn both_tails(z: f64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "posts are fewer than 2^52")]
-pub(super) fn real(n: u64) -> f64 {
+pub fn real(n: u64) -> f64 {
     n as f64
 }
 
