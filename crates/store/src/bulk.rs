@@ -7,7 +7,6 @@
 
 mod wire;
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -205,26 +204,25 @@ impl Insert<'_> {
         let Some(mut part) = parts.next() else {
             return Ok(returned);
         };
-        let shared: Vec<bool> = match part.len() {
-            SHARING_ROWS.. => self.columns.iter().map(|(_, all)| all.are_one()).collect(),
-            _ => vec![false; self.columns.len()],
-        };
+        // Few rows are not worth another text to prepare.
+        let is_large = part.len() >= SHARING_ROWS;
+        let is_one = |(_, all): &(_, Values<'_>)| is_large && all.are_one();
+        let ones: Vec<bool> = self.columns.iter().map(is_one).collect();
+        let none = vec![false; ones.len()];
+        let shared = |rows: usize| if rows >= SHARING_ROWS { &ones } else { &none };
         let mut text: (usize, Arc<str>) = (0, "".into());
-        let mut arguments = self.arguments(part.clone(), &shared)?;
+        let mut arguments = self.arguments(part.clone(), shared(part.len()))?;
         loop {
             if text.0 != part.len() {
-                let shared = shared_in(part.len(), &shared);
-                text = (
-                    part.len(),
-                    self.sqlite_text(part.len(), &shared, keys).into(),
-                );
+                let rows = part.len();
+                text = (rows, self.sqlite_text(rows, shared(rows), keys).into());
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
             // SQLite has a thread of its own: while it stores one part, the next one is made ready.
             let (done, ready) = tokio::join!(query.fetch_all(&mut *connection), async {
                 next.clone()
-                    .map(|next| self.arguments(next, &shared))
+                    .map(|next| self.arguments(next.clone(), shared(next.len())))
                     .transpose()
             });
             returned.extend(done?);
@@ -268,7 +266,6 @@ impl Insert<'_> {
         rows: Range<usize>,
         shared: &[bool],
     ) -> Result<SqliteArguments, sqlx::Error> {
-        let shared = shared_in(rows.len(), shared);
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
         let first = rows.start;
@@ -287,16 +284,6 @@ impl Insert<'_> {
             }
         }
         Ok(arguments)
-    }
-}
-
-/// Which columns a statement of so many rows shares, of those that have one value in all rows: few rows are not worth another
-/// text to prepare.
-fn shared_in(rows: usize, shared: &[bool]) -> Cow<'_, [bool]> {
-    if rows >= SHARING_ROWS {
-        Cow::Borrowed(shared)
-    } else {
-        Cow::Owned(vec![false; shared.len()])
     }
 }
 
