@@ -189,3 +189,19 @@ impl Serialize for ColumnCell<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_takes_values_of_its_kind_alone_and_keeps_their_rows() {
+        let mut column = ColumnCells::new(ColumnKind::Time);
+        assert!(column.push(ColumnCell::Null) && column.push(ColumnCell::Time(1_500)));
+        assert!(!column.push(ColumnCell::Integer(1)));
+        let cells: Vec<_> = column.cells().collect();
+        let json = serde_json::to_string(&cells).unwrap();
+        assert_eq!(json, r#"[null,"1970-01-01T00:00:01Z"]"#);
+        assert_eq!(column.picked(&[false, true]).present, [1]);
+    }
+}
