@@ -173,26 +173,20 @@ pub(super) fn statement(subject: &Subject, filters: &Filters, asked: Asked) -> R
         Asked::Everything => true,
         Asked::ForASplit => FOR_A_SPLIT.contains(&name),
     };
-    let mut names: Vec<&str> = Vec::new();
-    let mut kinds = Vec::new();
-    for (name, kind, _) in FIXED.iter().filter(|(name, ..)| is_asked(name)) {
-        names.push(name);
-        kinds.push(*kind);
-    }
+    let fixed = FIXED.iter().filter(|(name, ..)| is_asked(name));
+    let (mut names, kinds): (Vec<&str>, _) = fixed.map(|(name, kind, _)| (*name, *kind)).unzip();
     let mut list = 0;
     if asked == Asked::Everything {
         names.push("packed_scores");
         list = subject.set.labels.len();
     }
-    let names = names.join(", ");
-    let rows = rows(subject, filters);
-    let sql = match &filters.expression {
-        None => format!("SELECT {names} FROM ({rows}) AS exported ORDER BY fullname"),
-        // The line break ends a comment of the user's.
-        Some(expression) => format!(
-            "SELECT {names} FROM ({rows}) AS exported WHERE (\n{expression}\n) ORDER BY fullname"
-        ),
-    };
+    let (names, rows) = (names.join(", "), rows(subject, filters));
+    // The line break ends a comment of the user's.
+    let asked = filters.expression.iter();
+    let asked: String = asked
+        .map(|expression| format!("WHERE (\n{expression}\n) "))
+        .collect();
+    let sql = format!("SELECT {names} FROM ({rows}) AS exported {asked}ORDER BY fullname");
     ReadStatement { sql, kinds, list }
 }
 

@@ -55,24 +55,16 @@ impl Inferred {
             is_long: whole.is_some_and(|whole| whole.unsigned_abs() > WHOLE_IN_DOUBLE),
         }
     }
-
-    fn kind(self) -> ColumnKind {
-        self.kind.unwrap_or(ColumnKind::Text)
-    }
 }
 
 /// A column of the output.
 #[derive(Debug)]
 pub(super) struct OutputColumn {
     pub(super) name: String,
-    inferred: Inferred,
+    pub(super) inferred: Inferred,
 }
 
 impl OutputColumn {
-    pub(super) fn new(name: String, inferred: Inferred) -> Self {
-        Self { name, inferred }
-    }
-
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
@@ -85,7 +77,7 @@ impl OutputColumn {
             kind: Some(kind),
             is_long: false,
         };
-        Self::new(name, inferred)
+        Self { name, inferred }
     }
 
     /// Takes in what another row holds.
@@ -104,7 +96,7 @@ impl OutputColumn {
     }
 
     fn described(&self) -> (&str, ColumnKind) {
-        (&self.name, self.inferred.kind())
+        (&self.name, self.inferred.kind.unwrap_or(ColumnKind::Text))
     }
 }
 
@@ -137,7 +129,7 @@ fn gather(
     rows: usize,
     bytes: usize,
 ) -> io::Result<(usize, Vec<ColumnCells>)> {
-    let new = |column: &OutputColumn| ColumnCells::new(column.inferred.kind());
+    let new = |column: &OutputColumn| ColumnCells::new(column.described().1);
     let mut gathered: Vec<ColumnCells> = columns.iter().map(new).collect();
     let names = columns.iter().map(|column| column.name.as_str());
     let places: HashMap<&str, usize> = names.zip(0..).collect();

@@ -82,7 +82,7 @@ fn columns_of(lines: &Path, shape: &Shape) -> io::Result<Vec<OutputColumn>> {
                 None if added.contains(&name) => {}
                 None => {
                     places.insert(name.clone(), columns.len());
-                    columns.push(OutputColumn::new(name, inferred));
+                    columns.push(OutputColumn { name, inferred });
                 }
             }
         }

@@ -13,8 +13,8 @@ mod write;
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
-use self::header::{from_csv, likeliest, names_of, read_header};
 pub(super) use self::header::{has_names, is_prose};
+use self::header::{io_error, likeliest, names_of, of_names, read_header};
 use self::quotes::Limited;
 pub use self::write::{CsvWriter, cell_text, csv_of, value_text};
 use super::bytes::Text;
@@ -71,7 +71,9 @@ impl Csv {
             // So that a row with too many or too few values is a row with a problem, and not the end of the table.
             .flexible(true)
             .from_reader(Limited::new(bytes, delimiter));
-        let names = reader.byte_headers().map_err(from_csv)?;
+        let names = reader
+            .byte_headers()
+            .map_err(|error| of_names(io_error(error)))?;
         let (names, repeated) = names_of(names)?;
         Ok(Self {
             reader,
@@ -94,10 +96,7 @@ impl Csv {
     fn next_record(&mut self) -> Result<bool, io::Error> {
         self.reader.get_mut().next_row();
         let read = self.reader.read_byte_record(&mut self.row);
-        read.map_err(|error| match error.into_kind() {
-            csv::ErrorKind::Io(error) => error,
-            other => io::Error::other(format!("{other:?}")),
-        })
+        read.map_err(io_error)
     }
 
     /// Whether the file ended within quotes, as far as one can tell: then what follows them became one value.

@@ -1,5 +1,6 @@
 //! The line of names of CSV, and what stands between values.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::bytes::Text;
@@ -44,11 +45,19 @@ fn first_line(start: &[u8]) -> &[u8] {
     line.unwrap_or_default()
 }
 
-pub(super) fn from_csv(error: csv::Error) -> TableError {
+/// An error of the library that reads.
+pub(super) fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
-        csv::ErrorKind::Io(error) if !is_damage(&error) => error.into(),
-        csv::ErrorKind::Io(error) => TableError::Header(format!("the line of names: {error}")),
-        other => TableError::Header(format!("the line of names: {other:?}")),
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}
+
+pub(super) fn of_names(error: io::Error) -> TableError {
+    if is_damage(&error) {
+        TableError::Header(format!("the line of names: {error}"))
+    } else {
+        error.into()
     }
 }
 
@@ -56,12 +65,7 @@ pub(super) fn from_csv(error: csv::Error) -> TableError {
 pub(super) fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError> {
     let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
     loop {
-        let chunk = match filled(text) {
-            Err(error) if is_damage(&error) => {
-                return Err(TableError::Header(format!("the line of names: {error}")));
-            }
-            chunk => chunk?,
-        };
+        let chunk = filled(text).map_err(of_names)?;
         if chunk.is_empty() {
             break;
         }
