@@ -51,13 +51,14 @@ class Program:
 
     @staticmethod
     def read() -> "Program":
-        lane, claiming = "src/classify/lane.rs", "crates/store/src/sql/claiming.rs"
+        lane, writing = "src/classify/lane.rs", "src/classify/lane/writing.rs"
+        claiming = "crates/store/src/sql/claiming.rs"
         return Program(
             lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
             window=int(constant(lane, r"^const WINDOW_POSTS: usize = ([\d_]+);")),
             windows_in_flight=int(constant(lane, r"^const WINDOWS_IN_FLIGHT: usize = ([\d_]+);")),
-            write_posts=int(constant(lane, r"^const WRITE_POSTS: usize = ([\d_]+);")),
-            write_secs=constant(lane, r"^const WRITE_EVERY: Duration = Duration::from_secs\((\d+)\);"),
+            write_posts=int(constant(writing, r"^const WRITE_POSTS: usize = ([\d_]+);")),
+            write_secs=constant(writing, r"^const WRITE_EVERY: Duration = Duration::from_secs\((\d+)\);"),
             suspects=int(constant(claiming, r"Ok\(deaths\) if deaths < ALONE_AFTER => ([\d_]+) >> \(2 \* deaths\)")),
         )
 
