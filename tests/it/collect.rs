@@ -14,9 +14,9 @@ use topicmill::collect::Pace;
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
-use topicmill_score::{Mode, hex};
+use topicmill_score::hex;
 use topicmill_sources::reddit::Reddit;
-use topicmill_store::{Claimant, Classified, LabelWrite, Store, Suspicion, Written};
+use topicmill_store::{Claimant, Classified, Store, Suspicion, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 
@@ -503,16 +503,7 @@ async fn label_all(scene: &Scene) -> u64 {
         .collect();
     let written = store
         .backlog()
-        .save_labels(
-            &LabelWrite {
-                target,
-                mode: Mode::Single,
-                run,
-                now,
-                lease: Some(claim.lease),
-            },
-            &done,
-        )
+        .save_labels(&made::write(target, run, now, claim.lease), &done)
         .await
         .unwrap();
     store.backlog().release(claim.lease).await.unwrap();

@@ -10,11 +10,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use topicmill_core::{PurgeReason, Stage, TextHash};
-use topicmill_score::Mode;
 use topicmill_score::reddit::post_text;
 use topicmill_store::{
-    Checked, Claim, Claimant, Classified, LabelWrite, Lease, RunId, Store, Suspicion, Target,
-    Written,
+    Checked, Claim, Claimant, Classified, Lease, RunId, Store, Suspicion, Target, Written,
 };
 
 use crate::support::made::{self, at};
@@ -320,16 +318,7 @@ impl Real {
         let written = self
             .store
             .backlog()
-            .save_labels(
-                &LabelWrite {
-                    target,
-                    mode: Mode::Single,
-                    run,
-                    now: at(now),
-                    lease: Some(lease),
-                },
-                &done,
-            )
+            .save_labels(&made::write(target, run, at(now), lease), &done)
             .await;
         match written.unwrap() {
             Written::Stored(stored) => Some(stored.posts),

@@ -13,11 +13,10 @@ use topicmill::purge::{Check, PurgePlan};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::record::PurgeReport as Report;
 use topicmill_core::{Authors, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage};
-use topicmill_score::{LabelSet, Mode};
+use topicmill_score::LabelSet;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
-    Access, Claimant, Classified, LabelWrite, Page, Store, StoredLabels, Suspicion, Target,
-    Upserted, Written,
+    Access, Claimant, Classified, Page, Store, StoredLabels, Suspicion, Target, Upserted, Written,
 };
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -255,16 +254,7 @@ impl Scene {
         let written = self
             .store()
             .backlog()
-            .save_labels(
-                &LabelWrite {
-                    target,
-                    mode: Mode::Single,
-                    run,
-                    now,
-                    lease: Some(claim.lease),
-                },
-                &done,
-            )
+            .save_labels(&made::write(target, run, now, claim.lease), &done)
             .await;
         self.store().backlog().release(claim.lease).await.unwrap();
         match written.unwrap() {

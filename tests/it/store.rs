@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use topicmill_core::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
-use topicmill_score::{LabelSet, Mode};
+use topicmill_score::LabelSet;
 use topicmill_store::{
-    Access, Checked, Claim, Claimant, Classified, ImportState, LabelWrite, Page, RunId, Store,
-    StoreError, Suspicion, Target, Upserted, Written,
+    Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
+    Suspicion, Target, Upserted, Written,
 };
 
 use crate::support::made::{self, at};
@@ -131,13 +131,7 @@ impl Fixture {
         self.store
             .backlog()
             .save_labels(
-                &LabelWrite {
-                    target: self.target,
-                    mode: Mode::Single,
-                    run: self.run,
-                    now: at(now),
-                    lease: Some(claim.lease),
-                },
+                &made::write(self.target, self.run, at(now), claim.lease),
                 &done,
             )
             .await

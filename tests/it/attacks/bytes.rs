@@ -11,11 +11,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, SourceKind};
-use topicmill_score::Mode;
-use topicmill_store::{Access, Claim, LabelWrite, Store, Written};
+use topicmill_store::{Access, Claim, Store, Written};
 
 use super::purge::scored;
 use crate::purge::{Scene, post};
+use crate::support::made;
 use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
 
 const POSTS: u8 = 6;
@@ -254,13 +254,7 @@ async fn happen(
             };
             let done = scored(scene, target, &claim).await;
             let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-            let write = LabelWrite {
-                target,
-                mode: Mode::Single,
-                run,
-                now,
-                lease: Some(claim.lease),
-            };
+            let write = made::write(target, run, now, claim.lease);
             let written = scene.store().backlog().save_labels(&write, &done);
             let _: Written = written.await.unwrap();
             scene.store().backlog().release(claim.lease).await.unwrap();

@@ -6,8 +6,8 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use topicmill::purge::PurgePlan;
 use topicmill_core::{Post, SourceKind};
-use topicmill_score::{Mode, TextVector};
-use topicmill_store::{Classified, LabelWrite, Target, Written};
+use topicmill_score::TextVector;
+use topicmill_store::{Classified, Target, Written};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::made;
@@ -165,13 +165,7 @@ async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_no
 
         let done = scored(&scene, target, &claim).await;
         let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-        let write = LabelWrite {
-            target,
-            mode: Mode::Single,
-            run,
-            now,
-            lease: Some(claim.lease),
-        };
+        let write = made::write(target, run, now, claim.lease);
         let written = scene.store().backlog().save_labels(&write, &done);
         assert_eq!(
             written.await.unwrap(),

@@ -14,10 +14,9 @@ use topicmill_core::clock::SystemClock;
 use topicmill_core::{
     Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
-use topicmill_score::Mode;
 use topicmill_store::{
-    Access, Checked, Claimant, Classified, ImportState, LabelWrite, Page, RunId, Store, StoreError,
-    Suspicion, Target, Written,
+    Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Suspicion,
+    Target, Written,
 };
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
@@ -290,16 +289,7 @@ impl Scene {
             let written = again(async || {
                 store
                     .backlog()
-                    .save_labels(
-                        &LabelWrite {
-                            target,
-                            mode: Mode::Single,
-                            run,
-                            now: at(2026),
-                            lease: Some(claim.lease),
-                        },
-                        &done,
-                    )
+                    .save_labels(&made::write(target, run, at(2026), claim.lease), &done)
                     .await
             });
             assert_ne!(written.await?, Written::LeaseLost, "nobody takes it over");

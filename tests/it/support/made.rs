@@ -3,7 +3,7 @@
 use serde_json::json;
 use topicmill_core::{Authors, Post, SourceKind, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
-use topicmill_store::{Classified, ModelRow, Page, RunId, Store, Target};
+use topicmill_store::{Classified, LabelWrite, Lease, ModelRow, Page, RunId, Store, Target};
 
 pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
@@ -89,6 +89,17 @@ pub fn logits(entailment: f32) -> PairLogits {
         entailment,
         contradiction: None,
         neutral: None,
+    }
+}
+
+/// Labels of mode single that are written under a lease.
+pub fn write(target: Target, run: RunId, now: Timestamp, lease: Lease) -> LabelWrite {
+    LabelWrite {
+        target,
+        mode: Mode::Single,
+        run,
+        now,
+        lease: Some(lease),
     }
 }
 

@@ -52,10 +52,13 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
        ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
      checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
        ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
-     WHERE excluded.source IN {live} OR posts.source NOT IN {live} RETURNING {}",
-        *KNOWN
+     WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
     )
 });
+
+/// The same, and what is stored then.
+static AND_RETURN: LazyLock<String> =
+    LazyLock::new(|| format!("{} RETURNING {}", *ON_KNOWN_POST, *KNOWN));
 
 /// The sources that show what is on Reddit now, as a list in SQL.
 fn live_sources() -> String {
@@ -166,13 +169,13 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
     }
 }
 
-/// Inserts new posts; what becomes of one that is known is in [`ON_KNOWN_POST`].
-pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+/// Inserts posts; what becomes of one that is known is in [`ON_KNOWN_POST`].
+pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>], returns: bool) -> Insert<'a> {
     Insert {
         table: "posts",
         rows: rows.len(),
         columns: post_columns(rows),
-        on_conflict: &ON_KNOWN_POST,
+        on_conflict: if returns { &AND_RETURN } else { &ON_KNOWN_POST },
     }
 }
 

@@ -93,7 +93,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     /// Those of the posts that are stored, locked from here on.
-    async fn known_posts(
+    pub(super) async fn known_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,
     ) -> Result<HashMap<String, Known>> {
