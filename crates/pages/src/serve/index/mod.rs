@@ -111,9 +111,13 @@ impl Index {
         }
     }
 
-    /// Changes each time that everything was read again.
+    /// Changes each time that everything was read again, and at once where it was read already.
     pub fn changes(&self) -> watch::Receiver<Option<Arc<Columns>>> {
-        self.columns.subscribe()
+        let mut changes = self.columns.subscribe();
+        if changes.borrow().is_some() {
+            changes.mark_changed();
+        }
+        changes
     }
 
     /// A page of a list; on a thread of its own, since it walks over all posts.
@@ -260,4 +264,17 @@ fn reason(error: &StoreError) -> String {
 
 fn failed(error: &rusqlite::Error) -> StoreError {
     StoreError::Query(format!("search: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_after_the_first_read_hears_of_it() {
+        let index = Index::new(1).unwrap();
+        assert!(!index.changes().has_changed().unwrap());
+        index.columns.send_replace(Some(Arc::default()));
+        assert!(index.changes().has_changed().unwrap());
+    }
 }
