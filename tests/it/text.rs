@@ -116,6 +116,19 @@ fn marks_of_the_editor_are_no_edit_and_change_no_score() {
         let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
         program.ok(&["classify"]).says("posts=0");
+
+        // A text that retention took keeps its hash, whatever the rule.
+        let hash = "SELECT text_hash FROM posts WHERE fullname = 't3_a2'";
+        let kept = column(&program, hash);
+        for sql in [
+            "UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_a2'",
+            "UPDATE meta SET value = '0' WHERE key = 'text_rule'",
+        ] {
+            runtime.block_on(crate::support::rows::execute(&database.url, sql));
+        }
+        program.ok(&["classify"]).says("posts=0");
+        assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
+        assert_eq!(column(&program, hash), kept);
     }
     let program = Program::new();
     let file = program.write(

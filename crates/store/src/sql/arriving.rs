@@ -7,7 +7,6 @@ use std::sync::LazyLock;
 use super::super::Page;
 use super::super::bulk::{Insert, Values};
 use super::at;
-use super::known::KNOWN;
 use topicmill_core::{Fullname, Listing, Post, SourceKind, TextHash, Timestamp};
 
 /// What becomes of a post that is known.
@@ -55,10 +54,6 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
     )
 });
-
-/// The same, and what is stored then.
-static AND_RETURN: LazyLock<String> =
-    LazyLock::new(|| format!("{} RETURNING {}", *ON_KNOWN_POST, *KNOWN));
 
 /// The sources that show what is on Reddit now, as a list in SQL.
 fn live_sources() -> String {
@@ -170,12 +165,12 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
 }
 
 /// Inserts posts; what becomes of one that is known is in [`ON_KNOWN_POST`].
-pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>], returns: bool) -> Insert<'a> {
+pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
     Insert {
         table: "posts",
         rows: rows.len(),
         columns: post_columns(rows),
-        on_conflict: if returns { &AND_RETURN } else { &ON_KNOWN_POST },
+        on_conflict: &ON_KNOWN_POST,
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use sqlx::{AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
+use super::super::bulk::Insert;
 use super::super::dialect::Dialect;
-use super::arriving::{names, post_columns};
+use super::arriving::{Row, insert_posts, names, post_columns};
 use super::{Doing, SqlStore};
 
 /// A block of a file has more posts than this, and a page of a listing fewer. So many new rows are inserted apart from those
@@ -32,12 +33,22 @@ static CONTENT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The columns of a [`Known`] post, behind its name.
-pub(super) static KNOWN: LazyLock<String> = LazyLock::new(|| {
+static KNOWN: LazyLock<String> = LazyLock::new(|| {
     format!(
         "fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source, {}",
         *CONTENT
     )
 });
+
+/// Inserts posts, and returns each that it wrote as a [`Known`] one.
+pub(super) fn insert_and_return<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
+    static ON_CONFLICT: LazyLock<String> =
+        LazyLock::new(|| format!("{} RETURNING {}", insert_posts(&[]).on_conflict, *KNOWN));
+    Insert {
+        on_conflict: &ON_CONFLICT,
+        ..insert_posts(rows)
+    }
+}
 
 /// A post that is stored.
 #[derive(Debug, PartialEq, Eq)]

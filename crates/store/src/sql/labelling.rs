@@ -333,47 +333,45 @@ impl<DB: Dialect> SqlStore<DB> {
         let insert = Insert {
             table: "classifications",
             rows: n,
-            columns: vec![
-                (
-                    "fullname",
-                    Values::Text(done.iter().map(|one| Some(one.fullname.as_str())).collect()),
-                ),
-                ("model_id", Values::all(target.model, n)),
-                ("label_set_id", Values::all(target.label_set, n)),
-                (
-                    "text_hash",
-                    Values::Bytes(done.iter().map(|one| one.text_hash.as_bytes()).collect()),
-                ),
-                (
-                    "label",
-                    Values::Text(
-                        done.iter()
-                            .map(|one| Some(slugs[one.scores.best].as_str()))
-                            .collect(),
+            columns: with_keys(
+                target,
+                done,
+                [
+                    (
+                        "text_hash",
+                        Values::Bytes(done.iter().map(|one| one.text_hash.as_bytes()).collect()),
                     ),
-                ),
-                ("score", real(|scores| scores.scores[scores.best])),
-                ("margin", real(|scores| scores.margin)),
-                (
-                    "abstained",
-                    Values::Flag(done.iter().map(|one| one.scores.abstained).collect()),
-                ),
-                (
-                    "other",
-                    Values::Flag(done.iter().map(|one| one.scores.other).collect()),
-                ),
-                ("mode", Values::Text(vec![Some(mode.as_str()); n])),
-                ("run_id", Values::all(run.0, n)),
-                ("classified_at", Values::Time(vec![Some(at(now)); n])),
-                (
-                    "day",
-                    Values::Integer(done.iter().map(|one| Some(post(one).1)).collect()),
-                ),
-                (
-                    "topic",
-                    Values::Text(done.iter().map(|one| post(one).2.as_deref()).collect()),
-                ),
-            ],
+                    (
+                        "label",
+                        Values::Text(
+                            done.iter()
+                                .map(|one| Some(slugs[one.scores.best].as_str()))
+                                .collect(),
+                        ),
+                    ),
+                    ("score", real(|scores| scores.scores[scores.best])),
+                    ("margin", real(|scores| scores.margin)),
+                    (
+                        "abstained",
+                        Values::Flag(done.iter().map(|one| one.scores.abstained).collect()),
+                    ),
+                    (
+                        "other",
+                        Values::Flag(done.iter().map(|one| one.scores.other).collect()),
+                    ),
+                    ("mode", Values::Text(vec![Some(mode.as_str()); n])),
+                    ("run_id", Values::all(run.0, n)),
+                    ("classified_at", Values::Time(vec![Some(at(now)); n])),
+                    (
+                        "day",
+                        Values::Integer(done.iter().map(|one| Some(post(one).1)).collect()),
+                    ),
+                    (
+                        "topic",
+                        Values::Text(done.iter().map(|one| post(one).2.as_deref()).collect()),
+                    ),
+                ],
+            ),
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
                  abstained = excluded.abstained, other = excluded.other, mode = excluded.mode, run_id = excluded.run_id, \
@@ -389,24 +387,35 @@ impl<DB: Dialect> SqlStore<DB> {
         target: Target,
         done: &[&Classified],
     ) -> Result<()> {
-        let n = done.len();
         let insert = Insert {
             table: "packed_scores",
-            rows: n,
-            columns: vec![
-                (
-                    "fullname",
-                    Values::Text(done.iter().map(|one| Some(one.fullname.as_str())).collect()),
-                ),
-                ("model_id", Values::all(target.model, n)),
-                ("label_set_id", Values::all(target.label_set, n)),
-                (
+            rows: done.len(),
+            columns: with_keys(
+                target,
+                done,
+                [(
                     "scores",
                     Values::Reals(done.iter().map(|one| &one.scores.scores[..]).collect()),
-                ),
-            ],
+                )],
+            ),
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
         };
         DB::insert(&mut *tx, insert).await.doing("store scores")
     }
+}
+
+/// The columns of rows about labels: those of the key, and others.
+fn with_keys<'a, const N: usize>(
+    target: Target,
+    done: &[&'a Classified],
+    others: [(&'static str, Values<'a>); N],
+) -> Vec<(&'static str, Values<'a>)> {
+    let (n, posts) = (done.len(), done.iter());
+    let names = posts.map(|one| Some(one.fullname.as_str())).collect();
+    let keys = [
+        ("fullname", Values::Text(names)),
+        ("model_id", Values::all(target.model, n)),
+        ("label_set_id", Values::all(target.label_set, n)),
+    ];
+    keys.into_iter().chain(others).collect()
 }

@@ -9,7 +9,7 @@ use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, Upserted};
 use super::arriving::{Row, insert_posts, names, rows_of, sightings};
 use super::claiming::OTHER_TEXT;
-use super::known::{Known, MANY};
+use super::known::{Known, MANY, insert_and_return};
 use super::{Doing, SqlStore, is_older};
 use topicmill_core::Fullname;
 
@@ -168,7 +168,7 @@ impl<DB: Dialect> SqlStore<DB> {
         // In the order of their names, as everybody stores posts.
         let mut others: Vec<&Row<'_>> = rows.iter().collect();
         if apart && arrived.new.len() >= MANY {
-            DB::insert_new(&mut *tx, insert_posts(&arrived.new, false))
+            DB::insert_new(&mut *tx, insert_posts(&arrived.new))
                 .await
                 .doing(STORE)?;
             new.extend(arrived.new.iter().map(|row| row.post.fullname.clone()));
@@ -176,13 +176,20 @@ impl<DB: Dialect> SqlStore<DB> {
         }
         // `ON CONFLICT` decides in SQL what stays of the old row. Of a page, it returns what is stored then; of a block,
         // reading it again takes a tenth less time on SQLite.
-        let returns = others.len() < MANY;
-        let returned = DB::insert_returning(&mut *tx, insert_posts(&others, returns)).await;
-        let returned = returned.and_then(|rows| rows.iter().map(Self::known_post).collect());
-        let mut stored: HashMap<String, Known> = returned.doing(STORE)?;
-        if !returns && !known.is_empty() {
-            stored = Self::known_posts(tx, known.keys().map(String::as_str)).await?;
-        }
+        let stored: HashMap<String, Known> = if others.len() < MANY {
+            let returned = DB::insert_returning(&mut *tx, insert_and_return(&others)).await;
+            let rows = returned.doing(STORE)?;
+            let posts = rows.iter().map(Self::known_post);
+            posts.collect::<Result<_, _>>().doing(STORE)?
+        } else {
+            let insert = insert_posts(&others);
+            DB::insert(&mut *tx, insert).await.doing(STORE)?;
+            if known.is_empty() {
+                HashMap::new()
+            } else {
+                Self::known_posts(tx, known.keys().map(String::as_str)).await?
+            }
+        };
         let changed = known.iter().filter(|(fullname, before)| {
             let now = stored.get(*fullname);
             now.is_some_and(|now| before.differs(now))
@@ -222,17 +229,7 @@ impl<DB: Dialect> SqlStore<DB> {
     /// Forgets what no longer holds of posts that are another now.
     async fn follow(tx: &mut Transaction<'static, DB>, arrived: &Arrived<'_>) -> Result<()> {
         let mut loses_text = arrived.loses_text;
-        if !arrived.edited.is_empty() {
-            if let Some(lock) = DB::LOCK_EDITS {
-                // Two transactions may each edit away one of two posts with the same text. Without the lock, each
-                // would still see the other one's old post, and nobody would delete the logits.
-                let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
-                locked.doing("wait for others who edit posts")?;
-            }
-            // After the upsert, so that the posts have their new hashes when somebody looks who has the old one.
-            Self::forget_logits(tx, &arrived.before_edits).await?;
-            Self::forgive_failures(tx, &arrived.edited).await?;
-        }
+        Self::forget_edited(tx, &arrived.edited, &arrived.before_edits).await?;
         if !arrived.as_before.is_empty() {
             Self::forgive_other_texts(tx, &arrived.as_before).await?;
         }
@@ -243,6 +240,26 @@ impl<DB: Dialect> SqlStore<DB> {
             Self::note_rewrite_due(tx).await?;
         }
         Ok(())
+    }
+
+    /// Forgets what was computed of texts that posts no longer have, and that these posts failed. The posts have their new
+    /// hashes already.
+    pub(super) async fn forget_edited(
+        tx: &mut Transaction<'static, DB>,
+        edited: &[&str],
+        before: &[&[u8]],
+    ) -> Result<()> {
+        if edited.is_empty() {
+            return Ok(());
+        }
+        if let Some(lock) = DB::LOCK_EDITS {
+            // Two transactions may each edit away one of two posts with the same text. Without the lock, each
+            // would still see the other one's old post, and nobody would delete the logits.
+            let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
+            locked.doing("wait for others who edit posts")?;
+        }
+        Self::forget_logits(tx, before).await?;
+        Self::forgive_failures(tx, edited).await
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.

@@ -60,8 +60,7 @@ impl<DB: Dialect> SqlStore<DB> {
             }
             let before: Vec<&[u8]> = before.iter().map(Vec::as_slice).collect();
             let edited: Vec<&str> = edited.iter().map(String::as_str).collect();
-            Self::forget_logits(&mut tx, &before).await?;
-            Self::forgive_failures(&mut tx, &edited).await?;
+            Self::forget_edited(&mut tx, &edited, &before).await?;
             if rows.is_empty() {
                 sqlx::query::<DB>(
                     "INSERT INTO meta (key, value) VALUES ('text_rule', $1) \
