@@ -20,7 +20,7 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// A clock shared by the stages of a run.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// What time it is, and how to wait.
+/// Tells the time, and waits.
 pub trait Clock: Debug + Send + Sync {
     /// The time of day, for what is stored and shown.
     fn now(&self) -> DateTime<Utc>;

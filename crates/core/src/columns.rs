@@ -1,4 +1,4 @@
-//! How times and words stand in a column of a database: only the crate of a type may say so.
+//! The traits of sqlx for times, words and fullnames: only the crate that defines a type can implement them.
 
 use chrono::{DateTime, Utc};
 use sqlx_core::database::Database;

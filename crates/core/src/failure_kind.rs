@@ -1,6 +1,6 @@
 //! The kinds of errors, which decide how the program exits.
 
-/// What kind of failure an error is, for whoever has to decide what to do about it.
+/// The kind of a failure, by which a caller decides what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The command, a file that it names or a setting is wrong.

@@ -35,6 +35,7 @@ pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::text::{NoTextHash, TextHash};
 pub use self::words::UnknownWord;
+pub use topicmill_score::hex;
 
 /// A point in time in whole seconds UTC.
 ///
@@ -145,7 +146,7 @@ impl FromStr for Fullname {
     }
 }
 
-/// Whether a text is a fullname as this program writes it.
+/// Returns true for a fullname as this program writes it.
 fn is_fullname(text: &str) -> bool {
     text.strip_prefix("t3_").is_some_and(|id| {
         let mut bytes = id.bytes();
@@ -286,7 +287,7 @@ impl Outcome {
         )
     }
 
-    /// Whether the client or its key is refused, whatever it asks for.
+    /// Returns true if the client or its key is refused, whatever it asks for.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Auth | Self::EdgeBlocked)
     }
@@ -366,7 +367,7 @@ impl Authors {
                     .chain_update(key.as_bytes())
                     .chain_update(author.as_bytes())
                     .finalize();
-                *author = format!("u_{}", topicmill_score::hex(&digest[..8]));
+                *author = format!("u_{}", hex(&digest[..8]));
             }
         }
         let hashes = posts.iter().map(|post| TextHash::of(&post.text()));

@@ -1,4 +1,4 @@
-//! What a run writes about itself, each stage its own [`RunCounts`]; the database keeps it as JSON.
+//! The record that a run writes about itself: the [`RunCounts`] of its stage, kept in the database as JSON.
 //!
 //! A run of labelling records what it was given, what it did, where its time went, and what the GPUs did meanwhile.
 //! `classify` and `gpu` fill its record in, and `advice` judges it.

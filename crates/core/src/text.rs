@@ -33,7 +33,7 @@ impl TryFrom<&[u8]> for TextHash {
 
 impl fmt::Display for TextHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&topicmill_score::hex(&self.0))
+        f.write_str(&crate::hex(&self.0))
     }
 }
 

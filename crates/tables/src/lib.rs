@@ -126,7 +126,7 @@ impl Cell {
             Self::Null => out.push_str("null"),
             Self::Text(text) => out.push_str(&json::quoted(text)),
             Self::Json(json) => out.push_str(json),
-            Self::Bytes(bytes) => out.push_str(&json::quoted(&topicmill_score::hex(bytes))),
+            Self::Bytes(bytes) => out.push_str(&json::quoted(&topicmill_core::hex(bytes))),
         }
     }
 

@@ -288,7 +288,7 @@ fn json(value: &Field) -> Value {
         Field::Str(text) => text.clone().into(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.into(),
-            Err(_) => topicmill_score::hex(bytes.data()).into(),
+            Err(_) => topicmill_core::hex(bytes.data()).into(),
         },
         Field::Date(days) => day(*days),
         Field::TimeMillis(millis) => moment(i64::from(*millis) * 1_000),

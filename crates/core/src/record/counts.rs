@@ -1,4 +1,4 @@
-//! What a run counted, as `runs.counts` has it: one JSON object, whose fields are those of its stage.
+//! The counts of a run, stored in `runs.counts` as one JSON object with the fields of its stage.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Labelled, Traffic};
 use crate::{PurgeReason, Rejections, Stage, TopicReport};
 
-/// What a run counted.
+/// The counts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RunCounts {

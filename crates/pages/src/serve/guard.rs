@@ -76,7 +76,7 @@ impl Guard {
 /// What a token is compared by: of one length whatever the token is, and no token itself.
 fn digest(token: &str) -> String {
     let digest = Sha256::digest(format!("topicmill serve {token}"));
-    topicmill_score::hex(&digest)
+    topicmill_core::hex(&digest)
 }
 
 /// Compares every byte, so that the time that it takes says nothing about where two differ.

@@ -21,7 +21,7 @@ use super::filter::Filter;
 use super::json::JsonPosts;
 use super::row::{FileRow, Position, PostRows, Record};
 use super::table::{Column, Given, Posts};
-use topicmill_score::hex;
+use topicmill_core::hex;
 use topicmill_tables::bytes::{self, Bytes, Text};
 use topicmill_tables::{TableError, TableFormat, recognise};
 

@@ -17,10 +17,10 @@ use crate::page::{
 };
 use crate::verdict::Judge;
 use topicmill_core::clock::SharedClock;
+use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, Timestamp};
 use topicmill_http::{Answer, Judgement, PoliteClient, Purpose, extend, is_loopback};
-use topicmill_score::hex;
 
 /// Posts that Reddit tells about in one answer of `/api/info` at most.
 pub const INFO_LIMIT: u32 = 100;
