@@ -83,7 +83,7 @@ fn a_statement_that_writes_is_refused() {
             "ATTACH 'file:stolen.db' AS stolen",
             "PRAGMA query_only = OFF",
             "VACUUM INTO 'copy.db'",
-            "COPY posts TO '/tmp/posts'",
+            "COPY posts TO '/nowhere/posts'",
             "WITH gone AS (DELETE FROM posts RETURNING *) SELECT * FROM gone",
             "CREATE TEMP TABLE t AS SELECT 1",
             "\0",

@@ -148,17 +148,7 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
     if ["", "labelled", "unlabelled", "other", "unsure"].contains(&outcome) || is_stored() {
         return Ok(());
     }
-    let labels = match serving.store.labels().current_target().await? {
-        Some(target) => {
-            serving
-                .store
-                .labels()
-                .label_set(target.label_set)
-                .await?
-                .labels
-        }
-        None => Vec::new(),
-    };
+    let labels = serving.current_labels().await?;
     if labels.iter().any(|label| label.slug == outcome) {
         return Ok(());
     }

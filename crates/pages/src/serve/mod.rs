@@ -30,6 +30,7 @@ pub use self::review::Asking;
 use crate::patient::{BindError, Patient};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
+use topicmill_score::Label;
 use topicmill_store::{Store, StoreError};
 
 /// Bytes of a body: forms have a token or a label.
@@ -106,6 +107,17 @@ pub struct Serving {
     unread: Arc<Semaphore>,
     drawn: pages::overview::DrawnReport,
     stop: CancellationToken,
+}
+
+impl Serving {
+    /// Returns the labels that the views show; none before a label set is the current one.
+    async fn current_labels(&self) -> Result<Vec<Label>, StoreError> {
+        let labels = self.store.labels();
+        Ok(match labels.current_target().await? {
+            Some(target) => labels.label_set(target.label_set).await?.labels,
+            None => Vec::new(),
+        })
+    }
 }
 
 /// The same, shared by all requests.

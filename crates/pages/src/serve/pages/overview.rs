@@ -92,17 +92,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
 
 /// How many posts each outcome has: the labels first, the largest first.
 async fn outcomes(serving: &Shared) -> Result<Vec<Row>, Failed> {
-    let labels = match serving.store.labels().current_target().await? {
-        Some(target) => {
-            serving
-                .store
-                .labels()
-                .label_set(target.label_set)
-                .await?
-                .labels
-        }
-        None => Vec::new(),
-    };
+    let labels = serving.current_labels().await?;
     let mut counts = serving.index.columns().count_outcomes();
     let is_none = |outcome: &str| ["other", "unsure", "unlabelled"].contains(&outcome);
     counts.sort_by_key(|(outcome, posts)| (is_none(outcome), Reverse(*posts)));
