@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::worker::Worker;
 use topicmill_core::{
-    Authors, CLOCKS_DIFFER, FailureKind, Listing, Outcome, Post, Rejections, Timestamp, Topic,
+    Authors, CLOCKS_DIFFER, FailureKind, Listing, Outcome, ReadyPost, Rejections, Timestamp, Topic,
     TopicReport,
 };
 use topicmill_sources::error::SourceError;
@@ -296,7 +296,7 @@ impl Reader<'_, '_> {
 
     /// The newest of these posts, those left aside that are dated in the future: a watermark says up to when posts
     /// were read, which is now at the latest.
-    fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p Post>) -> Option<Timestamp> {
+    fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p ReadyPost>) -> Option<Timestamp> {
         let now = self.read.sink.worker.clock.now().into();
         let times = posts.into_iter().map(|post| post.created_at);
         times.filter(|time| *time <= now).max()
@@ -304,8 +304,7 @@ impl Reader<'_, '_> {
 
     async fn save(
         &mut self,
-        posts: Vec<Post>,
-        ranks: &[u32],
+        posts: Vec<ReadyPost>,
         after: Option<&str>,
         newest: Option<Timestamp>,
     ) -> Result<()> {
@@ -322,13 +321,12 @@ impl Reader<'_, '_> {
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
             listing: Some(self.listing),
-            ranks,
             after,
             newest,
-            posts: sink.authors.ready(posts),
+            posts,
             now: sink.worker.clock.now().into(),
         };
-        let stored = sink.worker.store.posts().save_page(&page).await?;
+        let stored = sink.worker.store.posts().save_pages(&[page], None).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::span::Goal;
 use super::{Reader, Result, take};
-use topicmill_core::{Fullname, Post, Timestamp};
+use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Listed, PAGE_LIMIT};
 
@@ -46,21 +46,19 @@ impl Walk {
         }
     }
 
-    /// Takes the posts of a page that are new and wanted, each with its place on the listing.
-    fn take(&mut self, posts: Vec<Post>) -> Vec<(u32, Post)> {
-        let first = self.rank;
-        // By what the page had and not by what is stored, so that the rank is the place on the listing.
-        self.rank += u32::try_from(posts.len()).unwrap_or(u32::MAX);
-        // A listing that moves while it is read shows posts twice.
-        let mut wants = |post: &Post| {
+    /// Ranks the posts of a page, and keeps those that are new and wanted.
+    fn keep_wanted(&mut self, posts: &mut Vec<ReadyPost>) {
+        posts.retain_mut(|post| {
+            // Every post of the page counts, so that the rank is the position on the listing.
+            post.rank = Some(self.rank);
+            self.rank += 1;
+            // A listing that moves while it is read shows posts twice.
             self.seen.insert(post.fullname.clone()) && (post.stickied || take(&mut self.wanted))
-        };
-        let posts = (first..).zip(posts);
-        posts.filter(|(_, post)| wants(post)).collect()
+        });
     }
 
     /// Notes how far a page reads back. Only the last page with posts says where the listing ended.
-    fn pass(&mut self, listed: &[(u32, Post)]) {
+    fn pass(&mut self, listed: &[ReadyPost]) {
         let mut times = lasting(listed).map(|post| post.created_at).peekable();
         if times.peek().is_some() {
             self.end.last_two = [None; 2];
@@ -88,9 +86,8 @@ impl Walk {
 }
 
 /// The posts of a page that are not pinned.
-fn lasting(listed: &[(u32, Post)]) -> impl Iterator<Item = &Post> {
-    let posts = listed.iter().map(|(_, post)| post);
-    posts.filter(|post| !post.stickied)
+fn lasting(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
+    listed.iter().filter(|post| !post.stickied)
 }
 
 impl Reader<'_, '_> {
@@ -112,7 +109,8 @@ impl Reader<'_, '_> {
             };
             self.begin_gap().await?;
             self.note_rejected(&page.rejected);
-            let mut listed = walk.take(page.posts);
+            let mut listed = self.read.sink.authors.ready(page.posts);
+            walk.keep_wanted(&mut listed);
             walk.pass(&listed);
             // Before the posts are chosen by time: a page without any post of that time may be followed by one that
             // has some.
@@ -123,13 +121,12 @@ impl Reader<'_, '_> {
                     "r/{} goes on behind `collect.page_cap`: what follows is not read", self.subreddit
                 );
             }
-            listed.retain(|(_, post)| self.is_wanted(post));
+            listed.retain(|post| self.is_wanted(post));
             walk.newest = walk.newest.max(self.newest(lasting(&listed)));
             // Only with the last page: a listing goes from new to old, so a run that dies in the middle leaves a hole
             // below it.
             let newest = walk.newest.filter(|_| after.is_none() && walk.goal.moves);
-            let (ranks, posts): (Vec<u32>, Vec<Post>) = listed.into_iter().unzip();
-            self.save(posts, &ranks, after.as_deref(), newest).await?;
+            self.save(listed, after.as_deref(), newest).await?;
             if after.is_none() {
                 return Ok(Ok(self.end_listing(&walk).await?));
             }

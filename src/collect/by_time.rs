@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use super::{Reader, Result, take};
-use topicmill_core::{Post, Timestamp};
+use topicmill_core::Timestamp;
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimeOrder, TimePage, site_of};
 
@@ -49,11 +49,11 @@ impl Reader<'_, '_> {
             self.begin_gap().await?;
             self.note_rejected(&rejected);
             let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
-            let posts: Vec<Post> = posts
+            let posts = posts
                 .into_iter()
                 .filter(|post| !twice.contains(&post.fullname) && self.is_wanted(post))
-                .filter(|_| take(&mut wanted))
-                .collect();
+                .filter(|_| take(&mut wanted));
+            let posts = self.read.sink.authors.ready(posts);
             // Only the names of the last page: what comes twice is of the second at its end.
             twice = names;
             newest = newest.max(self.newest(&posts));
@@ -63,7 +63,7 @@ impl Reader<'_, '_> {
             let watermark =
                 newest.filter(|_| goal.moves && (way == TimeOrder::OldestFirst || next.is_none()));
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
-            self.save(posts, &[], cursor.as_deref(), watermark).await?;
+            self.save(posts, cursor.as_deref(), watermark).await?;
             let Some(next) = next else {
                 if let Some(back_to) = goal.back_to {
                     self.fill_gaps(back_to).await?;

@@ -2,7 +2,7 @@
 
 use super::{REJECTED_SHOWN, Sink};
 use topicmill_core::record::Imported;
-use topicmill_core::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
+use topicmill_core::{Authors, Post, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
 use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
@@ -120,7 +120,7 @@ struct Naming {
 
 /// A block that only waits to be stored.
 struct ReadyBlock {
-    by_topic: Vec<(Option<String>, ReadyPosts)>,
+    by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     posts: u64,
     topics_mapped: u64,
     /// What else there is in the block.
@@ -219,7 +219,7 @@ pub(super) async fn store_by_topic(
 fn by_topic(
     posts: impl IntoIterator<Item = (Option<String>, Post)>,
     authors: &Authors,
-) -> Vec<(Option<String>, ReadyPosts)> {
+) -> Vec<(Option<String>, Vec<ReadyPost>)> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
         // A list and no map: there are a few topics, and they stay in the order in which they came.
@@ -235,7 +235,7 @@ fn by_topic(
 async fn store_ready(
     sink: &Sink<'_>,
     source: SourceKind,
-    by_topic: Vec<(Option<String>, ReadyPosts)>,
+    by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     state: Option<&ImportState>,
 ) -> Result<Upserted> {
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
@@ -249,14 +249,13 @@ async fn store_ready(
             topic: Option::as_deref(topic),
             subreddit: "",
             listing: None,
-            ranks: &[],
             after: None,
             newest: None,
             posts,
             now,
         })
         .collect();
-    sink.worker.store.posts().save_block(&pages, state).await
+    sink.worker.store.posts().save_pages(&pages, state).await
 }
 
 /// The slug of the topic whose label a record names, where no topic has that name for its slug.

@@ -96,7 +96,7 @@ async fn the_views_count_what_is_there_whatever_becomes_of_it() {
         assert_eq!(labelled(&f, "edited back").await, 6);
         assert_eq!(f.count(UNCOUNTED).await, 0, "{url}");
         let page = of_file(f.run, "food", &[post("p001", "Title 1", "")], 5);
-        f.store.posts().save_block(&[page], None).await.unwrap();
+        f.store.posts().save_pages(&[page], None).await.unwrap();
         assert_eq!(labelled(&f, "collected for another topic").await, 6);
         let mut later = post("p002", "Title 2", "");
         later.created_at = at(2 * 86_400);

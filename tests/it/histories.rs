@@ -267,7 +267,7 @@ impl Real {
         let posts = [made::post(post, &title(text), &body(post))];
         let mut page = made::page(self.run, "", &posts, at(now));
         page.topic = None;
-        self.store.posts().save_page(&page).await.unwrap();
+        self.store.posts().save_pages(&[page], None).await.unwrap();
     }
 
     async fn claim(&mut self, limit: u32, among: &Range<u32>, now: i64) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use topicmill_core::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
-use topicmill_sources::post::post_from_value;
+use topicmill_sources::listing::parse_listing;
 use topicmill_store::{Checked, Page};
 
 use crate::support::postgres::databases;
@@ -143,7 +143,10 @@ fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
         "name": fullname, "title": fullname, "selftext": "A text", "subreddit": "s", "created_utc": 1_700_000_000,
         "crosspost_parent": parent,
     });
-    post_from_value(&fields, source).unwrap()
+    let listing =
+        json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": fields}]}});
+    let page = parse_listing(listing.to_string().as_bytes(), source).unwrap();
+    page.posts.into_iter().next().unwrap()
 }
 
 #[tokio::test]
@@ -164,13 +167,12 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
                 topic: Some("t"),
                 subreddit: "",
                 listing: None,
-                ranks: &[],
                 after: None,
                 newest: None,
                 posts: Authors::Stored.ready(posts.to_vec()),
                 now,
             };
-            store.posts().save_page(&page).await.unwrap()
+            store.posts().save_pages(&[page], None).await.unwrap()
         };
         let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
         // A file told of all three; Reddit showed one of them later, and one that shows it.

@@ -48,7 +48,7 @@ pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (
         .collect();
     for posts in posts.chunks(2_000) {
         let page = made::page(run, "food", posts, clock.now().into());
-        store.posts().save_page(&page).await.unwrap();
+        store.posts().save_pages(&[page], None).await.unwrap();
     }
 }
 

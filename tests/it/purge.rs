@@ -154,13 +154,16 @@ impl Scene {
             topic: Some("climate"),
             subreddit: "climate",
             listing: live.then_some(Listing::Hot),
-            ranks: &[],
             after: None,
             newest: None,
             posts: Authors::Stored.ready(posts),
             now,
         };
-        self.store().posts().save_page(&page).await.unwrap()
+        self.store()
+            .posts()
+            .save_pages(&[page], None)
+            .await
+            .unwrap()
     }
 
     pub async fn purge(&self, plan: &PurgePlan) -> Report {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::Waited;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
-use topicmill_sources::page::Paging;
+use topicmill_sources::page::{Listed as _, Paging};
 use topicmill_sources::reddit::Reddit;
 use topicmill_sources::sample::SampleReddit;
 use topicmill_sources::{ListingPage, Source, SourceError, SourceSettings, open};
@@ -20,9 +20,7 @@ use crate::support::reddit::{
 };
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit
-        .listing_page("climate", Listing::Hot, 100, None)
-        .await
+    reddit.page("climate", Listing::Hot, 100, None).await
 }
 
 fn status(code: u16) -> ResponseTemplate {
@@ -85,7 +83,7 @@ async fn a_page_is_asked_for_as_reddit_wants_it() {
         .await;
     let (reddit, clock) = client(&server.uri());
     let page = reddit
-        .listing_page("climate", Listing::Top, 500, Some("t3_xyz"))
+        .page("climate", Listing::Top, 500, Some("t3_xyz"))
         .await
         .unwrap();
     assert_eq!(page.posts.len(), 2);
@@ -451,7 +449,7 @@ async fn a_name_that_is_none_sends_nothing() {
     let server = server().await;
     let (reddit, _) = client(&server.uri());
     let error = reddit
-        .listing_page("../api/v1/me", Listing::Hot, 5, None)
+        .page("../api/v1/me", Listing::Hot, 5, None)
         .await
         .unwrap_err();
     assert_eq!(error.outcome(), Outcome::Missing);
@@ -547,7 +545,7 @@ async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<Listin
         let after = pages.last().and_then(|page| page.after.clone());
         pages.push(
             reddit
-                .listing_page(subreddit, listing, 100, after.as_deref())
+                .page(subreddit, listing, 100, after.as_deref())
                 .await
                 .unwrap(),
         );
@@ -590,17 +588,12 @@ async fn the_sample_reddit_refuses_as_the_real_one() {
         ("no_such_thing", Outcome::Missing),
     ] {
         let error = reddit
-            .listing_page(subreddit, Listing::Hot, 10, None)
+            .page(subreddit, Listing::Hot, 10, None)
             .await
             .unwrap_err();
         assert_eq!(error.outcome(), outcome, "{subreddit}");
     }
     for subreddit in ["nba", "Teachers", "teachers"] {
-        assert!(
-            reddit
-                .listing_page(subreddit, Listing::Hot, 10, None)
-                .await
-                .is_ok()
-        );
+        assert!(reddit.page(subreddit, Listing::Hot, 10, None).await.is_ok());
     }
 }

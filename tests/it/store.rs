@@ -43,19 +43,22 @@ pub async fn save(
     posts: &[Post],
     now: i64,
 ) -> topicmill_store::Upserted {
+    let mut ready = Authors::Stored.ready(posts.to_vec());
+    for (post, rank) in ready.iter_mut().zip(0..) {
+        post.rank = Some(rank);
+    }
     let page = Page {
         run,
         source: SourceKind::Sample,
         topic: Some("gaming"),
         subreddit: "gaming",
         listing: Some(Listing::Hot),
-        ranks: &(0..).take(posts.len()).collect::<Vec<u32>>(),
         after: None,
         newest: None,
-        posts: Authors::Stored.ready(posts.to_vec()),
+        posts: ready,
         now: at(now),
     };
-    store.posts().save_page(&page).await.unwrap()
+    store.posts().save_pages(&[page], None).await.unwrap()
 }
 
 pub struct Fixture {
@@ -235,7 +238,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
         let first = place(run, 1_000, 1, false);
         let stored = store
             .posts()
-            .save_block(&pages, Some(&first))
+            .save_pages(&pages, Some(&first))
             .await
             .unwrap();
         assert_eq!((stored.new, stored.changed, stored.unchanged), (3, 0, 0));
@@ -261,7 +264,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
         ];
         let refused = store
             .posts()
-            .save_block(&pages, Some(&place(nobody, 2_000, 2, true)))
+            .save_pages(&pages, Some(&place(nobody, 2_000, 2, true)))
             .await;
         assert!(
             matches!(refused, Err(StoreError::Statement { .. })),
@@ -283,7 +286,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
         assert_eq!(
             store
                 .posts()
-                .save_block(&pages, Some(&last))
+                .save_pages(&pages, Some(&last))
                 .await
                 .unwrap()
                 .new,
@@ -293,7 +296,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
             store.posts().import_state("1-abc", "food").await.unwrap(),
             Some(last)
         );
-        let empty = store.posts().save_block(&[], None).await.unwrap();
+        let empty = store.posts().save_pages(&[], None).await.unwrap();
         assert_eq!(empty, Upserted::default());
     }
 }
@@ -331,7 +334,7 @@ async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
             of_file(run, "food", &food, 1),
             of_file(run, "music", &music, 1),
         ];
-        let stored = store.posts().save_block(&pages, None).await.unwrap();
+        let stored = store.posts().save_pages(&pages, None).await.unwrap();
         let numbers = (
             stored.new,
             stored.changed,
@@ -396,9 +399,9 @@ async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
                 .unwrap();
             let posts: Vec<Post> = (0..size).map(odd).rev().collect();
             let pages = [of_file(run, "gaming", &posts, 60)];
-            let stored = store.posts().save_block(&pages, None).await.unwrap();
+            let stored = store.posts().save_pages(&pages, None).await.unwrap();
             assert_eq!((stored.new, stored.unchanged), (size as u64, 0));
-            let again = store.posts().save_block(&pages, None).await.unwrap();
+            let again = store.posts().save_pages(&pages, None).await.unwrap();
             assert_eq!(
                 (again.new, again.changed, again.unchanged),
                 (0, 0, size as u64)
@@ -467,7 +470,7 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
         // All at once, and then each by itself: what is stored is the same, and so nothing of it changes.
         let stored = store
             .posts()
-            .save_block(&[of_file(run, "gaming", &posts, 60)], None)
+            .save_pages(&[of_file(run, "gaming", &posts, 60)], None)
             .await
             .unwrap();
         assert_eq!(stored.new, 400);
@@ -475,7 +478,7 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
         assert!(rows[5][0] == json!(long) && rows[3][0] == json!(texts[3]));
         for post in &posts[..12] {
             let page = of_file(run, "gaming", std::slice::from_ref(post), 60);
-            let again = store.posts().save_block(&[page], None).await.unwrap();
+            let again = store.posts().save_pages(&[page], None).await.unwrap();
             assert_eq!((again.unchanged, again.edited), (1, 0), "{}", post.fullname);
         }
         assert!(store.query(sql).await.unwrap().rows == rows);
@@ -499,7 +502,7 @@ async fn posts_that_two_writers_bring_at_once_are_new_once() {
                 for block in 0..6 {
                     let posts: Vec<Post> = (block * 300..(block + 1) * 300).map(odd).collect();
                     let page = of_file(run, "gaming", &posts, 60);
-                    let one = store.posts().save_block(&[page], None).await.unwrap();
+                    let one = store.posts().save_pages(&[page], None).await.unwrap();
                     stored.new += one.new;
                     stored.unchanged += one.unchanged;
                 }
@@ -556,7 +559,7 @@ async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
         ("P0001", 9, 1),
     ] {
         let mut connection = conflicts(&database.url, class, times).await;
-        let stored = store.posts().save_block(&pages, Some(&state)).await;
+        let stored = store.posts().save_pages(&pages, Some(&state)).await;
         assert_eq!(
             stored.is_ok(),
             tried == times + 1,
@@ -624,7 +627,7 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
                 if turned {
                     pages.reverse();
                 }
-                store.posts().save_block(&pages, None).await.unwrap();
+                store.posts().save_pages(&pages, None).await.unwrap();
             }
         })
     });

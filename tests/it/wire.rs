@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use serde_json::{Value, json};
 use topicmill_core::{Listing, Outcome, RunStatus};
 use topicmill_http::{HttpError, Timeouts};
+use topicmill_sources::page::Listed as _;
 use topicmill_sources::reddit::Reddit;
 use topicmill_sources::{ListingPage, Source, SourceError};
 use wiremock::matchers::{header, method, path};
@@ -21,9 +22,7 @@ use crate::support::reddit::{
 use crate::support::wire::{Act, Wire, head, json_answer};
 
 async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
-    reddit
-        .listing_page("climate", Listing::Hot, 100, None)
-        .await
+    reddit.page("climate", Listing::Hot, 100, None).await
 }
 
 fn millis(millis: u64) -> Duration {

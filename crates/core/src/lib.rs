@@ -358,51 +358,63 @@ pub enum Authors {
 }
 
 impl Authors {
-    /// Posts as they may be stored.
-    pub fn ready(&self, mut posts: Vec<Post>) -> ReadyPosts {
-        if let Self::Hashed(key) = self {
-            for author in posts.iter_mut().filter_map(|post| post.author.as_mut()) {
-                // The key has a fixed length, so key and name cannot run into each other.
+    /// Prepares posts for the store: names their authors as they may be stored, and hashes their texts.
+    pub fn ready(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
+        let ready = |mut post: Post| {
+            if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
+                // The key has a fixed length, so the boundary between key and name is unambiguous.
                 let digest = Sha256::new()
                     .chain_update(key.as_bytes())
                     .chain_update(author.as_bytes())
                     .finalize();
                 *author = format!("u_{}", hex(&digest[..8]));
             }
-        }
-        let hashes = posts.iter().map(|post| TextHash::of(&post.text()));
-        ReadyPosts {
-            hashes: hashes.collect(),
-            posts,
-        }
+            ReadyPost {
+                text_hash: TextHash::of(&post.text()),
+                rank: None,
+                post,
+            }
+        };
+        posts.into_iter().map(ready).collect()
     }
 }
 
-/// Posts whose authors are named as they may be stored, with the hashes of their texts. Only [`Authors::ready`] makes
-/// them, so that nothing is stored whose authors nobody thought of.
+/// A post as it may be stored: its author is kept or hashed as the settings say, and its text is hashed.
+///
+/// Only [`Authors::ready`] makes one, so no author's name is stored by accident:
 ///
 /// ```compile_fail
-/// let (posts, hashes) = (Vec::new(), Vec::new());
-/// topicmill_core::ReadyPosts { posts, hashes };
+/// fn store(post: topicmill_core::Post, text_hash: topicmill_core::TextHash) {
+///     topicmill_core::ReadyPost { post, text_hash, rank: None };
+/// }
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReadyPosts {
-    posts: Vec<Post>,
-    hashes: Vec<TextHash>,
+pub struct ReadyPost {
+    post: Post,
+    text_hash: TextHash,
+    /// Position on the listing that it was read from, starting at 0; `None` if it was not read from one.
+    pub rank: Option<u32>,
 }
 
-impl ReadyPosts {
-    /// The hash of the text of each post, in their order.
-    pub fn hashes(&self) -> &[TextHash] {
-        &self.hashes
+impl ReadyPost {
+    /// Returns the hash of the text that models read.
+    pub const fn text_hash(&self) -> &TextHash {
+        &self.text_hash
+    }
+
+    /// Removes the text of the post that a crosspost shows, and the link to it: retention took them from that post.
+    pub fn remove_shown_text(&mut self) {
+        self.post.selftext.clear();
+        self.post.url = None;
+        self.text_hash = TextHash::of(&self.post.text());
     }
 }
 
-impl std::ops::Deref for ReadyPosts {
-    type Target = [Post];
+impl std::ops::Deref for ReadyPost {
+    type Target = Post;
 
-    fn deref(&self) -> &[Post] {
-        &self.posts
+    fn deref(&self) -> &Post {
+        &self.post
     }
 }
 

@@ -14,7 +14,6 @@ use chrono::{DateTime, Utc};
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use serde::de::Error;
-use serde_json::Value;
 
 use super::error::SourceError;
 use super::listing::{ListingError, mended};
@@ -22,7 +21,7 @@ use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage,
     check_subreddit, site_of,
 };
-use super::post::{post_from_value, time_of_post};
+use super::post::{Child, Fields, decode_post};
 use super::reddit::check_user_agent;
 use super::verdict::Judge;
 use topicmill_core::clock::SharedClock;
@@ -161,8 +160,14 @@ impl ArcticShift {
         url
     }
 
-    fn read(&self, what: &str, rows: Vec<Value>, limit: u32) -> Result<TimePage, SourceError> {
-        let ends_at = rows.iter().rev().find_map(posted_at);
+    fn read(&self, what: &str, rows: Vec<Child>, limit: u32) -> Result<TimePage, SourceError> {
+        let rows: Vec<_> = rows.into_iter().map(Child::fields).collect();
+        // Also of a row that is not a whole post.
+        let ends_at = rows
+            .iter()
+            .rev()
+            .flatten()
+            .find_map(|row| row.created_at().ok());
         // Without a time nobody knows where the next page begins, and the same one would be asked for again and again.
         if ends_at.is_none() && !rows.is_empty() {
             return Err(SourceError::Shape {
@@ -179,14 +184,12 @@ impl ArcticShift {
             full: rows.len() >= limit.min(PAGE_LIMIT) as usize,
         };
         let now = self.clock.now().timestamp();
-        for (i, mut row) in rows.into_iter().enumerate() {
-            // The archive read a row by now at the latest, whether it says when or not.
-            if let Some(row) = row.as_object_mut()
-                && !row.contains_key("retrieved_utc")
-            {
-                row.entry("retrieved_on").or_insert(now.into());
-            }
-            match post_from_value(&row, SourceKind::ArcticShift) {
+        let decode = |mut fields: Fields| {
+            fields.set_retrieved_by(now);
+            decode_post(fields, SourceKind::ArcticShift)
+        };
+        for (i, row) in rows.into_iter().enumerate() {
+            match row.and_then(decode) {
                 Ok(post) => page.posts.push(post),
                 Err(reason) => page.rejected.push(Rejected {
                     at: format!("row {}", i + 1),
@@ -227,12 +230,12 @@ impl Archived for ArcticShift {
 /// What every answer looks like: rows, or an error.
 #[derive(Debug, Default, Deserialize)]
 struct SearchAnswer {
-    data: Option<Vec<Value>>,
+    data: Option<Vec<Child>>,
     error: Option<String>,
 }
 
 /// The rows of an answer, or what it means that there are none.
-fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Value>, SourceError> {
+fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Child>, SourceError> {
     let status = answer.status();
     let text = String::from_utf8_lossy(&answer.body);
     let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
@@ -278,9 +281,4 @@ fn says_too_much(error: &str) -> bool {
     ["timeout", "timed out", "slow down"]
         .iter()
         .any(|words| error.contains(words))
-}
-
-/// When a row was posted, of one that is no whole post, too; `None` for a time that no post can have.
-fn posted_at(row: &Value) -> Option<Timestamp> {
-    time_of_post(row.get("created_utc")?).ok()
 }

@@ -23,7 +23,7 @@ pub mod file;
 pub mod listing;
 pub mod open;
 pub mod page;
-pub mod post;
+mod post;
 pub mod reddit;
 pub mod sample;
 mod verdict;

@@ -4,14 +4,13 @@
 //! thirty fields, and one child without one of them would cost the page.
 
 use roux::response::{BasicThing, Listing as Children};
-use serde_json::Value;
 
 use super::page::{ListingPage, Rejected};
-use super::post::{kind_of, post_from_value};
+use super::post::{Child, decode_post};
 use topicmill_core::SourceKind;
 
-/// roux's `BasicListing` with bare children: even a `null` among them costs only itself.
-type Envelope = BasicThing<Children<Value>>;
+/// roux's `BasicListing` with lenient children: even a `null` among them costs only itself.
+type Envelope = BasicThing<Children<Child>>;
 
 /// Why a text is no listing.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +61,12 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
     for listing in listings {
         for child in listing.data.children {
             position += 1;
-            if comments_page && matches!(kind_of(&child), Some("t1" | "more")) {
+            let fields = child.fields();
+            let kind = fields.as_ref().ok().and_then(|fields| fields.kind.str());
+            if comments_page && matches!(kind, Some("t1" | "more")) {
                 continue;
             }
-            match post_from_value(&child, source) {
+            match fields.and_then(|fields| decode_post(fields, source)) {
                 Ok(post) => page.posts.push(post),
                 Err(reason) => page.rejected.push(Rejected {
                     at: format!("child {position}"),

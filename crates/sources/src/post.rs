@@ -8,6 +8,7 @@ mod fields;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
@@ -23,21 +24,34 @@ const LATEST_SECS: f64 = 253_402_300_799.0;
 /// posted: 36 hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
-/// What holds no fields.
-pub(super) const NO_OBJECT: &str = "not a JSON object";
 const A_COMMENT: &str = "a comment, not a post";
 
-/// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
+/// A child of a listing, or a row of an archive. One that is not a JSON object does not fail the whole response.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Child {
+    Object(Box<Fields>),
+    Other(IgnoredAny),
+}
+
+impl Child {
+    /// Returns the fields of the object.
+    ///
+    /// # Errors
+    /// If this is not an object.
+    pub(super) fn fields(self) -> Result<Fields, String> {
+        match self {
+            Self::Object(fields) => Ok(*fields),
+            Self::Other(_) => Err("not a JSON object".to_owned()),
+        }
+    }
+}
+
+/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`) or of its bare data, as dumps and tables have it.
 ///
 /// # Errors
 /// The reason, a fragment such as `a comment, not a post`.
-pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String> {
-    let fields = Fields::deserialize(value).map_err(|_| NO_OBJECT)?;
-    post_from_fields(fields, source)
-}
-
-/// The same from fields that were read already.
-pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Post, String> {
+pub(super) fn decode_post(fields: Fields, source: SourceKind) -> Result<Post, String> {
     // Before `of_the_post`, which drops the kind of the thing.
     let comment = fields.is_comment();
     let fields = fields.of_the_post()?;
@@ -215,11 +229,6 @@ fn author_of(name: &str, source: SourceKind) -> Option<String> {
         _ => is_null(name) && !source.is_live(),
     };
     (!gone && !name.is_empty()).then(|| name.to_owned())
-}
-
-/// What a thing calls its kind.
-pub(super) fn kind_of(value: &Value) -> Option<&str> {
-    value.get("kind")?.as_str()
 }
 
 /// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.

@@ -182,10 +182,8 @@ face! {
 face! {
     /// Posts, and how far their sources were read.
     posts: Posts
-    /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
-    fn save_page(&self, page: &Page<'_>) -> Upserted;
-    /// Stores pages and how far their file was read, all in one transaction.
-    fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
+    /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported file.
+    fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// The newest post known of a subreddit that was read for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
     /// The newest post of a subreddit that was stored before the first one whose date lies behind `latest`.

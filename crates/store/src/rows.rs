@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use topicmill_core::{
-    Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    Fullname, Listing, PurgeReason, ReadyPost, RunStatus, SourceKind, Stage, TextHash, Timestamp,
 };
 use topicmill_score::{Mode, Outcome, PairLogits, Scores, TextVector};
 
@@ -33,15 +33,13 @@ pub struct Page<'a> {
     /// The subreddit it was read from, for the watermark; empty for files.
     pub subreddit: &'a str,
     pub listing: Option<Listing>,
-    /// Rank of each post on its listing, from 0; empty for files.
-    pub ranks: &'a [u32],
     /// Where the next page starts; `None` where nothing more was asked for.
     pub after: Option<&'a str>,
     /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
     /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
     pub newest: Option<Timestamp>,
     /// Posts in order; a fullname may be there twice, the last one counts.
-    pub posts: ReadyPosts,
+    pub posts: Vec<ReadyPost>,
     /// When it was received.
     pub now: Timestamp,
 }

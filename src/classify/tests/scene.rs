@@ -142,13 +142,12 @@ impl Scene {
             topic: None,
             subreddit: "",
             listing: None,
-            ranks: &[],
             after: None,
             newest: None,
             posts: Authors::Stored.ready(posts),
             now,
         };
-        self.store.posts().save_page(&page).await.unwrap();
+        self.store.posts().save_pages(&[page], None).await.unwrap();
     }
 
     pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)

@@ -65,16 +65,19 @@ fn post(id: &str, title: &str, source: SourceKind) -> Post {
 
 fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'static> {
     let live = source.is_live();
+    let mut ready = Authors::Stored.ready(posts.to_vec());
+    for (post, rank) in ready.iter_mut().zip(0..) {
+        post.rank = live.then_some(rank);
+    }
     Page {
         run,
         source,
         topic: Some("food"),
         subreddit: "food",
         listing: live.then_some(Listing::New),
-        ranks: if live { &[0, 1, 2, 3, 4] } else { &[] },
         after: None,
         newest: live.then(|| at(2020)),
-        posts: Authors::Stored.ready(posts.to_vec()),
+        posts: ready,
         now,
     }
 }
@@ -156,7 +159,7 @@ impl Scene {
                 .map(|i| post(POSTS[i], TITLES[i], SourceKind::Import))
                 .collect();
             let page = page(run, SourceKind::Import, &posts, at(2020));
-            self.other.posts().save_page(&page).await.unwrap();
+            self.other.posts().save_pages(&[page], None).await.unwrap();
             if labelled {
                 self.run(&self.other, Stage::Classify).await.unwrap();
             }
@@ -187,8 +190,8 @@ impl Scene {
                 let new = post("c1", "new on Reddit", SourceKind::Reddit);
                 let posts = [&posts[..], &[new]].concat();
                 let page = page(run, SourceKind::Reddit, &posts, at(2026));
-                self.step(store, "save_page").await;
-                store.posts().save_page(&page).await.map(drop)
+                self.step(store, "save_pages").await;
+                store.posts().save_pages(&[page], None).await.map(drop)
             }
             Stage::Import => {
                 let mut posts = POSTS.map(|id| post(id, "edited in a file", SourceKind::Import));
@@ -211,10 +214,10 @@ impl Scene {
                     updated_at: at(2026),
                     finished_at: None,
                 };
-                self.step(store, "save_block").await;
+                self.step(store, "save_pages").await;
                 store
                     .posts()
-                    .save_block(&pages, Some(&progress))
+                    .save_pages(&pages, Some(&progress))
                     .await
                     .map(drop)
             }

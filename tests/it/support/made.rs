@@ -42,7 +42,6 @@ pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> P
         topic: Some(topic),
         subreddit: "",
         listing: None,
-        ranks: &[],
         after: None,
         newest: None,
         posts: Authors::Stored.ready(posts.to_vec()),

@@ -18,6 +18,7 @@ use topicmill_core::clock::ManualClock;
 use topicmill_core::{Fullname, Listing, SourceKind};
 use topicmill_http::{ClientSettings, HttpError, Timeouts};
 use topicmill_sources::SourceError;
+use topicmill_sources::page::Listed as _;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 
 /// A request and its answer, as recorded.
@@ -62,7 +63,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
             Err(error) => refused(&error),
         }
     } else {
-        match reddit.listing_page("replay", Listing::Hot, 100, None).await {
+        match reddit.page("replay", Listing::Hot, 100, None).await {
             // The token was the exchange, and what it opened is a page without posts.
             Ok(_) if exchange.is_token() => "ok: a token".to_owned(),
             Ok(page) => {

@@ -14,7 +14,7 @@ use super::row::{FileRow, Position, PostRows, Record, topic_named};
 use super::table::Given;
 use crate::listing::mended;
 use crate::page::Rejected;
-use crate::post::{Fields, post_from_fields};
+use crate::post::{Fields, decode_post};
 use topicmill_core::SourceKind;
 use topicmill_tables::bytes::Text;
 use topicmill_tables::json::{Piece, Place, Records, parsed, too_long, wrapped};
@@ -153,7 +153,7 @@ fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, Strin
     };
     let fields = parsed(json, |json| mended(json, read), nulls)?;
     let topic = fields.topic.str().and_then(topic_named);
-    let post = post_from_fields(fields, SourceKind::Import)?;
+    let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })
 }
 

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, topic_named};
 use crate::page::Rejected;
-use crate::post::{flag_of, integer_of, is_null, number_of, post_from_value};
+use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
 use topicmill_core::SourceKind;
 use topicmill_tables::bytes::Text;
 use topicmill_tables::{Cell, Rows as _};
@@ -301,7 +301,7 @@ fn record(
     given: &[Given],
     nulls: &mut u64,
 ) -> Result<Record, String> {
-    let (mut fields, mut topic) = (Map::new(), None);
+    let (mut fields, mut topic) = (Fields::default(), None);
     // First, so that a value of the row itself takes its place.
     let given = given
         .iter()
@@ -329,9 +329,9 @@ fn record(
             }
             _ => value,
         };
-        fields.insert(field.to_owned(), value);
+        fields.set(field, value);
     }
-    let post = post_from_value(&Value::Object(fields), SourceKind::Import)?;
+    let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })
 }
 

@@ -226,6 +226,13 @@ impl<'a> Visitor<'_> for PlaceOf<'a> {
 }
 
 impl Fields {
+    /// Sets the value of a field that posts have; ignores any other.
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
+        if let Some(field) = self.place(name) {
+            *field = Field(Some(value));
+        }
+    }
+
     /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
     pub(crate) fn is_comment(&self) -> bool {
         let body = self.body.is_there() && self.link_id.is_there() && !self.title.is_there();
@@ -261,7 +268,7 @@ impl Fields {
         })
     }
 
-    pub(super) fn created_at(&self) -> Result<Timestamp, String> {
+    pub(crate) fn created_at(&self) -> Result<Timestamp, String> {
         let value = self.created_utc.0.as_ref();
         time_of_post(value.ok_or("no `created_utc`")?)
     }
@@ -288,6 +295,14 @@ impl Fields {
         )]
         let created = created_at.as_datetime().timestamp() as f64;
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
+    }
+
+    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: it was by `now` at the
+    /// latest.
+    pub(crate) fn set_retrieved_by(&mut self, now: i64) {
+        if !self.retrieved_utc.is_there() && !self.retrieved_on.is_there() {
+            self.retrieved_on = Field(Some(now.into()));
+        }
     }
 
     /// The post that this one shows, as Reddit repeats it.

@@ -3,6 +3,13 @@
 use super::*;
 use serde_json::json;
 
+fn decode(value: &Value, source: SourceKind) -> Result<Post, String> {
+    let child: Child = serde_json::from_value(value.clone()).unwrap();
+    child
+        .fields()
+        .and_then(|fields| decode_post(fields, source))
+}
+
 #[expect(
     clippy::needless_pass_by_value,
     reason = "so that a test can write `json!` in the call"
@@ -14,7 +21,7 @@ fn post(data: Value) -> Result<Post, String> {
     for (name, value) in data.as_object().unwrap() {
         whole[name] = value.clone();
     }
-    post_from_value(&whole, SourceKind::Import)
+    decode(&whole, SourceKind::Import)
 }
 
 #[test]
@@ -45,10 +52,10 @@ fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
         live[name] = value;
     }
     for kind in [SourceKind::Reddit, SourceKind::Sample] {
-        let title = post_from_value(&live, kind).unwrap().title;
+        let title = decode(&live, kind).unwrap().title;
         assert_eq!(title, "Bread &amp;amp; salt &lt;3");
     }
-    let archived = post_from_value(&live, SourceKind::ArcticShift).unwrap();
+    let archived = decode(&live, SourceKind::ArcticShift).unwrap();
     assert_eq!(archived.title, "Bread &amp; salt <3");
 }
 
@@ -101,7 +108,7 @@ fn names_are_stored_without_what_is_written_around_them() {
     }
     let author = |name: &str, source| {
         let post = json!({"id": "a", "subreddit": "s", "title": "T", "created_utc": 1.7e9, "author": name});
-        post_from_value(&post, source).unwrap().author
+        decode(&post, source).unwrap().author
     };
     for gone in "[deleted] [Deleted] [removed] DELETED None nan u/deleted".split(' ') {
         assert_eq!(author(gone, SourceKind::Import), None, "{gone}");

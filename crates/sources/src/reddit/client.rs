@@ -98,39 +98,6 @@ impl Reddit {
         self
     }
 
-    /// One page of a subreddit's listing: up to `limit` posts (at most [`PAGE_LIMIT`]) and whatever is
-    /// stickied, from the start or behind the fullname `after`.
-    ///
-    /// # Errors
-    /// [`SourceError::outcome`] says what it means for the subreddit.
-    pub async fn listing_page(
-        &self,
-        subreddit: &str,
-        listing: Listing,
-        limit: u32,
-        after: Option<&str>,
-    ) -> Result<ListingPage, SourceError> {
-        check_subreddit(subreddit)?;
-        let mut url = self.api_url.clone();
-        extend(&mut url, &["r", subreddit, listing.as_str()]);
-        {
-            let mut query = url.query_pairs_mut();
-            query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
-            // Without it the text comes HTML-escaped.
-            query.append_pair("raw_json", "1");
-            if listing == Listing::Top {
-                query.append_pair("t", "day");
-            }
-            if let Some(after) = after {
-                query.append_pair("after", after);
-            }
-        }
-
-        let what = format!("r/{subreddit}");
-        let decode = |body: &[u8]| parse_listing(body, self.kind);
-        self.get(&what, &url, decode).await
-    }
-
     /// What became of posts, at most [`INFO_LIMIT`] of them. A post that is not in the answer is not known to
     /// Reddit any more; `None` where the answer holds something that cannot be told, so that nothing follows
     /// from what it lacks.
@@ -174,7 +141,7 @@ impl Reddit {
     /// # Errors
     /// Why there is no token, or why the API does not take it, and which settings to check.
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
-        let answer = self.listing_page(subreddit, Listing::Hot, 1, None).await;
+        let answer = self.page(subreddit, Listing::Hot, 1, None).await;
         if let Err(error) = answer
             && !error.outcome().is_of_the_subreddit()
         {
@@ -309,6 +276,24 @@ impl Listed for Reddit {
         limit: u32,
         after: Option<&'a str>,
     ) -> Asked<'a, ListingPage> {
-        Box::pin(self.listing_page(subreddit, listing, limit, after))
+        Box::pin(async move {
+            check_subreddit(subreddit)?;
+            let mut url = self.api_url.clone();
+            extend(&mut url, &["r", subreddit, listing.as_str()]);
+            {
+                let mut query = url.query_pairs_mut();
+                query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
+                // Without it the text comes HTML-escaped.
+                query.append_pair("raw_json", "1");
+                if listing == Listing::Top {
+                    query.append_pair("t", "day");
+                }
+                if let Some(after) = after {
+                    query.append_pair("after", after);
+                }
+            }
+            let decode = |body: &[u8]| parse_listing(body, self.kind);
+            self.get(&format!("r/{subreddit}"), &url, decode).await
+        })
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::post::post_from_value;
+    use crate::post::{Child, decode_post};
     use topicmill_core::SourceKind;
 
     fn now() -> Timestamp {
@@ -230,7 +230,10 @@ mod tests {
         for (subreddit, entries) in load(now()) {
             assert_eq!(entries.len(), 32, "r/{subreddit}");
             for entry in entries {
-                let post = post_from_value(&entry.wire, SourceKind::Sample).unwrap();
+                let post = serde_json::from_value::<Child>(entry.wire)
+                    .unwrap()
+                    .fields();
+                let post = decode_post(post.unwrap(), SourceKind::Sample).unwrap();
                 assert_eq!(post.subreddit, subreddit);
                 assert!(post.created_at <= now());
                 assert!(seen.insert(post.fullname));

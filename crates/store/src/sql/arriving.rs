@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::super::Page;
 use super::super::bulk::{Insert, Values};
 use super::at;
-use topicmill_core::{Fullname, Listing, Post, SourceKind, TextHash, Timestamp};
+use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 
 /// What becomes of a post that is known.
 ///
@@ -65,9 +65,7 @@ fn live_sources() -> String {
 /// A post of a page.
 pub(super) struct Row<'a> {
     pub(super) page: &'a Page<'a>,
-    pub(super) post: Cow<'a, Post>,
-    pub(super) hash: TextHash,
-    pub(super) rank: Option<i64>,
+    pub(super) post: Cow<'a, ReadyPost>,
 }
 
 impl<'a> Row<'a> {
@@ -83,19 +81,13 @@ impl<'a> Row<'a> {
 
     /// The same; but of a crosspost whose post has lost its text to retention only what is its own.
     pub(super) fn without(&'a self, taken: &HashSet<String>) -> Self {
-        if !self.shown().is_some_and(|shown| taken.contains(shown)) {
-            return Self {
-                post: Cow::Borrowed(&self.post),
-                ..*self
-            };
+        let mut post = Cow::Borrowed(&*self.post);
+        if self.shown().is_some_and(|shown| taken.contains(shown)) {
+            post.to_mut().remove_shown_text();
         }
-        let mut post = self.post.clone().into_owned();
-        post.selftext.clear();
-        post.url = None;
         Self {
-            hash: TextHash::of(&post.text()),
-            post: Cow::Owned(post),
-            ..*self
+            page: self.page,
+            post,
         }
     }
 }
@@ -103,7 +95,7 @@ impl<'a> Row<'a> {
 /// The posts of pages in the order of their key, so that two writers that meet wait for each other and never
 /// in a circle. A post may be on several pages; of equals on one page the last is the freshest.
 pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
-    let mut places: Vec<(&Post, usize, usize)> = pages
+    let mut places: Vec<(&ReadyPost, usize, usize)> = pages
         .iter()
         .enumerate()
         .flat_map(|(p, page)| {
@@ -117,14 +109,9 @@ pub(super) fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
         (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
     });
     places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
-    let row = |(post, p, i): (&'a Post, usize, usize)| {
-        let page = &pages[p];
-        Row {
-            page,
-            post: Cow::Borrowed(post),
-            hash: page.posts.hashes()[i],
-            rank: page.ranks.get(i).copied().map(i64::from),
-        }
+    let row = |(post, p, _)| Row {
+        page: &pages[p],
+        post: Cow::Borrowed(post),
     };
     places.into_iter().map(row).collect()
 }
@@ -155,7 +142,7 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
             ),
             ("fullname", Values::Text(names.map(Some).collect())),
             ("listing", Values::Text(listings.collect())),
-            ("rank", integer(|row| row.rank)),
+            ("rank", integer(|row| row.post.rank.map(i64::from))),
             ("reddit_score", integer(|row| row.post.score)),
         ],
         // Seen twice in one run, on a listing that moved while it was read: the last place counts.
@@ -164,18 +151,8 @@ pub(super) fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
     }
 }
 
-/// Inserts posts; what becomes of one that is known is in [`ON_KNOWN_POST`].
+/// Returns the statement that upserts posts; [`ON_KNOWN_POST`] says what stays of a stored one.
 pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
-    Insert {
-        table: "posts",
-        rows: rows.len(),
-        columns: post_columns(rows),
-        on_conflict: &ON_KNOWN_POST,
-    }
-}
-
-/// The columns of a new post.
-pub(super) fn post_columns<'a>(rows: &[&'a Row<'a>]) -> Vec<(&'static str, Values<'a>)> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())
     };
@@ -188,8 +165,11 @@ pub(super) fn post_columns<'a>(rows: &[&'a Row<'a>]) -> Vec<(&'static str, Value
         Values::Time(rows.iter().map(|row| get(row).map(at)).collect())
     };
     let ratio = rows.iter().map(|row| row.post.upvote_ratio).collect();
-    let hash = rows.iter().map(|row| row.hash.as_bytes()).collect();
-    vec![
+    let hash = rows
+        .iter()
+        .map(|row| row.post.text_hash().as_bytes())
+        .collect();
+    let columns = vec![
         ("fullname", text(|post| Some(post.fullname.as_str()))),
         ("subreddit", text(|post| Some(&post.subreddit))),
         (
@@ -228,7 +208,13 @@ pub(super) fn post_columns<'a>(rows: &[&'a Row<'a>]) -> Vec<(&'static str, Value
             "reddit_score_is_placeholder",
             flag(|post| post.score_is_placeholder),
         ),
-    ]
+    ];
+    Insert {
+        table: "posts",
+        rows: rows.len(),
+        columns,
+        on_conflict: &ON_KNOWN_POST,
+    }
 }
 
 #[cfg(test)]

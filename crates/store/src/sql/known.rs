@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row as _, Transaction};
 use super::super::Result;
 use super::super::bulk::Insert;
 use super::super::dialect::Dialect;
-use super::arriving::{Row, insert_posts, names, post_columns};
+use super::arriving::{Row, insert_posts, names};
 use super::{Doing, SqlStore};
 
 /// A block of a file has more posts than this, and a page of a listing fewer. So many new rows are inserted apart from those
@@ -21,7 +21,7 @@ const BESIDE: &str =
 
 /// All else that is stored of a post, as one text; no address and no name has a line break.
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
-    let columns = post_columns(&[]);
+    let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
     // Made from the columns of the INSERT, so that a new column counts as content without a second list.
     let content = columns.filter(|column| !BESIDE.split(' ').any(|beside| beside == *column));

@@ -83,7 +83,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;
         let mut ids = vec![0; texts.len()];
-        // In one order for everybody, see `save_page`.
+        // In one order for everybody, see `save_pages`.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_unstable_by_key(|&i| &texts[i]);
         for i in order {

@@ -54,7 +54,7 @@ impl<'r> Arrived<'r> {
             let Some(before) = &known.text_hash else {
                 continue;
             };
-            let is_same = before == row.hash.as_bytes();
+            let is_same = before == row.post.text_hash().as_bytes();
             if row.shown().is_some_and(|shown| taken.contains(shown)) {
                 arrived.show_taken.push(fullname);
                 arrived.loses_text |= !is_same;
@@ -71,11 +71,7 @@ impl<'r> Arrived<'r> {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    pub async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
-        self.save_block(std::slice::from_ref(page), None).await
-    }
-
-    pub async fn save_block(
+    pub async fn save_pages(
         &self,
         pages: &[Page<'_>],
         state: Option<&ImportState>,
@@ -85,7 +81,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut attempts = Attempts::default();
         let mut apart = true;
         loop {
-            match self.try_save_block(pages, &rows, state, apart).await {
+            match self.try_save_pages(pages, &rows, state, apart).await {
                 // Another writer stored one of the new posts meanwhile: now it is known, and may be one more time.
                 Err(error) if apart && is_taken(&error) => apart = false,
                 Err(error) if attempts.again(&error) => {}
@@ -94,7 +90,7 @@ impl<DB: Dialect> SqlStore<DB> {
         }
     }
 
-    async fn try_save_block(
+    async fn try_save_pages(
         &self,
         pages: &[Page<'_>],
         rows: &[Row<'_>],
