@@ -13,6 +13,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod drift;
 pub mod evaluate;
+pub mod fit;
 pub mod gold;
 pub mod held;
 pub mod known;

@@ -1,0 +1,162 @@
+use super::*;
+
+/// A number between -1 and 1 that is a function of its place.
+fn wave(row: usize, column: usize) -> f64 {
+    let (i, j) = (float(row), float(column));
+    (i * 0.7 + j * 1.3 + i * j * 0.11).sin()
+}
+
+fn class_of(row: usize) -> usize {
+    usize::from(wave(row, 0) + 0.5 * wave(row, 1) > 0.2)
+        + usize::from(wave(row, 2) > 0.1 * float(row % 7))
+}
+
+/// Answers whose right class follows from their vector, with zero-shot logits that know little of it.
+fn answers(rows: usize, help: f64) -> Vec<Answer> {
+    let answer = |row: usize| {
+        let right = class_of(row);
+        #[expect(clippy::cast_possible_truncation, reason = "stored so")]
+        let vector = (0..4).map(|column| wave(row, column) as f32).collect();
+        Answer {
+            text_hash: TextHash::of(&row.to_string()),
+            logits: (0..3)
+                .map(|class| 0.3 * wave(row, class + 9) + if class == right { help } else { 0.0 })
+                .collect(),
+            vector,
+            right: (0..3).map(|class| class == right).collect(),
+        }
+    };
+    (0..rows).map(answer).collect()
+}
+
+fn share_right(logits: &Array2<f64>, answers: &[Answer]) -> f64 {
+    let best = |row: ArrayView1<'_, f64>| {
+        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        best.unwrap().0
+    };
+    let rows = logits.rows().into_iter().zip(answers);
+    let right = rows.filter(|(row, answer)| answer.right[best(*row)]);
+    float(right.count()) / float(answers.len())
+}
+
+#[test]
+fn the_solution_is_that_of_scikit_learn() {
+    // LogisticRegression(C=2, tol=1e-10) of scikit-learn 1.7 on the same numbers. It has no penalty on the bias, which is
+    // therefore compared up to a constant.
+    let weights = [
+        [-2.021561, -0.697467, -2.092965, 0.041125],
+        [0.072933, 0.111825, -0.248191, -0.162044],
+        [1.948627, 0.585643, 2.341155, 0.120919],
+    ];
+    let bias = [0.202135, 1.248841, -1.450977];
+    let mut problem = Problem::new(&answers(60, 0.0), Link::Softmax).unwrap();
+    problem.prior.fill(0.0);
+    problem.penalties.1 = 0.0;
+    let found = problem.parameters(&problem.minimise(problem.start(), 0.5, 1e-9));
+    for (found, expected) in found.weights.iter().zip(weights.as_flattened()) {
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+    }
+    let mean = found.bias.mean().unwrap();
+    for (found, expected) in found.bias.iter().zip(bias) {
+        assert!((found - mean - expected).abs() < 1e-4, "{found} {expected}");
+    }
+}
+
+#[test]
+fn the_gradient_is_the_slope_of_the_loss() {
+    for (link, vectors) in [
+        (Link::Softmax, true),
+        (Link::Sigmoid, true),
+        (Link::Sigmoid, false),
+    ] {
+        let mut rows = answers(12, 0.5);
+        if !vectors {
+            rows.iter_mut().for_each(|row| row.vector.clear());
+        }
+        let problem = Problem::new(&rows, link).unwrap();
+        let point: Vec<f64> = (0..problem.start().len()).map(|n| wave(n, 5)).collect();
+        let mut gradient = vec![0.0; point.len()];
+        problem.loss(&point, 0.7, &mut gradient);
+        let mut unused = gradient.clone();
+        for (n, slope) in gradient.iter().enumerate() {
+            let mut at = |step: f64| {
+                let mut moved = point.clone();
+                moved[n] += step;
+                problem.loss(&moved, 0.7, &mut unused)
+            };
+            let measured = (at(1e-5) - at(-1e-5)) / 2e-5;
+            assert!(
+                (measured - slope).abs() < 1e-5,
+                "{link:?} {n}: {measured} {slope}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fit_finds_what_vectors_say_and_keeps_good_zero_shot_labels() {
+    let rows = answers(120, 0.0);
+    let found = fit(&rows, Link::Softmax).unwrap();
+    let (gain, error) = found.gain();
+    assert!(
+        gain > 3.0 * error && found.strength < 100.0,
+        "{gain} ± {error}"
+    );
+    let problem = Problem::new(&rows, Link::Softmax).unwrap();
+    let (before, after) = (&problem.prior, &found.held_out);
+    assert!(share_right(after, &rows) > share_right(before, &rows) + 0.2);
+    assert_eq!(
+        found,
+        fit(&rows, Link::Softmax).unwrap(),
+        "not the same twice"
+    );
+    // Where the words are always right, they stay so.
+    let rows = answers(40, 8.0);
+    let found = fit(&rows, Link::Softmax).unwrap();
+    assert!(share_right(&found.held_out, &rows) > 0.99);
+}
+
+#[test]
+fn without_answers_nothing_changes() {
+    let rows = answers(10, 0.5);
+    let problem = Problem::new(&rows, Link::Softmax).unwrap();
+    let parameters = problem.parameters(&problem.start());
+    let fitted = logits(&parameters, problem.prior.view(), problem.vectors.view());
+    assert_eq!(fitted, problem.prior);
+}
+
+#[test]
+fn without_vectors_each_class_has_a_scale_and_a_bias() {
+    let mut rows = answers(90, 0.0);
+    for row in &mut rows {
+        // The model favours the first class in every text.
+        row.logits = row
+            .right
+            .iter()
+            .map(|right| f64::from(u8::from(*right)))
+            .collect();
+        row.logits[0] += 2.0;
+        row.vector.clear();
+    }
+    let found = fit(&rows, Link::Softmax).unwrap();
+    assert!(found.parameters.weights.is_empty());
+    assert!(
+        found.parameters.bias[0] < found.parameters.bias[1] - 0.5,
+        "{found:?}"
+    );
+    assert!(share_right(&found.held_out, &rows) > 0.95);
+}
+
+#[test]
+fn answers_that_teach_nothing_are_an_error() {
+    let rows = answers(60, 0.0);
+    assert_eq!(fit(&rows[..4], Link::Softmax), Err(FitError::TooFew(4)));
+    let alike: Vec<Answer> = rows.iter().filter(|row| row.right[1]).cloned().collect();
+    assert_eq!(
+        fit(&alike, Link::Softmax),
+        Err(FitError::OneClass(alike.len()))
+    );
+    let mut broken = rows;
+    broken[3].vector[0] = f32::NAN;
+    assert_eq!(fit(&broken, Link::Softmax), Err(FitError::NotFinite));
+}
