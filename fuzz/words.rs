@@ -81,6 +81,7 @@ pub fn label_set(bytes: &[u8]) {
         temperature: 1.0,
         labels,
         background: None,
+        fitted: None,
     };
     let faults = set.faults();
     assert_eq!(faults.is_empty(), set.validate().is_ok());

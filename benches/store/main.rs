@@ -190,6 +190,7 @@ fn label_set() -> LabelSet {
         threshold: 0.0,
         temperature: 1.0,
         background: None,
+        fitted: None,
         labels: (0..LABELS).map(label).collect(),
     }
 }

@@ -228,6 +228,7 @@ CREATE TABLE label_sets (
     temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- logits are divided by it before they become scores
     background        TEXT, -- name and version of its background (docs/labels.md); NULL without one
     background_topics JSONB, -- the whole background: its weight and its topics
+    fitted            JSONB, -- what `labels fit` learned from gold labels, and from how many of whom; NULL if it was not fitted
     created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
 );
 

@@ -211,6 +211,7 @@ CREATE TABLE label_sets (
     temperature       REAL NOT NULL DEFAULT 1,
     background        TEXT,
     background_topics TEXT,
+    fitted            TEXT,
     created_at        TEXT NOT NULL
 );
 

@@ -95,6 +95,7 @@ impl Settings {
                 temperature: 1.0,
                 labels: labels.iter().map(label).collect(),
                 background: None,
+                fitted: None,
             },
         };
         if let Some(mode) = &self.mode {
@@ -137,6 +138,7 @@ fn default_labels() -> LabelSet {
         temperature: pipeline.temperature,
         labels: labels.collect(),
         background: None,
+        fitted: None,
     }
 }
 

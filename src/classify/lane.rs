@@ -384,6 +384,11 @@ impl Shared<'_> {
 
     /// Looks up what is stored of the texts of a window.
     async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
+        if self.prepared.needs_vectors() {
+            let all_wanted = vec![Pair::Wanted; self.hypotheses.len()];
+            window.stored = vec![all_wanted; window.posts.len()];
+            return Ok(());
+        }
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
         let stored = self.patience.wait_in_hand(async || {
             let (store, model) = (self.worker.store, self.logits_model);

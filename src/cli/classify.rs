@@ -67,6 +67,7 @@ impl Classify {
         if self.dry_run {
             let models = setup.models(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
+            let set = labelling::fitted_or_same(&store, models.large.folder(), &set).await?;
             let told = classify::dry_run(&store, &setup.clock, models, &set).await?;
             output::print_reading(&table(&told), self.format)?;
             return Ok(Exit::Done);

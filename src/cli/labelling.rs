@@ -70,6 +70,7 @@ pub async fn label(
         runtime,
         budget,
     } = engines;
+    let set = &fitted_or_same(&context.store, models[0].large.folder(), set).await?;
     warn_of_twins(models[0].large.folder(), set);
     let (models, batch_tokens_from) = tuned(context, models, &budget, set, options.limit).await?;
     let settings = RunSettings {
@@ -112,6 +113,47 @@ pub async fn label(
         _ if done.held_elsewhere > 0 => Exit::TryAgain,
         _ => Exit::Done,
     })
+}
+
+/// Returns the current label set if `labels fit` made it from this one, so that new posts get fitted labels, too; else the
+/// same.
+pub async fn fitted_or_same(
+    store: &Store,
+    folder: &ModelFolder,
+    set: &LabelSet,
+) -> Result<LabelSet, CliError> {
+    let Some(target) = store.labels().current_target().await? else {
+        return Ok(set.clone());
+    };
+    let current = store.labels().label_set(target.label_set).await?;
+    let Some(fitted) = current.fitted.as_ref().filter(|_| set.fitted.is_none()) else {
+        return Ok(set.clone());
+    };
+    let is_of_file = current.name.starts_with(&format!("{}-fit", set.name));
+    if fitted.base != set.hash() {
+        if is_of_file {
+            tracing::warn!(
+                "the labels of `{}` have changed since they were fitted: this run uses their words alone; `topicmill labels \
+                 fit --make-current` fits them again",
+                set.name
+            );
+        }
+        return Ok(set.clone());
+    }
+    if fitted.model != folder.manifest_hash {
+        tracing::warn!(
+            "the current labels `{}` were fitted with another model than `{}`: this run uses the words alone",
+            current.name,
+            folder.name
+        );
+        return Ok(set.clone());
+    }
+    tracing::info!(
+        answers = fitted.provenance.answers,
+        "labelling with `{}`, which is fitted to answers",
+        current.name
+    );
+    Ok(current)
 }
 
 /// Warns of labels that always get the same score from this model.

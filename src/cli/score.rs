@@ -175,6 +175,7 @@ impl Score {
             temperature: 1.0,
             labels: self.labels.iter().map(label).collect(),
             background: None,
+            fitted: None,
         })
     }
 }

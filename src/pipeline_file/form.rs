@@ -106,6 +106,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
         temperature: temperature.as_ref().map_or(1.0, |placed| placed.value),
         labels,
         background: beside,
+        fitted: None,
     };
     for fault in label_set.faults() {
         let at = match &fault {

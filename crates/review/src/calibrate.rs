@@ -238,7 +238,7 @@ fn best_of(row: &KnownScores, temperature: f64, threshold: f64) -> (f64, bool, b
 }
 
 /// How good rows come out, each under a setting.
-fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) -> Quality {
+pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) -> Quality {
     let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
     let (mut loss, mut told) = (0.0, 0);
     let mut best = Vec::new();

@@ -8,11 +8,14 @@
 //!
 //! Nothing here does I/O, and the same answers give the same fit.
 
+mod label_set;
 mod lbfgs;
 
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView1, Axis, s};
 
+pub use self::label_set::{FittedSet, GoldText, Wanted, fit_label_set};
 use topicmill_core::TextHash;
+use topicmill_score::fitted::log_sum_exp;
 
 /// Strengths of the penalty on the weights, from the strongest on: each fit starts at the one before.
 const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03];
@@ -149,7 +152,7 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
     let gains = problem.likelihoods(&held_out) - &words;
     let mut parameters = problem.start();
     for strength in &strengths[..=best] {
-        let tolerance = if *strength == strengths[best] {
+        let tolerance = if std::ptr::eq(strength, &raw const strengths[best]) {
             FINE
         } else {
             COARSE
@@ -165,12 +168,8 @@ pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
 }
 
 /// Returns the fitted logits of texts: rows × classes.
-pub fn logits(
-    parameters: &Parameters,
-    prior: ArrayView2<'_, f64>,
-    vectors: ArrayView2<'_, f64>,
-) -> Array2<f64> {
-    let mut logits = &prior * &parameters.scale + &parameters.bias;
+pub fn logits(parameters: &Parameters, prior: &Array2<f64>, vectors: &Array2<f64>) -> Array2<f64> {
+    let mut logits = prior * &parameters.scale + &parameters.bias;
     if !vectors.is_empty() {
         logits += &vectors.dot(&parameters.weights.t());
     }
@@ -192,7 +191,7 @@ fn cross_validate(
         let logits = strengths.iter().map(|strength| {
             parameters = kept.minimise(std::mem::take(&mut parameters), *strength, COARSE);
             let parameters = kept.parameters(&parameters);
-            logits(&parameters, held_out.prior.view(), held_out.vectors.view())
+            logits(&parameters, &held_out.prior, &held_out.vectors)
         });
         logits.collect()
     };
@@ -343,7 +342,7 @@ impl Problem {
     fn loss(&self, flat: &[f64], strength: f64, gradient: &mut [f64]) -> f64 {
         let (scales, classes) = (self.scales(), self.classes());
         let parameters = self.parameters(flat);
-        let logits = logits(&parameters, self.prior.view(), self.vectors.view());
+        let logits = logits(&parameters, &self.prior, &self.vectors);
         let loss = -self.likelihoods(&logits).sum();
         let apart = self.probabilities(logits) - &self.right;
         let (of_scale, of_bias) = self.penalties;
@@ -377,7 +376,7 @@ impl Problem {
     /// Returns the log-likelihood of each row's right classes.
     fn likelihoods(&self, logits: &Array2<f64>) -> Array1<f64> {
         let of_row = |(logits, right): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| match self.link {
-            Link::Softmax => logits.dot(&right) - log_sum_exp(logits),
+            Link::Softmax => logits.dot(&right) - log_sum_exp(&logits.to_vec()),
             Link::Sigmoid => {
                 let signed = logits
                     .iter()
@@ -400,7 +399,7 @@ impl Problem {
         match self.link {
             Link::Softmax => {
                 for mut row in logits.rows_mut() {
-                    let all = log_sum_exp(row.view());
+                    let all = log_sum_exp(&row.to_vec());
                     row.mapv_inplace(|x| (x - all).exp());
                 }
             }
@@ -408,12 +407,6 @@ impl Problem {
         }
         logits
     }
-}
-
-/// The logarithm of the sum of eˣ.
-fn log_sum_exp(logits: ArrayView1<'_, f64>) -> f64 {
-    let top = logits.fold(f64::NEG_INFINITY, |top, x| top.max(*x));
-    top + logits.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of answers")]

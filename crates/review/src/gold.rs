@@ -141,6 +141,7 @@ mod tests {
             temperature: 1.0,
             labels: vec![label("food", "food and cooking"), label("none", "nothing")],
             background: None,
+            fitted: None,
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();

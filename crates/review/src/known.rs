@@ -8,6 +8,15 @@ use topicmill_score::score::{self, Evidence};
 use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, TextVector, hypothesis};
 use topicmill_store::{Prediction, Store, StoreError};
 
+/// What is stored of a text under a label set.
+#[derive(Debug, Clone)]
+pub struct KnownText {
+    /// Its zero-shot logits.
+    pub evidence: Evidence,
+    /// Its vector, if an embedding model gave them.
+    pub vector: Option<TextVector>,
+}
+
 /// A label set under a model that computed something here.
 #[derive(Debug, Clone)]
 pub struct Known<'a> {
@@ -43,15 +52,38 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// The evidence for each of the texts whose logits are all stored, or follow from a stored vector.
+    /// Returns the logits of each text for which all of them are stored, or follow from its stored vector. Those of a fitted
+    /// label set are corrected.
     ///
     /// # Errors
     /// When the database cannot be read: see [`StoreError`].
     pub async fn evidence(
         &self,
         store: &Store,
-        mut texts: Vec<TextHash>,
+        texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
+        let all: Vec<usize> = (0..self.set.labels.len()).collect();
+        let corrected = |(text, known): (TextHash, KnownText)| {
+            let evidence = match &self.set.fitted {
+                None => known.evidence,
+                Some(fitted) => known.evidence.fitted(fitted, &all, known.vector.as_ref())?,
+            };
+            Some((text, evidence))
+        };
+        let found = self.zero_shot(store, texts).await?.into_iter();
+        Ok(found.filter_map(corrected).collect())
+    }
+
+    /// Returns what is stored of each text for which all logits are stored, or follow from its stored vector, before a fit
+    /// corrects them.
+    ///
+    /// # Errors
+    /// When the database cannot be read: see [`StoreError`].
+    pub async fn zero_shot(
+        &self,
+        store: &Store,
+        mut texts: Vec<TextHash>,
+    ) -> Result<HashMap<TextHash, KnownText>, StoreError> {
         // Crossposts have one text, which is read once.
         texts.sort_unstable();
         texts.dedup();
@@ -71,14 +103,18 @@ impl<'a> Known<'a> {
                 Some((text, logits?))
             }));
         }
-        let prior = self.set.prior_for(self.kind);
-        let evidence = |logits: Vec<PairLogits>| {
-            score::evidence_beside(self.kind, self.set.mode, &logits, prior)
+        let (texts, logits): (Vec<TextHash>, Vec<_>) = found.into_iter().unzip();
+        let vectors = match self.kind {
+            ModelKind::Embedding(_) => store.computed().text_vectors(self.model, &texts).await?,
+            ModelKind::Nli(_) | ModelKind::Classifier(_) => vec![None; texts.len()],
         };
-        let found = found.into_iter();
-        Ok(found
-            .map(|(text, logits)| (text, evidence(logits)))
-            .collect())
+        let prior = self.set.prior_for(self.kind);
+        let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| KnownText {
+            evidence: score::evidence_beside(self.kind, self.set.mode, &logits, prior),
+            vector,
+        };
+        let known = logits.into_iter().zip(vectors).map(known);
+        Ok(texts.into_iter().zip(known).collect())
     }
 
     /// The labels of texts, as far as they follow from what is stored.

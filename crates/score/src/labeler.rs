@@ -269,6 +269,8 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
+        // A fit reads the vector of a text, and pairs that are known do not have it.
+        let pairs = if prepared.needs_vectors() { &[] } else { pairs };
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let of_text = |label: usize| pair_of(pairs, text, label);
             prepared.result(&of_text, raw, vector)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::background::{Background, BackgroundError, BackgroundTopic, Words, words};
+use crate::fitted::{Fitted, FittedError};
 use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
 
 /// Stands where other label sets have a hypothesis template: a classifier has none, and no pipeline file has this one by chance.
@@ -101,6 +102,8 @@ pub struct LabelSet {
     pub labels: Vec<Label>,
     /// Topics that are none of the labels: a text that fits them better than every label is "other".
     pub background: Option<Background>,
+    /// What was learned from gold labels. Scores are then made of the corrected logits, and the temperature divides those.
+    pub fitted: Option<Fitted>,
 }
 
 /// Why a label set cannot be used.
@@ -138,6 +141,9 @@ pub enum LabelSetError {
     /// A background that cannot be used.
     #[error("the background: {0}")]
     Background(#[from] BackgroundError),
+    /// A fit that cannot be used.
+    #[error(transparent)]
+    Fitted(#[from] FittedError),
 }
 
 impl LabelSet {
@@ -171,6 +177,13 @@ impl LabelSet {
         if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
             faults.push(LabelSetError::Background(error));
         }
+        if let Some(Err(error)) = self
+            .fitted
+            .as_ref()
+            .map(|fitted| fitted.validate(self.labels.len()))
+        {
+            faults.push(LabelSetError::Fitted(error));
+        }
         let mut seen = std::collections::HashSet::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
@@ -192,8 +205,8 @@ impl LabelSet {
         self.template.replacen("{}", &label.label, 1)
     }
 
-    /// SHA-256 over what matters: template, mode, threshold and labels, the temperature where it is not 1, and the
-    /// background where there is one; not the name. Lower-case hex.
+    /// SHA-256 over what matters: template, mode, threshold and labels, the temperature where it is not 1, the background
+    /// and the fit where there is one; not the name. Lower-case hex.
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
@@ -213,7 +226,11 @@ impl LabelSet {
                 serde_json::to_string(&(template, mode, threshold, &self.labels, temperature))
             }
         };
-        let content = content.expect("strings and numbers can be written as JSON");
+        let mut content = content.expect("strings and numbers can be written as JSON");
+        if let Some(fitted) = &self.fitted {
+            content += &serde_json::to_string(&fitted.content())
+                .expect("strings and numbers can be written as JSON");
+        }
         hex(&Sha256::digest(content.as_bytes()))
     }
 }
@@ -234,6 +251,7 @@ impl LabelSet {
             temperature: 1.0,
             labels: head.labels.iter().map(label).collect(),
             background: None,
+            fitted: None,
         }
     }
 

@@ -12,6 +12,8 @@
 //! A background stands beside the labels like one more of them: the logits of its topics are [folded](fold) into one. A
 //! text that fits it better than every label is *other*.
 
+use crate::embedded::TextVector;
+use crate::fitted::Fitted;
 use crate::folder::{HeadFunction, ModelKind};
 use crate::labels::Mode;
 
@@ -213,6 +215,18 @@ fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Evidence {
+    /// Corrects the logits as a fit says, see [`Fitted::apply`]. `labels` are the positions of the labels that the text has
+    /// logits for.
+    pub fn fitted(
+        &self,
+        fitted: &Fitted,
+        labels: &[usize],
+        vector: Option<&TextVector>,
+    ) -> Option<Self> {
+        let (logits, other) = fitted.apply(labels, &self.logits, self.other, vector)?;
+        Some(self.with_logits(logits, other))
+    }
+
     /// Scores under a temperature, and what follows from a threshold. At temperature 1 they are the reference's
     /// to the bit: a division by 1 changes no number.
     ///
@@ -228,6 +242,26 @@ impl Evidence {
         };
         let other = self.other.and_then(|_| scores.pop());
         rank(scores, other, threshold)
+    }
+
+    /// Returns the logits of the labels, and that of the background.
+    pub fn logits(&self) -> (&[f64], Option<f64>) {
+        (&self.logits, self.other)
+    }
+
+    /// Returns the same with other logits.
+    #[must_use]
+    pub fn with_logits(&self, logits: Vec<f64>, other: Option<f64>) -> Self {
+        Self {
+            logits,
+            other,
+            function: self.function,
+        }
+    }
+
+    /// True if the labels compete for the text: a softmax over all of them, rather than a sigmoid for each.
+    pub fn is_softmax(&self) -> bool {
+        self.function == HeadFunction::Softmax
     }
 
     /// The labels' logits, and the background's.

@@ -219,6 +219,7 @@ impl Scorer {
             temperature: 1.0,
             labels: Vec::new(),
             background: None,
+            fitted: None,
         };
         ScorerBuilder {
             model: model.into(),

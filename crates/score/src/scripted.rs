@@ -132,6 +132,7 @@ pub fn set(labels: &[&str]) -> LabelSet {
         temperature: 1.0,
         labels: labels.iter().map(label).collect(),
         background: None,
+        fitted: None,
     }
 }
 

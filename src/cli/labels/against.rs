@@ -90,6 +90,12 @@ async fn answers(store: &Store) -> Result<Asked, CliError> {
 }
 
 impl Asked {
+    /// Returns the people who answered, where that is known.
+    pub(super) fn people(&self) -> BTreeSet<String> {
+        let rows = self.rows.iter();
+        rows.filter_map(|row| row.reviewer.clone()).collect()
+    }
+
     /// The posts that stand for all, where the others are close calls and would make labels look worse than they are,
     /// and where there are `fewest` of them at least; `None` where everything may be taken together.
     pub(super) fn sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {

@@ -8,6 +8,7 @@ mod against;
 mod calibrate;
 mod diff;
 mod evaluate;
+mod fit;
 mod gold;
 mod new;
 mod shown;
@@ -54,6 +55,8 @@ pub enum Labels {
     Diff(diff::Diff),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
+    /// Learn from what people answered: make labels right more often, without a run of the model
+    Fit(fit::FitLabels),
     /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
     /// Read, show and write out what people said about labels
@@ -131,6 +134,7 @@ impl Labels {
             Self::Diff(command) => command.run(setup).await,
             Self::Calibrate(command) => command.run(setup).await,
             Self::Evaluate(command) => command.run(setup).await,
+            Self::Fit(command) => command.run(setup).await,
             Self::Gold(command) => command.run(setup).await,
             Self::Suggest(command) => command.run(setup).await,
             Self::List(command) => command.run(setup).await,
@@ -370,6 +374,7 @@ fn settings_json(set: &LabelSet) -> Value {
         "name": set.name, "hash": set.hash(), "template": set.template, "mode": set.mode,
         "threshold": set.threshold, "temperature": set.temperature, "labels": set.labels.len(),
         "background": set.background.as_ref().map(Background::tag),
+        "fitted_to": set.fitted.as_ref().map(|fitted| json!(fitted.provenance)),
     })
 }
 

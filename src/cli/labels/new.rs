@@ -106,6 +106,7 @@ impl New {
             temperature: 1.0,
             labels,
             background: built_in(),
+            fitted: None,
         })
     }
 

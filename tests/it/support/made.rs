@@ -64,6 +64,7 @@ pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
         temperature: 1.0,
         labels: labels.iter().map(|slug| label(slug.as_ref())).collect(),
         background: None,
+        fitted: None,
     }
 }
 

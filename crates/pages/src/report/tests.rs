@@ -31,6 +31,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
             })
             .collect(),
         background: None,
+        fitted: None,
     };
     let cell = |label: Option<&str>, fate, is_later: bool, posts: u64| HeatCell {
         is_later,

@@ -52,7 +52,7 @@ pub fn minimise(
             }
             step /= 2.0;
         };
-        let moves: Vec<f64> = moved
+        let by: Vec<f64> = moved
             .iter()
             .zip(&point)
             .map(|(new, old)| new - old)
@@ -63,11 +63,11 @@ pub fn minimise(
             .map(|(new, old)| new - old)
             .collect();
         // Convex up to rounding; a pair without curvature would make the direction point uphill.
-        if dot(&moves, &bends) > f64::EPSILON * dot(&bends, &bends) {
+        if dot(&by, &bends) > f64::EPSILON * dot(&bends, &bends) {
             if memory.len() == MEMORY {
                 memory.pop_front();
             }
-            memory.push_back((moves, bends));
+            memory.push_back((by, bends));
         }
         (point, gradient, value) = (moved, new_gradient, new_value);
     }
@@ -85,7 +85,9 @@ fn direction(gradient: &[f64], memory: &VecDeque<(Vec<f64>, Vec<f64>)>) -> Vec<f
     }
     if let Some((moves, bends)) = memory.back() {
         let scale = dot(moves, bends) / dot(bends, bends);
-        direction.iter_mut().for_each(|x| *x *= scale);
+        for x in &mut direction {
+            *x *= scale;
+        }
     }
     for ((moves, bends), factor) in memory.iter().zip(factors.into_iter().rev()) {
         let back = dot(bends, &direction) / dot(moves, bends);

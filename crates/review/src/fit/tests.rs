@@ -44,11 +44,11 @@ fn the_solution_is_that_of_scikit_learn() {
     // LogisticRegression(C=2, tol=1e-10) of scikit-learn 1.7 on the same numbers. It has no penalty on the bias, which is
     // therefore compared up to a constant.
     let weights = [
-        [-2.021561, -0.697467, -2.092965, 0.041125],
-        [0.072933, 0.111825, -0.248191, -0.162044],
-        [1.948627, 0.585643, 2.341155, 0.120919],
+        [-2.021_561, -0.697_467, -2.092_965, 0.041_125],
+        [0.072_933, 0.111_825, -0.248_191, -0.162_044],
+        [1.948_627, 0.585_643, 2.341_155, 0.120_919],
     ];
-    let bias = [0.202135, 1.248841, -1.450977];
+    let bias = [0.202_135, 1.248_841, -1.450_977];
     let mut problem = Problem::new(&answers(60, 0.0), Link::Softmax).unwrap();
     problem.prior.fill(0.0);
     problem.penalties.1 = 0.0;
@@ -71,7 +71,9 @@ fn the_gradient_is_the_slope_of_the_loss() {
     ] {
         let mut rows = answers(12, 0.5);
         if !vectors {
-            rows.iter_mut().for_each(|row| row.vector.clear());
+            for row in &mut rows {
+                row.vector.clear();
+            }
         }
         let problem = Problem::new(&rows, link).unwrap();
         let point: Vec<f64> = (0..problem.start().len()).map(|n| wave(n, 5)).collect();
@@ -121,7 +123,7 @@ fn without_answers_nothing_changes() {
     let rows = answers(10, 0.5);
     let problem = Problem::new(&rows, Link::Softmax).unwrap();
     let parameters = problem.parameters(&problem.start());
-    let fitted = logits(&parameters, problem.prior.view(), problem.vectors.view());
+    let fitted = logits(&parameters, &problem.prior, &problem.vectors);
     assert_eq!(fitted, problem.prior);
 }
 

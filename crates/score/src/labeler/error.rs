@@ -34,6 +34,19 @@ pub enum LabelerError {
          leave the background out"
     )]
     NoBackground(String),
+    /// A fit to another model.
+    #[error(
+        "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: name that model with --model, or \
+         run `topicmill labels fit` again"
+    )]
+    FittedToOther {
+        /// Name of the label set.
+        labels: String,
+        /// Name of the model that was to use it.
+        model: String,
+        /// The beginning of the hash of the model that it was fitted with.
+        fitted_to: String,
+    },
     /// Logits as scores, of a model whose logits are none of a label.
     #[error(
         "the model `{0}` is no classifier: mode raw gives a classifier's logits as they are; use single or multi"
@@ -76,7 +89,8 @@ impl LabelerError {
             | Self::TooLong { .. }
             | Self::OwnLabels { .. }
             | Self::NoBackground(_)
-            | Self::Raw(_) => true,
+            | Self::Raw(_)
+            | Self::FittedToOther { .. } => true,
             Self::Tokenize(_) | Self::Engine(_) | Self::LearnedWidth(..) | Self::Label { .. } => {
                 false
             }

@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use super::{Labeler, LabelerError, Pair, TextResult};
 use crate::batch::BatchRow;
 use crate::embedded::{LabelVector, TextVector, unit};
+use crate::fitted::Fitted;
 use crate::folder::{ClassifierHead, ModelKind};
 use crate::hypothesis;
 use crate::labels::{LabelSet, Mode};
-use crate::score::{self, PairLogits, Scores};
+use crate::score::{self, Evidence, PairLogits, Scores};
 use crate::text::{EncodedText, Encoder, Sequence};
 
 /// A label set made ready for a model.
@@ -19,6 +20,7 @@ pub struct Prepared {
     mode: Mode,
     temperature: f64,
     threshold: f64,
+    fitted: Option<Fitted>,
     pub(super) keys: Vec<String>,
     /// Labels of the set.
     count: usize,
@@ -88,7 +90,30 @@ impl Prepared {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
         let evidence = score::evidence_beside(&self.kind, self.mode, &logits, self.prior);
+        let all: Vec<usize> = (0..self.count).collect();
+        let evidence = self.corrected(evidence, &all, Some(vector))?;
         Some(evidence.scores(self.temperature, self.threshold))
+    }
+
+    /// True if the scores of a text are made of its vector, and not of its logits alone: pairs that are known do not spare the
+    /// model then.
+    pub fn needs_vectors(&self) -> bool {
+        self.fitted
+            .as_ref()
+            .is_some_and(|fitted| fitted.dimensions() > 0)
+    }
+
+    /// Corrects the logits of a text if the label set is fitted; `None` without the vector that the fit needs.
+    fn corrected(
+        &self,
+        evidence: Evidence,
+        labels: &[usize],
+        vector: Option<&TextVector>,
+    ) -> Option<Evidence> {
+        match &self.fitted {
+            None => Some(evidence),
+            Some(fitted) => evidence.fitted(fitted, labels, vector),
+        }
     }
 
     /// What came of a text, given what its rows gave; of an embedding model one row a place.
@@ -127,7 +152,10 @@ impl Prepared {
         some.extend(other);
         // Where the shortlist left the background out, the last logit is a label's and must not be taken for it.
         let prior = self.prior.filter(|_| other.is_some());
-        let scores = score::evidence_beside(kind, self.mode, &some, prior)
+        let evidence = score::evidence_beside(kind, self.mode, &some, prior);
+        let evidence = self.corrected(evidence, &labels, vector.as_ref());
+        let scores = evidence
+            .expect("an embedding model gives a vector of its length for each text")
             .scores(self.temperature, self.threshold);
         TextResult {
             scores: score::among(scores, &labels, self.count),
@@ -166,6 +194,17 @@ impl Labeler {
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
         set.validate()?;
+        if let Some(fitted) = set
+            .fitted
+            .as_ref()
+            .filter(|fitted| fitted.model != self.folder.manifest_hash)
+        {
+            return Err(LabelerError::FittedToOther {
+                labels: set.name.clone(),
+                model: self.folder.name.clone(),
+                fitted_to: fitted.model.chars().take(12).collect(),
+            });
+        }
         if let Some(background) = &set.background {
             let left_out = set.left_out();
             let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
@@ -227,6 +266,7 @@ impl Labeler {
             mode: set.mode,
             temperature: set.temperature,
             threshold: set.threshold,
+            fitted: set.fitted.clone(),
             keys,
             count: set.labels.len(),
             prior,
@@ -312,6 +352,7 @@ impl Labeler {
             mode: set.mode,
             temperature: set.temperature,
             threshold: set.threshold,
+            fitted: set.fitted.clone(),
             keys: hypothesis::keys(&self.folder.kind, set),
             count: classes.len(),
             prior: None,

@@ -37,11 +37,14 @@ impl<DB: Dialect> SqlStore<DB> {
         let topics = background.map(|background| {
             serde_json::to_value(background).expect("strings and numbers can be written as JSON")
         });
+        let fitted = set.fitted.as_ref().map(|fitted| {
+            serde_json::to_value(fitted).expect("strings and numbers can be written as JSON")
+        });
         let mut tx = self.begin().await?;
         let id: i64 = sqlx::query_scalar::<DB, _>(
             "INSERT INTO label_sets \
-               (name, hash, template, mode, threshold, temperature, created_at, background, background_topics) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+               (name, hash, template, mode, threshold, temperature, created_at, background, background_topics, fitted) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
         )
         .bind(set.name.as_str())
         .bind(hash.as_str())
@@ -52,6 +55,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(now)
         .bind(background.map(Background::tag))
         .bind(topics.map(Json))
+        .bind(fitted.map(Json))
         .fetch_one(&mut *tx)
         .await
         .doing(WHAT)?;

@@ -45,7 +45,7 @@ impl<DB: Dialect> SqlStore<DB> {
             detail,
         };
         let head = sqlx::query::<DB>(
-            "SELECT name, template, mode, threshold, temperature, background_topics FROM label_sets \
+            "SELECT name, template, mode, threshold, temperature, background_topics, fitted FROM label_sets \
               WHERE id = $1",
         )
         .bind(id)
@@ -75,6 +75,11 @@ impl<DB: Dialect> SqlStore<DB> {
             .map(|topics| serde_json::from_value(topics.0))
             .transpose()
             .map_err(|error| corrupt(error.to_string()))?;
+        let fitted: Option<Json<Value>> = head.try_get(6).doing(WHAT)?;
+        let fitted = fitted
+            .map(|fitted| serde_json::from_value(fitted.0))
+            .transpose()
+            .map_err(|error| corrupt(error.to_string()))?;
         Ok(LabelSet {
             name: head.try_get(0).doing(WHAT)?,
             template: head.try_get(1).doing(WHAT)?,
@@ -83,6 +88,7 @@ impl<DB: Dialect> SqlStore<DB> {
             temperature: head.try_get(4).doing(WHAT)?,
             labels,
             background,
+            fitted,
         })
     }
 

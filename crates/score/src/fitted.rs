@@ -1,0 +1,220 @@
+//! Corrections of zero-shot logits that were learned from gold labels.
+//!
+//! A fitted label set has a [`FittedClass`] for each label, and one for "none of these" if labels compete for a text. For a
+//! text with zero-shot logits `l` and vector `v`, the logit of class `k` becomes
+//! `scale[k] * l[k] + bias[k] + weights[k] · v`. The zero-shot logits are stored for each text, or follow from its stored
+//! vector, so labels change without inference.
+
+use serde::{Deserialize, Serialize};
+
+use crate::embedded::TextVector;
+
+/// The learned part of a label set. It belongs to one model: logits and vectors of another one mean something else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fitted {
+    /// Hash of the label set that it was fitted to.
+    pub base: String,
+    /// Hash of the model's manifest.
+    pub model: String,
+    /// The corrections of the labels, in the order of the set.
+    pub labels: Vec<FittedClass>,
+    /// The correction of "none of these"; `None` if each label is scored by itself and there is no background.
+    pub none: Option<FittedClass>,
+    /// Logit of "none of these" before its correction, less the log-sum-exp of the labels' logits; `None` if it is the
+    /// background's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub none_below: Option<f64>,
+    /// The answers that it was fitted to. It does not count for the version of the label set.
+    pub provenance: Provenance,
+}
+
+/// The correction of one class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedClass {
+    /// Factor of the zero-shot logit.
+    pub scale: f64,
+    /// Summand.
+    pub bias: f64,
+    /// Factors of the text's vector; empty for a model without vectors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<f32>,
+}
+
+/// The origin of a fit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provenance {
+    /// Posts with a gold label that it was fitted to.
+    pub answers: u64,
+    /// Those among them that belong to none of the labels.
+    pub none: u64,
+    /// The annotators.
+    pub by: Vec<String>,
+    /// The time of the fit, as RFC 3339.
+    pub at: String,
+}
+
+/// Why a fit cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FittedError {
+    /// It has corrections for another number of labels.
+    #[error("the fit is for {0} labels, and the set has {1}")]
+    Labels(usize, usize),
+    /// Its classes have weights for vectors of different lengths.
+    #[error("the classes of the fit have weights of different lengths")]
+    Ragged,
+    /// A number is not finite.
+    #[error("a number of the fit is not finite")]
+    NotFinite,
+}
+
+impl Fitted {
+    /// Checks it against the number of labels of its set.
+    ///
+    /// # Errors
+    /// See [`FittedError`].
+    pub fn validate(&self, labels: usize) -> Result<(), FittedError> {
+        if self.labels.len() != labels {
+            return Err(FittedError::Labels(self.labels.len(), labels));
+        }
+        let dimensions = self.dimensions();
+        let mut classes = self.labels.iter().chain(&self.none);
+        if classes.any(|class| class.weights.len() != dimensions) {
+            return Err(FittedError::Ragged);
+        }
+        let is_finite = |class: &FittedClass| {
+            let weights = class.weights.iter().all(|weight| weight.is_finite());
+            weights && class.scale.is_finite() && class.bias.is_finite()
+        };
+        let mut classes = self.labels.iter().chain(&self.none);
+        if !classes.all(is_finite) || self.none_below.is_some_and(|below| !below.is_finite()) {
+            return Err(FittedError::NotFinite);
+        }
+        Ok(())
+    }
+
+    /// Dimensions of the vectors that it reads; 0 for a model without vectors.
+    pub fn dimensions(&self) -> usize {
+        self.labels.first().map_or(0, |class| class.weights.len())
+    }
+
+    /// Corrects the logits of a text. `labels` are the positions of the labels that it has logits for, in order; `other` is
+    /// the logit of the background, if the text has one.
+    ///
+    /// Returns the logits of these labels and of "none of these"; `None` if the fit needs the text's vector, and there is
+    /// none, or one of another model.
+    pub fn apply(
+        &self,
+        labels: &[usize],
+        logits: &[f64],
+        other: Option<f64>,
+        vector: Option<&TextVector>,
+    ) -> Option<(Vec<f64>, Option<f64>)> {
+        let numbers = match self.dimensions() {
+            0 => Vec::new(),
+            dimensions => vector
+                .filter(|vector| vector.dimensions() == dimensions)?
+                .numbers(),
+        };
+        let correct = |class: &FittedClass, logit: f64| {
+            // In order, in one sum: the same on every machine.
+            let products = class.weights.iter().zip(&numbers);
+            let learned: f64 = products
+                .map(|(weight, x)| f64::from(*weight) * f64::from(*x))
+                .sum();
+            class.scale * logit + class.bias + learned
+        };
+        let below = || Some(self.none_below? + log_sum_exp(logits));
+        let none = self.none.as_ref().zip(other.or_else(below));
+        let fitted = labels
+            .iter()
+            .zip(logits)
+            .map(|(label, logit)| correct(&self.labels[*label], *logit));
+        Some((
+            fitted.collect(),
+            none.map(|(class, logit)| correct(class, logit)),
+        ))
+    }
+
+    /// Its content as far as it decides scores, for the hash of a label set.
+    pub(crate) fn content(&self) -> impl Serialize {
+        (
+            &self.base,
+            &self.model,
+            &self.labels,
+            &self.none,
+            self.none_below,
+        )
+    }
+}
+
+/// Returns the logarithm of the sum of eˣ.
+pub fn log_sum_exp(logits: &[f64]) -> f64 {
+    let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    top + logits.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitted(labels: u8, weights: &[f32]) -> Fitted {
+        let class = |bias: u8| FittedClass {
+            scale: 2.0,
+            bias: f64::from(bias),
+            weights: weights.to_vec(),
+        };
+        Fitted {
+            base: "b".into(),
+            model: "m".into(),
+            labels: (0..labels).map(class).collect(),
+            none: Some(class(labels)),
+            none_below: None,
+            provenance: Provenance::default(),
+        }
+    }
+
+    #[test]
+    fn a_correction_is_scale_bias_and_weights() {
+        let vector = TextVector::of(&[3.0, 4.0]);
+        let found = fitted(2, &[1.0, 2.0]).apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&vector));
+        let (labels, none) = found.unwrap();
+        let learned = 0.6 + 2.0 * 0.8;
+        for (found, expected) in labels.iter().chain(&none).zip([10.0, 13.0, 16.0]) {
+            assert!((found - expected - learned).abs() < 1e-4, "{found}");
+        }
+        // A shortlist may leave out labels and the background.
+        let found = fitted(2, &[]).apply(&[1], &[6.0], None, None);
+        assert_eq!(found, Some((vec![13.0], None)));
+        // Without a background, "none of these" stands below the labels.
+        let open = Fitted {
+            none_below: Some(-2.0),
+            ..fitted(2, &[])
+        };
+        let (_, none) = open.apply(&[0, 1], &[0.0, 0.0], None, None).unwrap();
+        assert!((none.unwrap() - (2.0 * (2f64.ln() - 2.0) + 2.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_fit_without_the_vector_that_it_needs_gives_no_logits() {
+        let needs = fitted(2, &[1.0, 2.0]);
+        assert_eq!(needs.apply(&[0], &[1.0], None, None), None);
+        let longer = TextVector::of(&[1.0; 3]);
+        assert_eq!(needs.apply(&[0], &[1.0], None, Some(&longer)), None);
+    }
+
+    #[test]
+    fn a_broken_fit_is_rejected() {
+        assert_eq!(fitted(2, &[1.0]).validate(2), Ok(()));
+        assert_eq!(fitted(2, &[]).validate(3), Err(FittedError::Labels(2, 3)));
+        let mut ragged = fitted(2, &[1.0]);
+        ragged.none.as_mut().unwrap().weights.clear();
+        assert_eq!(ragged.validate(2), Err(FittedError::Ragged));
+        assert_eq!(
+            fitted(2, &[f32::NAN]).validate(2),
+            Err(FittedError::NotFinite)
+        );
+    }
+}
