@@ -18,6 +18,7 @@ mod engines;
 mod evaluate;
 mod export;
 mod files;
+mod fitted;
 mod gold;
 mod help;
 mod histories;
