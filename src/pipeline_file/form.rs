@@ -25,6 +25,7 @@ pub(super) const FILE_KEYS: &[&str] = &[
     "temperature",
     "background",
     "background_without",
+    "background_weight",
     "labels",
     "topic",
     "schedule",
@@ -147,6 +148,7 @@ fn read_background(
     found: &mut Findings,
 ) -> Option<Background> {
     let without = file.texts("background_without", found);
+    let weight = file.number("background_weight", found);
     let named = named?;
     let name = quoted(&named.value);
     let mut background = match background(&named.value, folder) {
@@ -159,6 +161,13 @@ fn read_background(
     for Placed { at, value } in without {
         if let Err(error) = background.leave_out(&[value]) {
             found.wrong(at, format!("the background {name}: {error}"));
+        }
+    }
+    if let Some(Placed { at, value }) = weight {
+        background.weight = value;
+        if let Err(error) = background.validate() {
+            found.wrong(at, format!("the background {name}: {error}"));
+            background.weight = 1.0;
         }
     }
     Some(background)

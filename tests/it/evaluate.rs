@@ -97,7 +97,8 @@ async fn labels_are_held_against_gold_in_scope_and_out_of_scope_apart() {
         assert_eq!(found["posts"], 30);
         assert_eq!(count("outcome"), (27, 30));
         assert_eq!(count("in_scope"), (26, 28));
-        assert_eq!(count("coverage"), (27, 28));
+        assert_eq!(count("in_scope_labelled"), (27, 28));
+        assert_eq!(count("coverage"), (28, 30));
         assert_eq!(count("out_of_scope"), (1, 2));
         assert_eq!(count("precision"), (26, 28));
         let f1 = |label: usize| of["labels"][label]["f1"].as_f64().unwrap();

@@ -289,8 +289,8 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         );
         assert_eq!(found["threshold"], 0.0);
         assert_eq!(found["before"]["accuracy"], found["after"]["accuracy"]);
-        assert!(found["before"]["ece"].as_f64().unwrap() > 0.15);
-        assert!(found["after"]["ece"].as_f64().unwrap() < 1e-3);
+        assert!(found["before"]["calibration_error"].as_f64().unwrap() > 0.15);
+        assert!(found["after"]["calibration_error"].as_f64().unwrap() < 1e-3);
         assert_eq!(found["held_out"]["accuracy"]["all"], 100);
         let args = [&base[..], &["--target-precision", "0.55"]].concat();
         if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &args) {

@@ -1,9 +1,9 @@
-//! Fits a temperature and a threshold to rows of which the right label is known. Pure.
+//! Calibrates a label set on rows with a known right label. Pure.
 //!
-//! In go the evidence for each row and its right labels (none: none of these), and the precision that is
-//! wanted; out come the temperature under which the scores are likeliest, the smallest threshold above which
-//! that share of the labels is right, and how good scores and labels are before and after. Whoever fits and
-//! judges on the same rows fools himself, so the same is told of rows that were held out of the fit, too.
+//! The input is the logits of each row, its right labels (empty for none of these) and the wanted precision. The output is
+//! the temperature and the shift of the background's logit under which the right labels are likeliest, the smallest
+//! threshold that reaches the precision, and the quality of scores and labels before and after. Quality on the rows of the
+//! fit is too good to be true, so the same figures are given for held-out rows.
 
 use serde::Serialize;
 
@@ -12,6 +12,8 @@ use topicmill_score::score::Evidence;
 
 /// Temperatures that are tried; beyond them the rows say nothing about it.
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
+/// Shifts of the background's logit that are tried: at their ends it has 3,000 times its weight, or a 3,000th of it.
+const SHIFTS: (f64, f64) = (-8.0, 8.0);
 /// A threshold that fewer rows reach is no threshold but a lucky row.
 pub const FEWEST_ANSWERED: usize = 10;
 /// Parts that the rows are divided into; each is judged by a fit to the others.
@@ -34,6 +36,8 @@ pub struct KnownScores {
 pub struct Setting {
     pub temperature: f64,
     pub threshold: f64,
+    /// Summand of the background's logit.
+    pub shift: f64,
 }
 
 /// So many of so many, and where the true share lies with 95 % certainty (Wilson).
@@ -90,20 +94,23 @@ pub struct Quality {
     pub accuracy: Share,
     /// Rows that got a label and got a right one, among those that got one.
     pub precision: Share,
+    /// Rows that got a label, among all.
     pub coverage: Share,
     /// Rows that got their right label, among those that have one.
     pub found: Share,
     /// Mean of minus the log of the probability of the right labels.
     pub loss: f64,
-    /// Expected calibration error: by how much score and accuracy differ, on average.
-    pub ece: f64,
+    /// Expected calibration error of the labels that are given: the mean difference between score and share of right labels,
+    /// over bins of the score. 0 without labels.
+    pub calibration_error: f64,
     pub bins: Vec<ReliabilityBin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Calibration {
-    /// Fitted; its threshold is `None` where no threshold gives the precision that is wanted.
     pub temperature: f64,
+    /// Summand of the background's logit; 0 without a background.
+    pub shift: f64,
     /// The smallest that gives the precision that is wanted.
     pub threshold: Option<f64>,
     pub before: Quality,
@@ -116,30 +123,31 @@ pub struct Calibration {
 /// Fits temperature and threshold, and judges them. `None` without a row that has a right label.
 pub fn calibrate(rows: &[KnownScores], before: Setting, wanted: f64) -> Option<Calibration> {
     let all: Vec<&KnownScores> = rows.iter().collect();
-    let temperature = fit_temperature(&all)?;
-    let threshold = fit_threshold(&all, temperature, wanted);
+    let (temperature, shift) = fit_scale(&all)?;
+    let threshold = fit_threshold(&all, (temperature, shift), wanted);
     let judge_all = |setting| judge(rows.iter().map(|row| (row, setting)));
     let held_out = (0..FOLDS).flat_map(|fold| {
         let (out, kept): (Vec<&KnownScores>, Vec<&KnownScores>) =
             all.iter().partition(|row| fold_of(row) == fold);
-        let temperature = fit_temperature(&kept).unwrap_or(before.temperature);
-        let threshold = fit_threshold(&kept, temperature, wanted);
-        let setting = setting(temperature, threshold);
+        let scale = fit_scale(&kept).unwrap_or((before.temperature, before.shift));
+        let setting = setting(scale, fit_threshold(&kept, scale, wanted));
         out.into_iter().map(move |row| (row, setting))
     });
     Some(Calibration {
         temperature,
+        shift,
         threshold,
         before: judge_all(before),
-        after: judge_all(setting(temperature, threshold)),
+        after: judge_all(setting((temperature, shift), threshold)),
         held_out: judge(held_out),
     })
 }
 
 /// Without a threshold that would do nothing gets a label.
-fn setting(temperature: f64, threshold: Option<f64>) -> Setting {
+fn setting((temperature, shift): (f64, f64), threshold: Option<f64>) -> Setting {
     Setting {
         temperature,
+        shift,
         // No threshold reaches the precision that is wanted, so no label is given.
         threshold: threshold.unwrap_or(f64::INFINITY),
     }
@@ -151,44 +159,88 @@ fn fold_of(row: &KnownScores) -> u64 {
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
 }
 
-/// The temperature under which the right labels are likeliest, to four decimals; `None` where no row tells.
+/// Returns the temperature and the shift of the background's logit under which the right labels are likeliest, to four
+/// decimals; `None` if no row has a right label.
 ///
-/// The loss is convex in 1/T, so on the way from the one end to the other it falls and then rises, once: a
-/// golden-section search finds the place.
-pub fn fit_temperature(rows: &[&KnownScores]) -> Option<f64> {
+/// A temperature alone cannot calibrate the labels that are given where too few or too many posts are other: on 960 posts
+/// with five labels, the held-out error of labels is .139 with the temperature, and .031 with the shift.
+pub fn fit_scale(rows: &[&KnownScores]) -> Option<(f64, f64)> {
+    let (mut shift, mut temperature) = (0.0, None);
+    if rows.iter().any(|row| row.evidence.logits().1.is_some()) {
+        // Convex in 1/T and shift/T, so the least loss over all temperatures has one minimum along the shift.
+        let loss = |shift: f64| Some(least_loss(&shifted(rows, shift))?.1);
+        shift = rounded(minimum(SHIFTS, 1e-4, loss)?);
+    }
+    if let Some((found, _)) = least_loss(&shifted(rows, shift)) {
+        temperature = Some(rounded(found));
+    }
+    Some((temperature?, shift))
+}
+
+fn shifted<'a>(rows: &[&'a KnownScores], shift: f64) -> Vec<(Evidence, &'a [usize])> {
+    let rows = rows.iter();
+    rows.map(|row| (row.evidence.shifted(shift), row.right.as_slice()))
+        .collect()
+}
+
+/// Returns the temperature under which the right labels are likeliest, and minus the log of their probability; `None` if no
+/// row has a right label.
+fn least_loss(rows: &[(Evidence, &[usize])]) -> Option<(f64, f64)> {
     let loss = |log: f64| -> Option<f64> {
         let losses = rows
             .iter()
-            .filter_map(|row| row.evidence.loss(log.exp(), &row.right));
+            .filter_map(|(evidence, right)| evidence.loss(log.exp(), right));
         losses.reduce(|a, b| a + b)
     };
-    let ratio = (5f64.sqrt() - 1.0) / 2.0;
     // By the logarithm, because halving a temperature changes as much as doubling it.
-    let (mut low, mut high) = (TEMPERATURES.0.ln(), TEMPERATURES.1.ln());
+    let log = minimum((TEMPERATURES.0.ln(), TEMPERATURES.1.ln()), 1e-7, loss)?;
+    Some((log.exp(), loss(log)?))
+}
+
+/// Finds the minimum of a function that falls and then rises, by golden-section search; `None` where it has no value.
+fn minimum(
+    (mut low, mut high): (f64, f64),
+    width: f64,
+    function: impl Fn(f64) -> Option<f64>,
+) -> Option<f64> {
+    let ratio = (5f64.sqrt() - 1.0) / 2.0;
     let (mut left, mut right) = (high - ratio * (high - low), low + ratio * (high - low));
-    let (mut at_left, mut at_right) = (loss(left)?, loss(right)?);
-    while high - low > 1e-7 {
+    let (mut at_left, mut at_right) = (function(left)?, function(right)?);
+    while high - low > width {
         if at_left <= at_right {
             (high, right, at_right) = (right, left, at_left);
             left = high - ratio * (high - low);
-            at_left = loss(left)?;
+            at_left = function(left)?;
         } else {
             (low, left, at_left) = (left, right, at_right);
             right = low + ratio * (high - low);
-            at_right = loss(right)?;
+            at_right = function(right)?;
         }
     }
-    // Four digits: people copy this number into a file, and more of them change no label.
-    Some((f64::midpoint(low, high).exp() * 1e4).round() / 1e4)
+    Some(f64::midpoint(low, high))
+}
+
+/// Rounds to four digits: people copy the number into a file, and more of them change no label.
+fn rounded(x: f64) -> f64 {
+    (x * 1e4).round() / 1e4
 }
 
 /// The smallest threshold at which the share `wanted` of the labels given is right; `None` where there is none
 /// that [`FEWEST_ANSWERED`] rows reach.
-pub fn fit_threshold(rows: &[&KnownScores], temperature: f64, wanted: f64) -> Option<f64> {
+pub fn fit_threshold(
+    rows: &[&KnownScores],
+    (temperature, shift): (f64, f64),
+    wanted: f64,
+) -> Option<f64> {
+    let setting = Setting {
+        temperature,
+        shift,
+        threshold: 0.0,
+    };
     let mut best: Vec<(f64, bool)> = rows
         .iter()
         .filter_map(|row| {
-            let (score, right, given) = best_of(row, temperature, 0.0);
+            let (score, right, given) = best_of(row, setting);
             // What is other gets no label under any threshold.
             given.then_some((score, right))
         })
@@ -224,8 +276,9 @@ fn short_between(low: f64, high: f64) -> f64 {
 }
 
 /// Best score, whether it is of the right label, and whether a label is given.
-fn best_of(row: &KnownScores, temperature: f64, threshold: f64) -> (f64, bool, bool) {
-    let scores = row.evidence.scores(temperature, threshold);
+fn best_of(row: &KnownScores, setting: Setting) -> (f64, bool, bool) {
+    let evidence = row.evidence.shifted(setting.shift);
+    let scores = evidence.scores(setting.temperature, setting.threshold);
     // Other is the right outcome of a row that has none of the labels.
     match scores.other_score.filter(|_| scores.other) {
         Some(score) => (score, row.right.is_empty(), false),
@@ -243,26 +296,32 @@ pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) 
     let (mut loss, mut told) = (0.0, 0);
     let mut best = Vec::new();
     for (row, setting) in rows {
-        let (score, is_right, is_given) = best_of(row, setting.temperature, setting.threshold);
+        let (score, is_right, is_given) = best_of(row, setting);
         all += 1;
         in_scope += usize::from(!row.right.is_empty());
         right += usize::from(is_right);
         given += usize::from(is_given);
         given_right += usize::from(is_given && is_right);
-        if let Some(of_row) = row.evidence.loss(setting.temperature, &row.right) {
+        if let Some(of_row) = row
+            .evidence
+            .shifted(setting.shift)
+            .loss(setting.temperature, &row.right)
+        {
             loss += of_row;
             told += 1;
         }
-        best.push((score, is_right));
+        if is_given {
+            best.push((score, is_right));
+        }
     }
-    let (ece, bins) = reliability(best.into_iter());
+    let (calibration_error, bins) = reliability(best.into_iter());
     Quality {
         accuracy: Share::new(right, all),
         precision: Share::new(given_right, given),
         coverage: Share::new(given, all),
         found: Share::new(given_right, in_scope),
         loss: loss / float(told).max(1.0),
-        ece,
+        calibration_error,
         bins,
     }
 }
@@ -283,7 +342,7 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Reliabi
     }
     let apart =
         |(sum, n, right): &(f64, usize, usize)| (sum - float(*right)).abs() * f64::from(*n > 0);
-    let ece = bins.iter().map(apart).sum::<f64>() / float(all).max(1.0);
+    let error = bins.iter().map(apart).sum::<f64>() / float(all).max(1.0);
     let bins = bins
         .iter()
         .enumerate()
@@ -293,7 +352,7 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Reliabi
             mean_score: sum / float(*n).max(1.0),
             right: Share::new(*right, *n),
         });
-    (ece, bins.collect())
+    (error, bins.collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of rows")]

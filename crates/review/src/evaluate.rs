@@ -93,6 +93,9 @@ pub struct Evaluation {
     pub outcome: Share,
     /// Posts with a right label, among those in scope.
     pub in_scope: Share,
+    /// Posts with any label, among those in scope.
+    pub in_scope_labelled: Share,
+    /// Posts with any label, among all.
     pub coverage: Share,
     /// Posts that got no label, among those out of scope.
     pub out_of_scope: Share,
@@ -131,7 +134,8 @@ pub fn evaluate(rows: &[Judged], labels: usize) -> Evaluation {
     Evaluation {
         outcome: Share::new(right + left, rows.len()),
         in_scope: Share::new(right, in_scope),
-        coverage: Share::new(covered, in_scope),
+        in_scope_labelled: Share::new(covered, in_scope),
+        coverage: Share::new(given, rows.len()),
         out_of_scope: Share::new(left, out),
         precision: Share::new(right, given),
         precision_in_scope: Share::new(right, covered),

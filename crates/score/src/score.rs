@@ -259,6 +259,12 @@ impl Evidence {
         }
     }
 
+    /// Returns the same with a summand on the background's logit; as it is without a background.
+    #[must_use]
+    pub fn shifted(&self, shift: f64) -> Self {
+        self.with_logits(self.logits.clone(), self.other.map(|other| other + shift))
+    }
+
     /// True if the labels compete for the text: a softmax over all of them, rather than a sigmoid for each.
     pub fn is_softmax(&self) -> bool {
         self.function == HeadFunction::Softmax

@@ -78,6 +78,7 @@ impl Calibrate {
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
+            shift: 0.0,
         };
         let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
@@ -106,11 +107,14 @@ impl Calibrate {
             );
             return Ok(Exit::Partial);
         };
-        let new = LabelSet {
+        let mut new = LabelSet {
             temperature: fitted.temperature,
             threshold,
             ..set
         };
+        if let Some(background) = &mut new.background {
+            background.weight = weight_after(background.weight, fitted.shift);
+        }
         self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
         Ok(Exit::Done)
     }
@@ -254,6 +258,9 @@ fn calibrated(
     put("mode", value(set.mode.as_str()));
     put("threshold", value(set.threshold));
     put("temperature", value(set.temperature));
+    if let Some(background) = &set.background {
+        put("background_weight", value(background.weight));
+    }
     if let Some(path) = background {
         put("background", value(path.to_string_lossy().into_owned()));
     }
@@ -267,6 +274,11 @@ pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Opt
     std::path::absolute(folder?.join(named)).ok()
 }
 
+/// Returns the weight of a background after its logit was shifted, to four decimals.
+fn weight_after(weight: f64, shift: f64) -> f64 {
+    (weight * shift.exp() * 1e4).round().max(1.0) / 1e4
+}
+
 fn found(set: &LabelSet, fitted: &Calibration) -> Found {
     let (before, after, held_out) = (&fitted.before, &fitted.after, &fitted.held_out);
     let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
@@ -274,19 +286,37 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
     };
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
+    let weight = set.background.as_ref().map(|background| background.weight);
+    let weight = weight.map(|weight| {
+        fixed(
+            "background_weight",
+            weight,
+            Some(weight_after(weight, fitted.shift)),
+        )
+    });
     let summary = output::table(
         ["", "before", "after", "held out"],
         [
             fixed("temperature", set.temperature, Some(fitted.temperature)),
             fixed("threshold", set.threshold, fitted.threshold),
+        ]
+        .into_iter()
+        .chain(weight)
+        .chain([
             three("rows", &|of| json!(of.accuracy.all.to_string())),
-            three("precision", &|of| share(&of.precision, 3)),
-            three("coverage", &|of| share(&of.coverage, 3)),
-            three("right label, of rows with one", &|of| share(&of.found, 3)),
-            three("accuracy", &|of| share(&of.accuracy, 3)),
-            three("calibration error", &|of| four(of.ece)),
+            three("labels that are right (precision)", &|of| {
+                share(&of.precision, 3)
+            }),
+            three("posts with a label (coverage)", &|of| {
+                share(&of.coverage, 3)
+            }),
+            three("in scope: right label (recall)", &|of| share(&of.found, 3)),
+            three("right outcome", &|of| share(&of.accuracy, 3)),
+            three("calibration error of labels", &|of| {
+                four(of.calibration_error)
+            }),
             three("loss", &|of| four(of.loss)),
-        ],
+        ]),
     );
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);

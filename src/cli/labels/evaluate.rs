@@ -208,7 +208,7 @@ impl Evaluate {
             let all = evaluate(&whole.rows[0], set.labels.len());
             let posts = whole.posts.len();
             found.json["all_answers"] = json!({
-                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage, "precision": all.precision,
+                "outcome": all.outcome, "in_scope": all.in_scope, "coverage": all.coverage, "in_scope_labelled": all.in_scope_labelled, "precision": all.precision,
                 "out_of_scope": all.out_of_scope, "macro_f1": all.macro_f1, "posts": posts,
             });
             let heading = format!("All {posts} posts with gold labels, close calls included");
@@ -325,9 +325,10 @@ fn figures(of: &Evaluation) -> Vec<(&'static str, Value, usize)> {
     vec![
         share(OUTCOME, &of.outcome),
         share("in scope: right label", &of.in_scope),
-        share("in scope: any label (coverage)", &of.coverage),
+        share("in scope: any label", &of.in_scope_labelled),
         share("out of scope: no label", &of.out_of_scope),
         share("labels that are right (precision)", &of.precision),
+        share("posts with a label (coverage)", &of.coverage),
         (MACRO_F1, estimate(&of.macro_f1), of.outcome.all),
         ("calibration error, 10 bins", json!(error), of.precision.all),
     ]

@@ -239,7 +239,7 @@ fn found(base: &LabelSet, fitted: &FittedSet) -> Found {
                 share(&of.coverage, 3)
             }),
             row("calibration error of labels", &|of| {
-                json!(format!("{:.3}", of.ece))
+                json!(format!("{:.3}", of.calibration_error))
             }),
         ],
     );

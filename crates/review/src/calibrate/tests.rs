@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use topicmill_score::folder::{EmbeddingHead, ModelKind};
-use topicmill_score::score::evidence;
+use topicmill_score::score::{self, evidence};
 use topicmill_score::{Mode, PairLogits};
 
 /// A row whose logits under the softmax are these.
@@ -31,6 +31,10 @@ fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> KnownScores {
     }
 }
 
+fn temperature_of(rows: &[&KnownScores]) -> Option<f64> {
+    fit_scale(rows).map(|(temperature, _)| temperature)
+}
+
 fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
 }
@@ -47,11 +51,11 @@ fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
     // 80 of 100 right at a logit of 4: sigmoid(4 / T) = 0.8, so T = 4 / ln 4 = 2.8854.
     let rows = two_labels(4.0, 80, 100);
     let all: Vec<&KnownScores> = rows.iter().collect();
-    close(fit_temperature(&all).unwrap(), 2.8854);
+    close(temperature_of(&all).unwrap(), 2.8854);
     // 60 of 100 at a logit of 0.1: T = 0.1 / ln 1.5 = 0.2466.
     let rows = two_labels(0.1, 60, 100);
     close(
-        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        temperature_of(&rows.iter().collect::<Vec<_>>()).unwrap(),
         0.2466,
     );
 }
@@ -63,19 +67,19 @@ fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
         .map(|i| row(i, &[2.0], if i < 70 { &[0] } else { &[] }, Mode::Single))
         .collect();
     close(
-        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        temperature_of(&rows.iter().collect::<Vec<_>>()).unwrap(),
         2.3604,
     );
     let none = [row(0, &[1.0, 2.0], &[], Mode::Single)];
-    assert_eq!(fit_temperature(&[&none[0]]), None);
-    assert_eq!(fit_temperature(&[]), None);
+    assert_eq!(temperature_of(&[&none[0]]), None);
+    assert_eq!(temperature_of(&[]), None);
 }
 
 #[test]
 fn rows_that_are_all_right_end_at_the_edge() {
     let rows = two_labels(1.0, 50, 50);
     close(
-        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        temperature_of(&rows.iter().collect::<Vec<_>>()).unwrap(),
         TEMPERATURES.0,
     );
 }
@@ -100,23 +104,27 @@ fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
     // Wrong are 0, 2, 4, 6 and 8. All 20: 15 right, 0.75. From 1 on 15 of 19 = 0.789; from 3 on 14 of 17 =
     // 0.824; from 5 on 13 of 15 = 0.867; from 7 on 12 of 13 = 0.923; from 9 on 11 of 11.
     for (wanted, from) in [(0.78, 1.0), (0.8, 3.0), (0.85, 5.0), (0.9, 7.0), (1.0, 9.0)] {
-        let threshold = fit_threshold(&all, 1.0, wanted).unwrap();
+        let threshold = fit_threshold(&all, (1.0, 0.0), wanted).unwrap();
         assert!(
             score(from - 1.0) < threshold && threshold <= score(from),
             "{wanted}: {threshold}"
         );
     }
-    assert_eq!(fit_threshold(&all, 1.0, 0.75), Some(0.0));
-    assert_eq!(fit_threshold(&all[..9], 1.0, 0.1), None, "too few rows");
+    assert_eq!(fit_threshold(&all, (1.0, 0.0), 0.75), Some(0.0));
+    assert_eq!(
+        fit_threshold(&all[..9], (1.0, 0.0), 0.1),
+        None,
+        "too few rows"
+    );
     let wrong = two_labels(1.0, 0, 50);
     assert_eq!(
-        fit_threshold(&wrong.iter().collect::<Vec<_>>(), 1.0, 0.5),
+        fit_threshold(&wrong.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.5),
         None
     );
     // All of one score: they pass together or not at all.
     let even = two_labels(1.0, 25, 50);
     assert_eq!(
-        fit_threshold(&even.iter().collect::<Vec<_>>(), 1.0, 0.6),
+        fit_threshold(&even.iter().collect::<Vec<_>>(), (1.0, 0.0), 0.6),
         None
     );
 }
@@ -154,6 +162,7 @@ fn rows_are_held_out_with_their_equals_and_judged_by_a_fit_to_the_others() {
     let before = Setting {
         temperature: 1.0,
         threshold: 0.0,
+        shift: 0.0,
     };
     let found = calibrate(&rows, before, 0.7).unwrap();
     assert!(wrong > 10, "{wrong}");
@@ -169,10 +178,11 @@ fn scores_are_judged_in_bins() {
     let before = Setting {
         temperature: 1.0,
         threshold: 0.0,
+        shift: 0.0,
     };
     let found = calibrate(&rows, before, 0.75).unwrap();
     let score = 1.0 / (1.0 + (-4f64).exp());
-    close(found.before.ece, score - 0.8);
+    close(found.before.calibration_error, score - 0.8);
     close(found.before.bins[9].mean_score, score);
     assert_eq!(found.before.bins[9].right, Share::new(80, 100));
     assert_eq!(found.before.bins[0].right.all, 0);
@@ -180,10 +190,62 @@ fn scores_are_judged_in_bins() {
         found.before.loss,
         -(0.8 * score.ln() + 0.2 * (1.0 - score).ln()),
     );
-    close(found.after.ece, 0.0);
+    close(found.after.calibration_error, 0.0);
     close(found.after.loss, -(0.8 * 0.8f64.ln() + 0.2 * 0.2f64.ln()));
     assert_eq!(found.threshold, Some(0.0));
     assert_eq!(found.after.coverage, Share::new(100, 100));
     assert_eq!(found.held_out.accuracy, Share::new(80, 100));
     assert_eq!(calibrate(&rows, before, 0.85).unwrap().threshold, None);
+}
+
+#[test]
+fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
+    // A label with a logit of 2 against a background of 0, right in 30 of 100 rows, and none of these in the others. At
+    // temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 - ln(3/7).
+    let kind = ModelKind::Embedding(EmbeddingHead {
+        output: "v".into(),
+        softmax_scale: 1.0,
+        sigmoid_scale: 1.0,
+        sigmoid_bias: 0.0,
+        learned: Arc::default(),
+    });
+    let beside = |logit: f32, key: usize, right: &[usize]| KnownScores {
+        text_hash: TextHash::of(&key.to_string()),
+        evidence: score::evidence_beside(
+            &kind,
+            Mode::Single,
+            &[logit, 0.0].map(PairLogits::cosine),
+            Some(0.0),
+        ),
+        right: right.to_vec(),
+    };
+    // The temperature is known by the rows of another logit: sigmoid(4 - s) of them is right.
+    let shift = 2.0 - (3.0f64 / 7.0).ln();
+    let likely = 1.0 / (1.0 + (shift - 4.0).exp());
+    let rows = (0..1000).map(|i| {
+        let (logit, share) = if i % 2 == 0 {
+            (2.0, 0.3)
+        } else {
+            (4.0, likely)
+        };
+        let is_right = f64::from(i / 2) < share * 500.0;
+        beside(
+            logit,
+            usize::try_from(i).unwrap(),
+            if is_right { &[0] } else { &[] },
+        )
+    });
+    let rows: Vec<KnownScores> = rows.collect();
+    let before = Setting {
+        temperature: 1.0,
+        threshold: 0.0,
+        shift: 0.0,
+    };
+    let found = calibrate(&rows, before, 0.1).unwrap();
+    assert!((found.shift - shift).abs() < 0.02, "{found:?}");
+    assert!((found.temperature - 1.0).abs() < 0.02, "{found:?}");
+    // Every row got the label before, and half of them was wrong.
+    assert!(found.before.calibration_error > 0.3, "{found:?}");
+    assert!(found.held_out.calibration_error < 0.05, "{found:?}");
+    assert_eq!(found.before.coverage.of, 1000);
 }

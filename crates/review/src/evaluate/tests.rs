@@ -57,7 +57,7 @@ fn evaluation_is(found: &Evaluation, expected: &Value) {
     for (what, share) in [
         ("outcome", &found.outcome),
         ("in_scope", &found.in_scope),
-        ("coverage", &found.coverage),
+        ("coverage", &found.in_scope_labelled),
         ("out_of_scope", &found.out_of_scope),
         ("precision", &found.precision),
         ("precision_in_scope", &found.precision_in_scope),

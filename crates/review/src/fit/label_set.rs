@@ -108,7 +108,7 @@ pub fn fit_label_set(
     let rows: Vec<&KnownScores> = held_out.iter().collect();
     let threshold = match wanted {
         Wanted::Nothing => Some(base.threshold),
-        Wanted::Precision(share) => fit_threshold(&rows, 1.0, share),
+        Wanted::Precision(share) => fit_threshold(&rows, (1.0, 0.0), share),
         Wanted::Recall(share) => threshold_for_recall(&rows, share),
     };
     let none = texts.iter().filter(|text| text.right.is_empty()).count();
@@ -131,6 +131,7 @@ pub fn fit_label_set(
     let setting = |temperature, threshold| Setting {
         temperature,
         threshold,
+        shift: 0.0,
     };
     let judge_all = |rows: &[KnownScores], setting| judge(rows.iter().map(|row| (row, setting)));
     Ok(FittedSet {

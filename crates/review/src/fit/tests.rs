@@ -1,3 +1,5 @@
+//! Fits with known solutions, and answers that teach nothing.
+
 use super::*;
 
 /// A number between -1 and 1 that is a function of its place.
