@@ -64,16 +64,17 @@ impl Calibrate {
             return Err(CliError::Usage(text));
         }
         self.out.check(setup)?;
-        let set = self
+        let of_file = self
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
         let text = match setup.pipeline_path(&self.pipeline) {
             None => SIXTEEN_TOPICS.to_owned(),
             Some(path) => read_text(path)?,
         };
+        let store = setup.store(Access::ReadOnly).await?;
+        let set = self.label_set(&store, of_file).await?;
         self.check_classifier(setup, &set)?;
         let folder = self.which.folder(setup)?;
-        let store = setup.store(Access::ReadOnly).await?;
         let rows = self.rows(setup, &store, &folder, &set).await?;
         let before = Setting {
             temperature: set.temperature,
@@ -108,6 +109,7 @@ impl Calibrate {
             return Ok(Exit::Partial);
         };
         let mut new = LabelSet {
+            name: format!("{}-calibrated", set.name.trim_end_matches("-calibrated")),
             temperature: fitted.temperature,
             threshold,
             ..set
@@ -117,6 +119,46 @@ impl Calibrate {
         }
         self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
         Ok(Exit::Done)
+    }
+
+    /// Returns the label set of --pipeline; else the current one; else, in a database without one, that of the settings.
+    async fn label_set(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<(LabelSet, String), CliError> {
+        let of_file = self
+            .which
+            .label_set(setup, self.pipeline.pipeline.as_deref())?;
+        let text = match setup.pipeline_path(&self.pipeline) {
+            None => SIXTEEN_TOPICS.to_owned(),
+            Some(path) => read_text(path)?,
+        };
+        let current = store.labels().current_target().await?;
+        let Some(current) = current.filter(|_| self.pipeline.pipeline.is_none()) else {
+            return Ok((of_file, text));
+        };
+        let set = store.labels().label_set(current.label_set).await?;
+        if set.fitted.is_some() {
+            return Err(CliError::Usage(format!(
+                "the current label set `{}` is fitted to answers: `topicmill labels fit --target-precision P` chooses its \
+                 threshold; to calibrate the words alone, name their file with --pipeline",
+                set.name
+            )));
+        }
+        if self.out.path.is_some() && set.labels != of_file.labels {
+            return Err(CliError::Usage(format!(
+                "--out writes a copy of the pipeline file, and the labels of `{}` are not those of the current label set \
+                 `{}`: name the file of these with --pipeline",
+                of_file.name, set.name
+            )));
+        }
+        tracing::info!(
+            version = short(&set.hash()),
+            "calibrating the current label set `{}`",
+            set.name
+        );
+        Ok((set, text))
     }
 
     /// What a classifier cannot be asked: its labels may stand in no file, and a regression has no probabilities.
@@ -255,6 +297,7 @@ fn calibrated(
             file.insert(key, new);
         }
     };
+    put("name", value(set.name.as_str()));
     put("mode", value(set.mode.as_str()));
     put("threshold", value(set.threshold));
     put("temperature", value(set.temperature));
@@ -342,7 +385,7 @@ mod tests {
             ..read.unwrap().label_set
         };
         let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
-        let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
+        let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(calibrated(text, &set, None).unwrap(), expected);
         assert_eq!(calibrated(expected, &set, None).unwrap(), expected);
         // A file beside the old one is named by a path that leads there from anywhere; what is built in stays a name.

@@ -155,9 +155,11 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
     if words.len() > NAMED {
         told.push(format!("and {} more", words.len() - NAMED));
     }
+    let names: Vec<String> = sets.iter().map(|set| format!("`{}`", set.name)).collect();
     GoldError::Labels(format!(
-        "the label set has no label {}; correct them, or count their posts as out of scope with --others-out-of-scope; the \
-         labels are {}",
+        "the label set {} has no label {}; correct them, name another label set with --label-set or --pipeline, or count \
+         their posts as out of scope with --others-out-of-scope; the labels are {}",
+        names.join(" or "),
         told.join(", "),
         known.join(", ")
     ))
