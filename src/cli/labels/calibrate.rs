@@ -122,21 +122,10 @@ impl Calibrate {
     }
 
     /// Returns the label set of --pipeline; else the current one; else, in a database without one, that of the settings.
-    async fn label_set(
-        &self,
-        setup: &Setup,
-        store: &Store,
-    ) -> Result<(LabelSet, String), CliError> {
-        let of_file = self
-            .which
-            .label_set(setup, self.pipeline.pipeline.as_deref())?;
-        let text = match setup.pipeline_path(&self.pipeline) {
-            None => SIXTEEN_TOPICS.to_owned(),
-            Some(path) => read_text(path)?,
-        };
+    async fn label_set(&self, store: &Store, of_file: LabelSet) -> Result<LabelSet, CliError> {
         let current = store.labels().current_target().await?;
         let Some(current) = current.filter(|_| self.pipeline.pipeline.is_none()) else {
-            return Ok((of_file, text));
+            return Ok(of_file);
         };
         let set = store.labels().label_set(current.label_set).await?;
         if set.fitted.is_some() {
@@ -158,7 +147,7 @@ impl Calibrate {
             "calibrating the current label set `{}`",
             set.name
         );
-        Ok((set, text))
+        Ok(set)
     }
 
     /// What a classifier cannot be asked: its labels may stand in no file, and a regression has no probabilities.
