@@ -19,6 +19,7 @@ use crate::config::written::{self, NoText};
 use crate::schedule::Entry;
 use topicmill_core::{Listing, Topic};
 
+pub use self::form::background;
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::slug::slug;
 

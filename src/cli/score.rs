@@ -1,7 +1,7 @@
 //! `topicmill score`: files to a file, without a database.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -13,6 +13,7 @@ use super::{CliError, Exit};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
 };
+use crate::pipeline_file::background;
 use crate::telemetry::Progress;
 use topicmill_score::Models;
 use topicmill_score::{Label, LabelSet, LabelerError, Mode};
@@ -45,6 +46,16 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
+    /// Compare each text with ordinary topics, too, so that one that fits none of --label gets no label: reddit, none, or a
+    /// file like pipelines/background/reddit.toml
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "NAME",
+        requires = "labels",
+        default_value = "reddit"
+    )]
+    background: String,
     /// Read the text from this column; give it several times to join several [default: text, title with
     /// its body, or another that is obvious]
     #[arg(long, value_name = "COLUMN")]
@@ -174,7 +185,9 @@ impl Score {
             threshold: 0.0,
             temperature: 1.0,
             labels: self.labels.iter().map(label).collect(),
-            background: None,
+            background: background(&self.background, Path::new("")).map_err(|error| {
+                CliError::Usage(format!("--background `{}`: {error}", self.background))
+            })?,
             fitted: None,
         })
     }

@@ -173,8 +173,11 @@ fn read_background(
     Some(background)
 }
 
-/// The built-in background, none, or one that is read from a file next to the pipeline file.
-fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
+/// Returns the background of a name: the built-in one, none, or one that is read from a file in `folder`.
+///
+/// # Errors
+/// Why there is no such background.
+pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
     let refused = |why: &str| {
         format!(
             "{why}; say \"reddit\", \"none\", or the path of a file like pipelines/background/reddit.toml"

@@ -343,3 +343,27 @@ fn a_background_that_cannot_be_used_is_refused() {
     };
     assert_eq!(hash(&none), hash(&absent));
 }
+
+#[test]
+fn a_text_that_fits_no_label_of_the_command_line_gets_none() {
+    let program = Program::new().shipped();
+    let file = program.write(
+        "texts.txt",
+        "The weather is nice\nHow to roast a chicken with lemon\n",
+    );
+    let labels = [
+        "score", &file, "-", "--label", "cooking", "--label", "football",
+    ];
+    let outcomes = |more: &[&str]| -> Vec<Value> {
+        let ran = program.ok(&[&labels[..], more].concat());
+        let rows = ran
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.map(|row| row["outcome"].clone()).collect()
+    };
+    assert_eq!(outcomes(&[]), ["other", "cooking"]);
+    assert_eq!(outcomes(&["--background", "none"]), ["cooking", "cooking"]);
+    let ran = program.run(&[&labels[..], &["--background", "nowhere.toml"]].concat());
+    ran.ended(2, "--background `nowhere.toml`");
+}

@@ -15,7 +15,14 @@ use crate::support::engine::repository;
 use crate::support::program::{Program, Ran, finished, limited};
 
 /// Flags of all runs: two labels.
-const LABELS: [&str; 4] = ["--label", "cooking", "--label", "football"];
+const LABELS: [&str; 6] = [
+    "--label",
+    "cooking",
+    "--label",
+    "football",
+    "--background",
+    "none",
+];
 
 fn flags(more: &[&str]) -> Vec<String> {
     let all = ["score"].iter().chain(more).chain(&LABELS);
