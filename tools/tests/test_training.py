@@ -142,6 +142,16 @@ class TheWholeWay(unittest.TestCase):
         self.assertEqual((labels["t3_food0"], labels["t3_food1"]), ("music", "food"))
         self.assertTrue(any("contradict" in note for note in corpus.notes), corpus.notes)
 
+    def test_a_post_that_fits_no_label_by_its_gold_is_not_trained_on(self):
+        """The label that a person rejected is no target."""
+        rows = posts()
+        gold = written([{"id": "t3_food0", "label": ""}, {"id": "t3_food1", "label": "music"}], ".csv")
+        corpus = read_corpus(written(rows), Wishes(gold=gold, both_forms=False))
+        names = {row.name for row in corpus.train + corpus.held_out}
+        self.assertNotIn("t3_food0", names)
+        self.assertIn("t3_food1", names)
+        self.assertTrue(any("none of the labels fits" in note for note in corpus.notes), corpus.notes)
+
     def test_teachers_are_averaged(self):
         """Their scores are shares of one."""
         rows = posts()

@@ -182,7 +182,10 @@ def as_text(records: list[dict], columns: tuple[str, ...], path: Path) -> list[d
 
 
 def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
-    """What people said, by post: posts on which they do not agree are left out, as `labels evaluate --gold db` does."""
+    """Return the label that people gave each post; an empty one means none of the labels.
+
+    Posts on which people disagree are left out, as `labels evaluate --gold db` leaves them out.
+    """
     answers = defaultdict(set)
     for record in as_text(list(records_of(files_of(path))), ("id", "label"), path):
         if "id" not in record or "label" not in record:
@@ -191,7 +194,7 @@ def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
     disagreed = sum(len(said) > 1 for said in answers.values())
     if disagreed:
         notes.append(f"{disagreed} posts have gold answers that contradict each other, and are not taken as gold")
-    return {post: next(iter(said)) for post, said in answers.items() if len(said) == 1 and next(iter(said))}
+    return {post: next(iter(said)) or "" for post, said in answers.items() if len(said) == 1}
 
 
 def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str]) -> list[str]:
@@ -200,7 +203,7 @@ def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str])
         raise InputError(f"`{path}` has no column `{column}`: name the right one with --label-column")
     scored = [name.removeprefix(SCORE) for name in records[0] if name.startswith(SCORE)]
     used = {record[column] for record in records if record.get(column)} | {
-        gold[record["fullname"]] for record in records if record.get("fullname") in gold
+        gold[record["fullname"]] for record in records if gold.get(record.get("fullname"))
     }
     if scored and used <= set(scored):
         return scored
@@ -256,10 +259,13 @@ def rows_of(
     rows, seen, without = [], set(), Counter()
     for record in records:
         name = name_of(record)
-        label = gold.get(record.get("fullname") or record.get("id"), record.get(wishes.label_column))
+        key_of_gold = record.get("fullname") or record.get("id")
+        label = gold.get(key_of_gold, record.get(wishes.label_column))
         whole, title = texts_of(record)
         key = " ".join(whole.lower().split())
-        if not label:
+        if gold.get(key_of_gold) == "":
+            without["a person says that none of the labels fits"] += 1
+        elif not label:
             without["no label"] += 1
         elif not key:
             without["no text"] += 1
