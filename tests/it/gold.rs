@@ -163,10 +163,6 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
         let rows: String = lines.chain([ben]).collect();
         let ran = scene.import("gold.csv", &rows, &[]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        // By the hashes of their texts, the draw passed over some of the close calls: they are of the sample, too.
-        database
-            .run("UPDATE gold SET in_random_sample = (chosen = 'random')")
-            .await;
         let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
         assert_eq!(found["sample"], "random");
         assert_eq!(found["posts"], 29, "people disagree on one");
@@ -208,6 +204,33 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_random_posts_counts_after_close_calls_if_it_says_so() {
+    for database in databases() {
+        let scene = Scene::new(&database, 60).await;
+        let rows = (0..40).map(|i| format!("k{i:05},{},ada\n", LABELS[i % 3].0));
+        let rows: String = ["id,label,reviewer\n".to_owned()]
+            .into_iter()
+            .chain(rows)
+            .collect();
+        let close = "id,label,reviewer,chosen\nk00050,none,ben,closest\n";
+        assert_eq!(scene.import("close.csv", close, &[]).code, 0);
+        assert_eq!(scene.import("mine.csv", &rows, &[]).code, 0);
+        let sample = || {
+            let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+            (found["sample"].clone(), found["posts"].clone())
+        };
+        // Nobody knows how the posts of the file were chosen.
+        assert_eq!(sample(), (json!("all"), json!(41)));
+        assert_eq!(scene.import("mine.csv", &rows, &["--random"]).code, 0);
+        assert_eq!(
+            sample(),
+            (json!("random"), json!(40)),
+            "the close call does not count"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
     for database in databases() {
         let scene = Scene::new(&database, 20).await;
@@ -220,7 +243,10 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
             order[2], order[9]
         );
         assert_eq!(scene.import("close.csv", &close, &[]).code, 0);
-        let random = format!("id,label,reviewer,chosen\n{},food,ada,random\n", order[5]);
+        let random = format!(
+            "id,label,reviewer,chosen,source\n{},food,ada,random,review\n",
+            order[5]
+        );
         assert_eq!(scene.import("random.csv", &random, &[]).code, 0);
         let drawn: Vec<(String, bool)> = store
             .gold()

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::{Found, NamedSet};
 use crate::cli::output::facts;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
-use topicmill_core::{Fullname, Timestamp};
+use topicmill_core::{Chosen, Fullname, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
@@ -37,6 +37,9 @@ pub struct Import {
     /// of a stored one
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
+    /// Count these posts as drawn at random from all posts, so that figures of them are estimates for all
+    #[arg(long)]
+    random: bool,
     /// Leave out rows whose label or post is not known, and store the others
     #[arg(long)]
     skip_unknown: bool,
@@ -66,7 +69,12 @@ struct Said {
 
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let rows = gold::rows(&self.file)?;
+        let mut rows = gold::rows(&self.file)?;
+        if self.random {
+            for row in &mut rows {
+                row.chosen = Chosen::Random;
+            }
+        }
         if rows.is_empty() {
             return Err(GoldError::Empty.into());
         }
