@@ -2,7 +2,7 @@
 """Train a model on posts that `topicmill export` wrote, and make a topicmill model folder of it.
 
 Exit code 0: the folder is written. 1: training stopped early (no number for a loss, a full disk), and nothing is
-written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/training.md tells the whole
+written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/train.md tells the whole
 way.
 """
 

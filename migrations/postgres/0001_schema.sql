@@ -97,7 +97,7 @@ CREATE TABLE posts (
     is_self          BOOLEAN NOT NULL, -- has a body and no link
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
     source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
-    text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/labels.md); equal texts are scored once
+    text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
     created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
     collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
     updated_at       TIMESTAMPTZ NOT NULL, -- when it was last seen
@@ -226,7 +226,7 @@ CREATE TABLE label_sets (
     mode              TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     threshold         DOUBLE PRECISION NOT NULL, -- a post whose best score is lower gets no label
     temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- logits are divided by it before they become scores
-    background        TEXT, -- name and version of its background (docs/labels.md); NULL without one
+    background        TEXT, -- name and version of its background (docs/label.md); NULL without one
     background_topics JSONB, -- the whole background: its weight and its topics
     fitted            JSONB, -- what `labels fit` learned from gold labels, and from how many of whom; NULL if it was not fitted
     created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
@@ -467,7 +467,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md); NULL without a label
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
   FROM posts p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -497,7 +497,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md)
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md)
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
@@ -620,7 +620,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/labels.md)
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md)
        substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
   FROM classifications c
   JOIN label_sets s ON s.id = c.label_set_id

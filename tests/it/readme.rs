@@ -104,27 +104,23 @@ macro_rules! pages {
 pages! {
     every_command_of_the_readme_runs: "README.md",
     #[ignore = "deep: a page"]
-    every_command_about_collecting_runs: "docs/collecting.md",
+    every_command_of_collect_runs: "docs/collect.md",
     #[ignore = "deep: a page"]
-    every_command_about_importing_runs: "docs/importing.md",
+    every_command_of_import_runs: "docs/import.md",
     #[ignore = "deep: a page"]
-    every_command_about_scoring_files_runs: "docs/scoring.md",
+    every_command_of_label_runs: "docs/label.md",
     #[ignore = "deep: a page"]
-    every_command_about_labels_runs: "docs/labels.md",
+    every_command_of_evaluate_runs: "docs/evaluate.md",
     #[ignore = "deep: a page"]
-    every_command_about_reviewing_runs: "docs/reviewing.md",
+    every_command_of_export_runs: "docs/export.md",
     #[ignore = "deep: a page"]
-    every_command_about_exporting_runs: "docs/exporting.md",
+    every_command_of_report_runs: "docs/report.md",
     #[ignore = "deep: a page"]
-    every_command_about_reports_runs: "docs/report.md",
-    #[ignore = "deep: a page"]
-    every_command_about_serving_runs: "docs/serving.md",
-    #[ignore = "deep: a page"]
-    every_command_about_models_runs: "docs/models.md",
+    every_command_of_models_runs: "docs/models.md",
     #[ignore = "deep: a page"]
     every_command_about_gpus_runs: "docs/gpu.md",
     #[ignore = "deep: a page"]
-    every_command_about_training_runs: "docs/training.md",
+    every_command_of_train_runs: "docs/train.md",
     #[ignore = "deep: a page"]
     every_command_about_postgresql_runs: "docs/postgres.md",
     #[ignore = "deep: a page"]

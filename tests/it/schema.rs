@@ -135,7 +135,7 @@ fn section(relation: &Relation) -> String {
     text
 }
 
-/// Names of pages as links: of `(docs/labels.md)`, `([labels.md](labels.md))`.
+/// Names of pages as links: of `(docs/label.md)`, `([label.md](label.md))`.
 fn linked(text: &str) -> String {
     let mut parts = text.split("(docs/");
     let mut linked = parts.next().unwrap_or_default().to_owned();

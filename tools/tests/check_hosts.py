@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-WORDS = (TOP / "docs/words.md").read_text(encoding="utf-8").split()
+WORDS = (TOP / "models/README.md").read_text(encoding="utf-8").split()
 # Each host has a part of the network 10.79, with the server's end and its own.
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
