@@ -7,7 +7,7 @@ use topicmill_sources::file::dump::{self, Reading};
 use topicmill_sources::file::row::{FileRow, PostRows as _};
 use topicmill_sources::file::table::{Column, FIELDS, Posts};
 use topicmill_tables::csv::Csv;
-use topicmill_tables::json::{Members, Records};
+use topicmill_tables::json::{JsonRecords, Members};
 use topicmill_tables::parquet::Parquet;
 use topicmill_tables::{Cell, Row, Rows, TableFormat, bytes};
 
@@ -58,7 +58,7 @@ pub fn csv_with_map(bytes: &[u8]) {
 /// The text of a file as `score` reads it, packed or not. What is packed may be any amount of text: a megabyte is enough.
 fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
     use std::io::Read;
-    let text = bytes::text(Box::new(Cursor::new(bytes.to_vec()))).ok()?;
+    let text = bytes::decode(Box::new(Cursor::new(bytes.to_vec()))).ok()?;
     Some(Box::new(std::io::BufReader::new(text.take(1 << 20))))
 }
 
@@ -98,7 +98,9 @@ fn round_trip(rows: &[Row]) {
         let cells: Vec<String> = cells.collect();
         written.extend(["{", &cells.join(","), "}\n"]);
     }
-    let again = read(Records::new(Box::new(Cursor::new(written.into_bytes()))));
+    let again = read(JsonRecords::new(Box::new(Cursor::new(
+        written.into_bytes(),
+    ))));
     assert_eq!(again.len(), whole.len());
     for (row, again) in whole.into_iter().zip(again) {
         assert_eq!(again.problem, None);
@@ -137,7 +139,7 @@ pub fn csv(bytes: &[u8]) {
 /// Lines of JSON.
 pub fn ndjson(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let rows = read(Records::new(text));
+    let rows = read(JsonRecords::new(text));
     assert!(rows.len() <= 1 << 20);
     round_trip(&rows);
     if let Ok(members) = serde_json::from_slice::<Members>(bytes) {
@@ -149,7 +151,7 @@ pub fn ndjson(bytes: &[u8]) {
 /// An array of JSON.
 pub fn json_array(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let mut rows = Records::new(text);
+    let mut rows = JsonRecords::new(text);
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
         assert!(row.line >= line);

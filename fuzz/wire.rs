@@ -7,7 +7,7 @@ use chrono::DateTime;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use topicmill_core::{Fullname, Post, SourceKind, Timestamp};
-use topicmill_http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_after};
+use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
 use topicmill_score::reddit::unescaped;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
@@ -157,15 +157,15 @@ pub fn headers(bytes: &[u8]) {
         let now = DateTime::from_timestamp(secs, 0).unwrap();
         if let Some(wait) = retry_after(&headers, now) {
             assert!(
-                (Duration::from_secs(1)..=LONGEST_WAIT).contains(&wait),
+                (Duration::from_secs(1)..=MAX_WAIT).contains(&wait),
                 "{wait:?}"
             );
             if let Some(secs) = whole("retry-after") {
-                assert_eq!(wait, Duration::from_secs(secs.max(1)).min(LONGEST_WAIT));
+                assert_eq!(wait, Duration::from_secs(secs.max(1)).min(MAX_WAIT));
             }
         }
         if let Some(wait) = reset(&headers, now) {
-            assert!(wait <= LONGEST_WINDOW, "{wait:?}");
+            assert!(wait <= MAX_WINDOW, "{wait:?}");
         }
     }
     for name in ["x-ratelimit-remaining", "x-ratelimit-used"] {

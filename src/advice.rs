@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use topicmill_core::record::{BudgetOrigin, GpuFigures, Labelled, Slow, gib};
+use topicmill_core::record::{Bottleneck, BudgetOrigin, ClassifyCounts, GpuUsage, gib};
 
 /// Percent of the time that a GPU should compute: below it waits, above it is full. A goal, not a measurement: NVML counts
 /// a GPU as busy while one kernel runs, so that 95 is as good as 100, and 75 leaves a quarter to be won.
@@ -44,7 +44,7 @@ pub struct OfGpu {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunVerdict {
     /// What limits it.
-    pub limit: Option<Slow>,
+    pub limit: Option<Bottleneck>,
     /// Whether every GPU met both targets; `None` without figures.
     pub on_target: Option<bool>,
     /// One a GPU.
@@ -54,7 +54,7 @@ pub struct RunVerdict {
 }
 
 /// Judges a run.
-pub fn verdict(run: &Labelled) -> RunVerdict {
+pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let gpus: Vec<OfGpu> = run.gpu.iter().map(stand).collect();
     let told = gpus
         .iter()
@@ -64,25 +64,25 @@ pub fn verdict(run: &Labelled) -> RunVerdict {
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
     // An engine that got no posts waited for none.
     let worked = run.posts + run.failed > 0;
-    let limit = run.stages.slow().filter(|_| worked).map(|slow| {
+    let limit = run.stages.bottleneck().filter(|_| worked).map(|slow| {
         let waits = gpus.iter().any(|gpu| gpu.gpu == Some(Stand::Under));
-        if slow == Slow::Model && waits {
-            Slow::Batches
+        if slow == Bottleneck::Model && waits {
+            Bottleneck::Batches
         } else {
             slow
         }
     });
     let mut advice = vec![match limit {
         None => "The run computed nothing, so nothing limited it.".to_owned(),
-        Some(Slow::Model) => model(run),
-        Some(Slow::Batches) => batches(run),
-        Some(Slow::Reading) => reading(run),
-        Some(Slow::Shortlist) => {
+        Some(Bottleneck::Model) => model(run),
+        Some(Bottleneck::Batches) => batches(run),
+        Some(Bottleneck::Reading) => reading(run),
+        Some(Bottleneck::Shortlist) => {
             let change = "A smaller one is quicker (`--small-model`).";
             waits_for(run, "the small model takes", change)
         }
-        Some(Slow::Tokenizer) => tokenizer(run),
-        Some(Slow::Writing) => writing(run),
+        Some(Bottleneck::Tokenizer) => tokenizer(run),
+        Some(Bottleneck::Writing) => writing(run),
     }];
     advice.extend(memory(run));
     advice.extend(doubts(run));
@@ -94,7 +94,7 @@ pub fn verdict(run: &Labelled) -> RunVerdict {
     }
 }
 
-fn stand(figures: &GpuFigures) -> OfGpu {
+fn stand(figures: &GpuUsage) -> OfGpu {
     let to = |percent: f64, (least, most): (u8, u8)| {
         // As it is shown, so that 75 % is never called less than 75 %.
         let percent = percent.round();
@@ -114,7 +114,7 @@ fn stand(figures: &GpuFigures) -> OfGpu {
 }
 
 /// A GPU's run in one line: `cuda:0 NVIDIA H100: GPU 87 %, memory 61 of 80 GiB, 412 W: memory under 80 %`.
-pub fn line(figures: &GpuFigures) -> String {
+pub fn line(figures: &GpuUsage) -> String {
     let of_gpu = stand(figures);
     let mut parts = Vec::new();
     parts.extend(
@@ -161,7 +161,7 @@ const SEARCH: &str =
 const LOCAL_DISK: &str =
     "Put the database file on a local disk, and see that no other program writes to it meanwhile";
 
-fn model(run: &Labelled) -> String {
+fn model(run: &ClassifyCounts) -> String {
     const ENOUGH: &str = "Posts come and labels go faster than it computes";
     let (set, devices) = (&run.settings, &run.settings.devices);
     if devices.iter().any(|device| device.starts_with("cuda")) {
@@ -195,7 +195,7 @@ fn model(run: &Labelled) -> String {
     format!("{ENOUGH}. What helps: {}.", faster.join("; "))
 }
 
-fn batches(run: &Labelled) -> String {
+fn batches(run: &ClassifyCounts) -> String {
     let devices = &run.settings.devices;
     let second = format!(
         "`classify.workers` = {} gives each GPU one engine more, which computes while another makes its batch ready",
@@ -213,12 +213,12 @@ fn batches(run: &Labelled) -> String {
 }
 
 /// Percent of the time in which the GPU computed that computed the least.
-fn idlest(run: &Labelled) -> Option<f64> {
+fn idlest(run: &ClassifyCounts) -> Option<f64> {
     let busy = run.gpu.iter().filter_map(|gpu| gpu.gpu_percent);
     busy.map(|gpu| gpu.mean.round()).reduce(f64::min)
 }
 
-fn reading(run: &Labelled) -> String {
+fn reading(run: &ClassifyCounts) -> String {
     let change = if run.settings.database == "sqlite" {
         format!(
             "{LOCAL_DISK}; PostgreSQL (`--database postgres://…`) lets several read and write at once."
@@ -232,7 +232,7 @@ fn reading(run: &Labelled) -> String {
     waits_for(run, "claiming and looking up take", &change)
 }
 
-fn tokenizer(run: &Labelled) -> String {
+fn tokenizer(run: &ClassifyCounts) -> String {
     let set = &run.settings;
     let on_cpu = set.devices.iter().any(|device| device == "cpu");
     let change = if on_cpu && set.threads > 1 {
@@ -252,9 +252,9 @@ fn tokenizer(run: &Labelled) -> String {
 }
 
 /// How long the engine waited for posts, and for what.
-fn waits_for(run: &Labelled, what: &str, change: &str) -> String {
+fn waits_for(run: &ClassifyCounts, what: &str, change: &str) -> String {
     let stages = &run.stages;
-    let (idle, _) = stages.waiting().unwrap_or_default();
+    let (idle, _) = stages.waiting_shares().unwrap_or_default();
     let picking = if stages.shortlist_secs > 0.0 {
         format!("the small model {:.1} s, ", stages.shortlist_secs)
     } else {
@@ -270,8 +270,8 @@ fn waits_for(run: &Labelled, what: &str, change: &str) -> String {
     )
 }
 
-fn writing(run: &Labelled) -> String {
-    let (_, blocked) = run.stages.waiting().unwrap_or_default();
+fn writing(run: &ClassifyCounts) -> String {
+    let (_, blocked) = run.stages.waiting_shares().unwrap_or_default();
     let change = if run.settings.database == "sqlite" {
         format!(
             "{LOCAL_DISK}; where that is not enough, PostgreSQL (`--database postgres://…`) takes labels from several \
@@ -292,8 +292,8 @@ fn writing(run: &Labelled) -> String {
 }
 
 /// What there is to say of the memory of GPUs.
-fn memory(run: &Labelled) -> Option<String> {
-    let used = run.gpu.iter().filter_map(GpuFigures::memory_percent);
+fn memory(run: &ClassifyCounts) -> Option<String> {
+    let used = run.gpu.iter().filter_map(GpuUsage::memory_percent);
     let (least, most) = used.map(f64::round).fold(None, |range, used| {
         let (least, most) = range.unwrap_or((used, used));
         Some((used.min(least), used.max(most)))
@@ -311,7 +311,7 @@ fn memory(run: &Labelled) -> Option<String> {
     let is_starved = |gpu| stand(gpu).gpu == Some(Stand::Under);
     let starved = run.gpu.iter().any(is_starved);
     let tokens = run.settings.batch_tokens;
-    let why = if starved && run.stages.slow() != Some(Slow::Model) {
+    let why = if starved && run.stages.bottleneck() != Some(Bottleneck::Model) {
         "larger batches would not help while the GPU waits for something else".to_owned()
     } else if run.settings.batch_tokens_from == BudgetOrigin::Model {
         "the model computes in batches of one size".to_owned()
@@ -326,7 +326,7 @@ fn memory(run: &Labelled) -> Option<String> {
 }
 
 /// Why the verdict may not hold.
-fn doubts(run: &Labelled) -> Vec<String> {
+fn doubts(run: &ClassifyCounts) -> Vec<String> {
     let mut doubts = Vec::new();
     if run.posts + run.failed > 0 && run.seconds < SHORT_SECS {
         doubts.push(format!(

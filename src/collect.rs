@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::worker::Worker;
 use topicmill_core::{
-    Authors, CLOCKS_DIFFER, FailureKind, Listing, Outcome, ReadyPost, Rejections, Timestamp, Topic,
-    TopicReport,
+    AuthorPolicy, FailureKind, Listing, MAX_CLOCK_SKEW, Outcome, ReadyPost, Rejections, Timestamp,
+    Topic, TopicReport,
 };
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Rejected, Source};
@@ -85,7 +85,7 @@ pub struct Sink<'a> {
     /// The run that all of it belongs to.
     pub worker: Worker<'a>,
     /// What becomes of author names.
-    pub authors: Authors,
+    pub authors: AuthorPolicy,
 }
 
 /// Collects every topic, several side by side under the one quota of the client; `progress` hears how many
@@ -235,7 +235,7 @@ impl Read<'_> {
                         return Err(CollectError::Source(error));
                     }
                     // What closes while it is read is not mixed with another subreddit.
-                    if !report.outcome.is_of_the_subreddit() || report.posts > before {
+                    if !report.outcome.is_subreddit_specific() || report.posts > before {
                         break;
                     }
                 }
@@ -277,7 +277,7 @@ impl Reader<'_, '_> {
             .posts()
             .watermark(kind, &topic.slug, subreddit)
             .await?;
-        let latest = (clock.now() + CLOCKS_DIFFER).into();
+        let latest = (clock.now() + MAX_CLOCK_SKEW).into();
         let Some(ahead) = known.filter(|known| *known > latest) else {
             return Ok(known);
         };

@@ -195,7 +195,7 @@ pub fn score_to(
 fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
-        let (named, _) = TableFormat::of_name(path);
+        let (named, _) = TableFormat::from_path(path);
         job.reading.format.or(named) == Some(TableFormat::Parquet)
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);

@@ -1,7 +1,7 @@
 //! How busy the GPUs are while engines compute on them: asked of the driver's NVML every two seconds.
 //!
 //! [`GpuWatch::over`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
-//! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuFigures`]).
+//! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuUsage`]).
 //! [`holds_memory`] asks once, after a model was loaded, whether it is on the GPU at all.
 
 mod holds;
@@ -19,7 +19,7 @@ use nvml_wrapper::error::NvmlError;
 pub use self::holds::Holds;
 use self::holds::{ListedGpu, has_same_number, verdict};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
+use topicmill_core::record::{Gpu, GpuSample, GpuUsage, Summary, gib};
 use topicmill_score::engine::Device;
 
 /// NVML looks back a second at most, so asking more often tells little more.
@@ -303,7 +303,7 @@ impl Sampler {
     pub(crate) async fn sample(
         &mut self,
         clock: &SharedClock,
-        tell: impl Fn(String, Vec<GpuNow>),
+        tell: impl Fn(String, Vec<GpuSample>),
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
             clock.sleep(EVERY).await;
@@ -315,7 +315,7 @@ impl Sampler {
                 tally.add(reading);
             }
             let of_each = self.watch.gpus.iter().zip(&readings);
-            let now = of_each.map(|(gpu, reading)| GpuNow {
+            let now = of_each.map(|(gpu, reading)| GpuSample {
                 device: gpu.device.clone(),
                 gpu_percent: reading.gpu_percent,
                 memory_mib: reading.memory_mib,
@@ -328,7 +328,7 @@ impl Sampler {
     }
 
     /// What was read so far.
-    pub(crate) fn figures(&self) -> Vec<GpuFigures> {
+    pub(crate) fn figures(&self) -> Vec<GpuUsage> {
         let of_each = self.watch.gpus.iter().zip(&self.tallies);
         of_each.map(|(gpu, tally)| tally.figures(gpu)).collect()
     }
@@ -378,8 +378,8 @@ impl Tally {
         }
     }
 
-    fn figures(&self, gpu: &Gpu) -> GpuFigures {
-        GpuFigures {
+    fn figures(&self, gpu: &Gpu) -> GpuUsage {
+        GpuUsage {
             gpu: gpu.clone(),
             samples: self.samples,
             gpu_percent: self.gpu_percent.summary(),

@@ -22,7 +22,7 @@ use self::database::Read;
 pub use self::server::{Listening, serve};
 use self::sheet::Sheet;
 pub use self::table::{METRICS, Metric, MetricKind};
-use topicmill_core::record::{GpuNow, Labelled, RunCounts, Traffic};
+use topicmill_core::record::{ClassifyCounts, GpuSample, RunCounts, Traffic};
 use topicmill_core::{RunStatus, SourceKind, Stage};
 use topicmill_http::Meter;
 pub use topicmill_pages::patient::BindError;
@@ -33,8 +33,8 @@ pub struct Metrics(Mutex<Counted>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    labelled: Labelled,
-    gpus: Vec<GpuNow>,
+    labelled: ClassifyCounts,
+    gpus: Vec<GpuSample>,
     runs: BTreeMap<(&'static str, &'static str), u64>,
     /// Posts read and posts new, by stage.
     collected: BTreeMap<&'static str, (u64, u64)>,
@@ -50,12 +50,12 @@ struct Counted {
 
 impl Metrics {
     /// Adds what labelling counted since it said so last.
-    pub fn labelled(&self, new: &Labelled) {
+    pub fn labelled(&self, new: &ClassifyCounts) {
         self.lock().labelled.add(new);
     }
 
     /// What the GPUs do now; none while nothing is computed.
-    pub fn gpus(&self, now: Vec<GpuNow>) {
+    pub fn gpus(&self, now: Vec<GpuSample>) {
         self.lock().gpus = now;
     }
 
@@ -141,9 +141,9 @@ impl Counted {
             let is_used = Arc::strong_count(meter) > 1;
             if !is_used {
                 traffic
-                    .entry(source.about().section)
+                    .entry(source.traits().section)
                     .or_default()
-                    .add(&meter.so_far());
+                    .add(&meter.snapshot());
             }
             is_used
         });
@@ -233,8 +233,8 @@ impl Counted {
     fn put_traffic(&self, sheet: &mut Sheet, database: Option<&Read>) {
         let mut by_source = self.traffic.clone();
         for (source, meter) in &self.clients {
-            let sum = by_source.entry(source.about().section).or_default();
-            sum.add(&meter.so_far());
+            let sum = by_source.entry(source.traits().section).or_default();
+            sum.add(&meter.snapshot());
         }
         // What another process heard; what this one heard is newer or as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();

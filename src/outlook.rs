@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::pipeline;
-use topicmill_core::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, WAITS_FOR_CLOCK};
+use topicmill_core::{MAX_CLOCK_SETBACK, MAX_CLOCK_SKEW, RunStatus, Stage, Timestamp};
 use topicmill_store::{
     Beside, Failure, Gap, LabelledBeside, LabellingState, LastRun, Newest, RunRow, SlotRow,
     StageRuns, Store, StoreError,
@@ -167,7 +167,7 @@ impl Outlook {
         } else {
             None
         };
-        let (since, until) = (now - SLOTS, now + WAITS_FOR_CLOCK);
+        let (since, until) = (now - SLOTS, now + MAX_CLOCK_SETBACK);
         let failed = store
             .schedules()
             .failed_slots(since.into(), until.into())
@@ -177,7 +177,10 @@ impl Outlook {
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
             backlog,
             is_estimate,
-            newest: store.outlook().newest((now + CLOCKS_DIFFER).into()).await?,
+            newest: store
+                .outlook()
+                .newest((now + MAX_CLOCK_SKEW).into())
+                .await?,
             running,
             stages,
             last_day: store

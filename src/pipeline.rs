@@ -21,8 +21,8 @@ use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::{Collected, Imported, Labelled, PurgeReport, RunCounts};
-use topicmill_core::{Authors, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
+use topicmill_core::record::{ClassifyCounts, CollectCounts, ImportCounts, PurgeCounts, RunCounts};
+use topicmill_core::{AuthorPolicy, FailureKind, Outcome, RunStatus, Stage, Topic, TopicReport};
 
 use crate::worker::Worker;
 use topicmill_score::{LabelSet, Models, hex};
@@ -126,9 +126,9 @@ impl Context {
 
     async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
         let authors = if store_author {
-            Authors::Stored
+            AuthorPolicy::Stored
         } else {
-            Authors::Hashed(self.store.posts().author_key().await?)
+            AuthorPolicy::Hashed(self.store.posts().author_key().await?)
         };
         let worker = self.worker(run);
         Ok(Sink { worker, authors })
@@ -165,8 +165,8 @@ impl Context {
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
-            let section = source.kind().about().section;
-            let mut counts = Collected::of(reports, section, source.traffic());
+            let section = source.kind().traits().section;
+            let mut counts = CollectCounts::of(reports, section, source.traffic());
             counts.topics = topics.len() as u64;
             let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))
@@ -185,8 +185,8 @@ impl Context {
         &self,
         order: &ImportOrder<'_>,
         progress: OnProgress<'_>,
-    ) -> Result<(Imported, RunStatus), ImportError> {
-        let work = async |run, total: &mut Imported| {
+    ) -> Result<(ImportCounts, RunStatus), ImportError> {
+        let work = async |run, total: &mut ImportCounts| {
             let sink = self.sink(run, order.store_author).await?;
             for path in order.files {
                 if self.stop.is_cancelled() {
@@ -209,7 +209,7 @@ impl Context {
                         "goes on where an earlier run left off; a packed file is unpacked up to there again"
                     );
                 }
-                let mut done = Imported::default();
+                let mut done = ImportCounts::default();
                 let plan = ImportPlan {
                     name: &name,
                     topics: order.topics,
@@ -236,7 +236,7 @@ impl Context {
             }
             Ok::<_, ImportError>(())
         };
-        self.recorded(Stage::Import, work, |done: &mut Imported| {
+        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.rejected.total() == 0;
             let counts = RunCounts::Import(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
@@ -303,8 +303,8 @@ impl Context {
         set: &LabelSet,
         options: &classify::Options,
         progress: classify::OnLabelStep<'_>,
-    ) -> Result<(Labelled, RunStatus), BacklogError> {
-        let work = async |run, done: &mut Labelled| {
+    ) -> Result<(ClassifyCounts, RunStatus), BacklogError> {
+        let work = async |run, done: &mut ClassifyCounts| {
             let worker = self.worker(run);
             let heard = |step| match step {
                 LabelStep::Counted(new) => self.metrics.labelled(&new),
@@ -313,7 +313,7 @@ impl Context {
             };
             classify::label(&worker, models, set, options, &heard, done).await
         };
-        self.recorded(Stage::Classify, work, |done: &mut Labelled| {
+        self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
             let whole = done.failed == 0 && done.set_aside == 0;
             let counts = RunCounts::Classify(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
@@ -330,16 +330,16 @@ impl Context {
         plan: &purge::PurgePlan,
         reddit: Option<&Reddit>,
         progress: purge::OnPurgeStep<'_>,
-    ) -> Result<(PurgeReport, RunStatus), PurgeError> {
+    ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
             self.metrics.follow(reddit.kind(), reddit.http().meter());
         }
-        let work = async |run, report: &mut PurgeReport| {
+        let work = async |run, report: &mut PurgeCounts| {
             let worker = self.worker(run);
             purge::purge(&worker, plan, reddit, progress, report).await
         };
-        self.recorded(Stage::Purge, work, |report: &mut PurgeReport| {
+        self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
             // Who asked for the file to be left, or has a server, knows that bytes linger.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
@@ -359,14 +359,14 @@ impl Context {
         plan: &RefillPlan<'_>,
         reddit: &Reddit,
         store_author: bool,
-    ) -> Result<(Imported, RunStatus), CollectError> {
+    ) -> Result<(ImportCounts, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
         self.metrics.follow(reddit.kind(), reddit.http().meter());
-        let work = async |run, done: &mut Imported| {
+        let work = async |run, done: &mut ImportCounts| {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, done).await
         };
-        self.recorded(Stage::Import, work, |done: &mut Imported| {
+        self.recorded(Stage::Import, work, |done: &mut ImportCounts| {
             let whole = done.unclear == 0 && done.rejected.total() == 0;
             done.reddit = Some(reddit.traffic());
             let counts = RunCounts::Import(Box::new(done.clone()));

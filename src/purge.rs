@@ -1,6 +1,6 @@
 //! Out of the store again: what is gone on Reddit, what somebody names, and what is too old.
 //!
-//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`PurgeReport`]. Reddit's rules
+//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`PurgeCounts`]. Reddit's rules
 //! demand that what is deleted there is deleted here. Posts are asked about a hundred at a time, those
 //! not asked about for longest first, and each answer is written in one transaction before the next question,
 //! so that a run that is stopped or killed has done what it did, and the next one goes on from there.
@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use chrono::TimeDelta;
 
 use crate::worker::Worker;
-use topicmill_core::record::PurgeReport;
+use topicmill_core::record::PurgeCounts;
 use topicmill_core::{FailureKind, Fullname, PurgeReason, SourceKind, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Source;
@@ -113,7 +113,7 @@ pub async fn purge(
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
     // Before `ended?`: what was purged until an error is to leave the file, too.
@@ -128,7 +128,7 @@ async fn rewrite(
     worker: &Worker<'_>,
     plan: &PurgePlan,
     progress: OnPurgeStep<'_>,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), StoreError> {
     report.lingers = worker.store.purging().is_rewrite_due().await?;
     if !report.lingers {
@@ -161,7 +161,7 @@ async fn steps(
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
     progress: OnPurgeStep<'_>,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
     requested(worker, &plan.ids, report).await?;
@@ -212,7 +212,7 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     }
 }
 
-fn add(report: &mut PurgeReport, purged: Purged) {
+fn add(report: &mut PurgeCounts, purged: Purged) {
     report.purged += purged.posts;
     report.crossposts += purged.crossposts;
 }
@@ -220,7 +220,7 @@ fn add(report: &mut PurgeReport, purged: Purged) {
 async fn requested(
     worker: &Worker<'_>,
     ids: &[(Fullname, PurgeReason)],
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     for chunk in ids.chunks(BATCH as usize) {
         if worker.stop.is_cancelled() {
@@ -243,7 +243,7 @@ async fn requested(
 async fn old_texts(
     worker: &Worker<'_>,
     hours: u32,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
     // Clocks of machines differ a little; what is a day ahead was stored under a wrong one, and would never be due.
@@ -280,7 +280,7 @@ async fn old_texts(
 }
 
 /// A day at a time, so that others can write between them.
-async fn thin(worker: &Worker<'_>, days: u32, report: &mut PurgeReport) -> Result<(), PurgeError> {
+async fn thin(worker: &Worker<'_>, days: u32, report: &mut PurgeCounts) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
         let Some(thinned) = worker.store.purging().thin_a_day(before).await? else {
@@ -297,7 +297,7 @@ async fn check_deleted(
     check: Check,
     reddit: &Reddit,
     progress: OnPurgeStep<'_>,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let started = worker.now();
     let due = Due {
@@ -353,7 +353,7 @@ async fn ask(
     store: &Store,
     reddit: &Reddit,
     asked: &[Fullname],
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
     budget: u64,
 ) -> Result<Option<Fates>, PurgeError> {
     report.requests += 1;
@@ -383,7 +383,7 @@ async fn ask(
 }
 
 /// Adds the posts that are gone and nobody asked about: crossposts told of them.
-fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report: &mut PurgeReport) {
+fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report: &mut PurgeCounts) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
     for (fullname, fate) in fates {
@@ -400,7 +400,7 @@ fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report:
 fn sort_out(
     asked: Vec<Fullname>,
     fates: &HashMap<Fullname, PostFate>,
-    report: &mut PurgeReport,
+    report: &mut PurgeCounts,
 ) -> Checked {
     let mut checked = Checked::default();
     for fullname in asked {

@@ -16,7 +16,7 @@ use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::gpu::GpuWatch;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
-use topicmill_core::record::{Labelled, RunSettings};
+use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::{Stage, TextHash};
 use topicmill_review::known::stored_logits;
 use topicmill_score::Engine;
@@ -278,7 +278,7 @@ impl Bench {
             for row in connection.fetch_all(UNLABELLED).await? {
                 let text = post_text(row.try_get(1)?, row.try_get(2)?);
                 sqlx::query("UPDATE posts SET text_hash = $1 WHERE fullname = $2")
-                    .bind(TextHash::of(&text).as_bytes())
+                    .bind(TextHash::new(&text).as_bytes())
                     .bind(row.try_get::<&str, _>(0)?)
                     .execute(&mut connection)
                     .await?;
@@ -485,7 +485,7 @@ impl Bench {
                 gpus: GpuWatch::default(),
             };
             let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
-            let mut done = Labelled::default();
+            let mut done = ClassifyCounts::default();
             classify::label(
                 &worker,
                 vec![labeler.into()],

@@ -1,7 +1,7 @@
 //! Runs of every kind, and what is said of them.
 
 use super::*;
-use topicmill_core::record::{Gpu, RunSettings, Stages, Summary};
+use topicmill_core::record::{Gpu, RunSettings, StageTimes, Summary};
 
 /// Seconds that an engine computes, waits for posts and waits for the writer.
 const NEVER_WAITS: (f64, f64, f64) = (99.0, 0.5, 0.5);
@@ -9,17 +9,17 @@ const WAITS: (f64, f64, f64) = (60.0, 40.0, 0.0);
 const BLOCKED: (f64, f64, f64) = (60.0, 0.0, 40.0);
 
 /// A run of a minute on one engine.
-fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> Labelled {
-    Labelled {
+fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> ClassifyCounts {
+    ClassifyCounts {
         posts: 1_000,
         seconds: 60.0,
-        stages: Stages {
+        stages: StageTimes {
             engine_busy_secs: busy,
             engine_idle_secs: idle,
             engine_blocked_secs: blocked,
             claim_secs: 20.0,
             tokenize_secs: 10.0,
-            ..Stages::default()
+            ..StageTimes::default()
         },
         settings: RunSettings {
             devices: vec![device.into()],
@@ -30,11 +30,11 @@ fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> Labelled {
             database: "postgres".into(),
             ..RunSettings::default()
         },
-        ..Labelled::default()
+        ..ClassifyCounts::default()
     }
 }
 
-fn figures(percent: f64, memory_percent: u32) -> GpuFigures {
+fn figures(percent: f64, memory_percent: u32) -> GpuUsage {
     let summary = |mean: f64, max| {
         Some(Summary {
             mean,
@@ -42,7 +42,7 @@ fn figures(percent: f64, memory_percent: u32) -> GpuFigures {
             ..Summary::default()
         })
     };
-    GpuFigures {
+    GpuUsage {
         gpu: Gpu {
             device: "cuda:0".into(),
             name: "NVIDIA H100".into(),
@@ -56,28 +56,28 @@ fn figures(percent: f64, memory_percent: u32) -> GpuFigures {
     }
 }
 
-fn on_gpu(stages: (f64, f64, f64), percent: f64, memory_percent: u32) -> Labelled {
-    Labelled {
+fn on_gpu(stages: (f64, f64, f64), percent: f64, memory_percent: u32) -> ClassifyCounts {
+    ClassifyCounts {
         gpu: vec![figures(percent, memory_percent)],
         ..run("cuda:0", stages)
     }
 }
 
-fn with(mut run: Labelled, change: impl FnOnce(&mut Labelled)) -> Labelled {
+fn with(mut run: ClassifyCounts, change: impl FnOnce(&mut ClassifyCounts)) -> ClassifyCounts {
     change(&mut run);
     run
 }
 
-fn on_sqlite(run: Labelled) -> Labelled {
+fn on_sqlite(run: ClassifyCounts) -> ClassifyCounts {
     with(run, |run| run.settings.database = "sqlite".into())
 }
 
-fn tokenizing(run: Labelled) -> Labelled {
+fn tokenizing(run: ClassifyCounts) -> ClassifyCounts {
     with(run, |run| run.stages.tokenize_secs = 30.0)
 }
 
 /// Asserts what limits a run, a part of the advice, and what the advice must not say.
-fn assert_limit(run: &Labelled, limit: Slow, says: &str, not: &str) {
+fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, says: &str, not: &str) {
     let found = verdict(run);
     let advice = found.advice.join(" ");
     assert_eq!(found.limit, Some(limit), "{advice}");
@@ -92,24 +92,29 @@ fn a_run_that_waits_for_posts_is_told_what_makes_them_late() {
     let waits = || on_gpu(WAITS, 50.0, 85);
     let picking = with(waits(), |run| run.stages.shortlist_secs = 31.0);
     let (more, disk) = ("`classify.workers` = 2", "local disk");
-    assert_limit(&waits(), Slow::Reading, "claiming 20.0 s", disk);
-    assert_limit(&waits(), Slow::Reading, more, "--threads");
-    assert_limit(&on_sqlite(waits()), Slow::Reading, disk, "classify.workers");
+    assert_limit(&waits(), Bottleneck::Reading, "claiming 20.0 s", disk);
+    assert_limit(&waits(), Bottleneck::Reading, more, "--threads");
+    assert_limit(
+        &on_sqlite(waits()),
+        Bottleneck::Reading,
+        disk,
+        "classify.workers",
+    );
     let small = "--small-model";
-    assert_limit(&picking, Slow::Shortlist, small, "classify.workers");
+    assert_limit(&picking, Bottleneck::Shortlist, small, "classify.workers");
     let (gpu, cpu) = (tokenizing(waits()), tokenizing(run("cpu", WAITS)));
-    assert_limit(&gpu, Slow::Tokenizer, "cores than the 8", "--threads");
-    assert_limit(&cpu, Slow::Tokenizer, "`--threads 7`", "more cores");
+    assert_limit(&gpu, Bottleneck::Tokenizer, "cores than the 8", "--threads");
+    assert_limit(&cpu, Bottleneck::Tokenizer, "`--threads 7`", "more cores");
 }
 
 #[test]
 fn a_run_that_waits_for_the_writer_or_for_batches_is_told_so() {
     let (more, disk) = ("`classify.workers` = 2", "local disk");
-    assert_limit(&on_gpu(BLOCKED, 50.0, 85), Slow::Writing, more, disk);
+    assert_limit(&on_gpu(BLOCKED, 50.0, 85), Bottleneck::Writing, more, disk);
     let sqlite = on_sqlite(run("cpu", BLOCKED));
-    assert_limit(&sqlite, Slow::Writing, disk, "classify.workers");
+    assert_limit(&sqlite, Bottleneck::Writing, disk, "classify.workers");
     let batches = on_gpu(NEVER_WAITS, 60.0, 85);
-    assert_limit(&batches, Slow::Batches, more, "classify.batch_tokens");
+    assert_limit(&batches, Bottleneck::Batches, more, "classify.batch_tokens");
 }
 
 #[test]
@@ -119,19 +124,24 @@ fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
         run.settings.threads = 2;
     });
     let within = on_gpu(NEVER_WAITS, 85.0, 85);
-    assert_limit(&within, Slow::Model, "nothing to change", "--");
+    assert_limit(&within, Bottleneck::Model, "nothing to change", "--");
     let full = on_gpu(NEVER_WAITS, 99.0, 85);
     assert_limit(
         &full,
-        Slow::Model,
+        Bottleneck::Model,
         "`--device cuda:0,1`",
         "classify.workers",
     );
     let untold = run("cuda:0", NEVER_WAITS);
-    assert_limit(&untold, Slow::Model, "cannot be told", "--");
+    assert_limit(&untold, Bottleneck::Model, "cannot be told", "--");
     let cpu = run("cpu", NEVER_WAITS);
-    assert_limit(&cpu, Slow::Model, "`--precision int8`", "--threads");
-    assert_limit(&own, Slow::Model, "`--threads 0` takes all 8", "GPU is");
+    assert_limit(&cpu, Bottleneck::Model, "`--precision int8`", "--threads");
+    assert_limit(
+        &own,
+        Bottleneck::Model,
+        "`--threads 0` takes all 8",
+        "GPU is",
+    );
     let nothing = with(run("cpu", (0.0, 1.0, 0.0)), |run| run.posts = 0);
     assert_eq!(verdict(&nothing).limit, None);
 }
@@ -195,9 +205,9 @@ fn a_gpu_is_told_in_one_line() {
     let bad = "GPU 60 %, memory 97 of 100 GiB, 412 W: GPU under 75 %, memory over 95 %";
     assert_eq!(line(&figures(60.0, 97)), format!("{head}{bad}"));
     assert!(line(&figures(87.0, 85)).ends_with(", 412 W: on target"));
-    let dumb = GpuFigures {
+    let dumb = GpuUsage {
         gpu: figures(0.0, 0).gpu,
-        ..GpuFigures::default()
+        ..GpuUsage::default()
     };
     assert_eq!(line(&dumb), format!("{head}no figures"));
 }

@@ -10,7 +10,7 @@ use super::lane::Shared;
 use super::tally::Tally;
 use super::{BacklogError, LabelStep};
 use crate::worker::Worker;
-use topicmill_core::record::Labelled;
+use topicmill_core::record::ClassifyCounts;
 use topicmill_store::{Classified, LabelWrite, StoreError, Written};
 
 /// Most posts of a page.
@@ -27,7 +27,7 @@ struct Page {
 impl Shared<'_> {
     /// Labels what can be labelled from vectors; `done` is added to as labels are written, and what was written before an error
     /// stays.
-    pub(super) async fn label_stored(&self, done: &mut Labelled) -> Result<(), BacklogError> {
+    pub(super) async fn label_stored(&self, done: &mut ClassifyCounts) -> Result<(), BacklogError> {
         if self.prepared.label_vectors().is_none() {
             return Ok(());
         }

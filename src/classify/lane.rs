@@ -21,7 +21,7 @@ use super::targets::{Targets, prepare, targets, vectors_of_small};
 use super::watched::Watched;
 use super::{BacklogError, OnLabelStep, Options};
 use crate::worker::Worker;
-use topicmill_core::record::Stages;
+use topicmill_core::record::StageTimes;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::known::stored_logits;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
@@ -57,7 +57,7 @@ struct Window {
     /// Posts of texts of which the small model said nothing.
     unread: Vec<(Vec<ClaimedPost>, TextError)>,
     /// What it took to claim it, up to its tokens.
-    claiming: Stages,
+    claiming: StageTimes,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
@@ -71,7 +71,7 @@ impl Window {
             stored: Vec::new(),
             posts: by_text(claim.posts),
             unread: Vec::new(),
-            claiming: Stages::default(),
+            claiming: StageTimes::default(),
             suspects,
         }
     }
@@ -97,7 +97,7 @@ impl Window {
 }
 
 /// An engine after its last window, or why it failed, and what it counted since that window.
-type Engine = (Result<Labeler, LabelerError>, Stages, Computed);
+type Engine = (Result<Labeler, LabelerError>, StageTimes, Computed);
 
 /// What the engine's thread tells.
 enum Event {
@@ -105,7 +105,11 @@ enum Event {
     Scored(Lease, Classified, usize, usize),
     Failed(Lease, Fullname, String),
     /// No more of this window will come: done, or stopped on the way. With what it took.
-    WindowEnd(Lease, Option<OwnedSemaphorePermit>, Box<(Stages, Computed)>),
+    WindowEnd(
+        Lease,
+        Option<OwnedSemaphorePermit>,
+        Box<(StageTimes, Computed)>,
+    ),
 }
 
 /// What all lanes of a process share.
@@ -218,7 +222,7 @@ impl Shared<'_> {
         // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
         // the engine scores what it was given and closes the channel of events, and the writer writes what is
         // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
-        let mut claiming = Stages::default();
+        let mut claiming = StageTimes::default();
         let (claimed, written) = tokio::join!(
             self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
             self.write_events(event_rx, done)
@@ -229,7 +233,7 @@ impl Shared<'_> {
         claimed?;
         let (scored, computing, computed) = scored?;
         done.new.stages.add(&computing);
-        done.new.computed(&computed);
+        done.new.add_computed(&computed);
         let large = scored?;
         Ok(Models { large, small })
     }
@@ -248,7 +252,7 @@ impl Shared<'_> {
             self.halt.clone(),
         );
         blocking(move || {
-            let mut stages = Stages::default();
+            let mut stages = StageTimes::default();
             let scoring = Scoring {
                 prepared: &prepared,
                 model,
@@ -270,7 +274,7 @@ impl Shared<'_> {
         encoder: &Arc<Encoder>,
         small: &mut Option<Shortlist>,
         windows: mpsc::Sender<Window>,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<(), BacklogError> {
         let clock = self.worker.clock;
         while !self.halt.is_cancelled() {

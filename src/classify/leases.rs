@@ -48,7 +48,7 @@ pub(super) async fn heartbeat(
             None => (lease / 3).saturating_sub(took).max(lease / 12),
             Some(error) => {
                 // What passes was told already where the database is away.
-                if !(error.is_passing() && patience.is_away()) {
+                if !(error.is_transient() && patience.is_away()) {
                     tracing::warn!("a lease was not renewed: {error}");
                 }
                 lease / 12

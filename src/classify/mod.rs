@@ -32,7 +32,7 @@ pub use self::targets::model_row;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::worker::Worker;
 use topicmill_core::FailureKind;
-use topicmill_core::record::{Alike, GpuNow, Labelled, RunSettings};
+use topicmill_core::record::{ClassifyCounts, GpuSample, LabelAgreement, RunSettings};
 use topicmill_review::compare::Moves;
 use topicmill_store::{Store, StoreError, Target, Waiting, Watch, is_stop};
 
@@ -66,7 +66,7 @@ impl BacklogError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Labeler(error) => FailureKind::of_model(error.is_usage()),
+            Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
             Self::Tokenize(_) | Self::Thread(_) => FailureKind::Model,
         }
     }
@@ -103,9 +103,9 @@ pub enum LabelStep {
     /// What the GPUs do now, in one line.
     Gpu(String),
     /// The same one by one; of none, when nothing is computed for a while.
-    Gpus(Vec<GpuNow>),
+    Gpus(Vec<GpuSample>),
     /// What was counted since it was told last. The sum of all of them is what the run's record has.
-    Counted(Box<Labelled>),
+    Counted(Box<ClassifyCounts>),
 }
 
 /// Hears steps.
@@ -125,7 +125,7 @@ pub async fn label(
     set: &LabelSet,
     options: &Options,
     progress: OnLabelStep<'_>,
-    done: &mut Labelled,
+    done: &mut ClassifyCounts,
 ) -> Result<(), BacklogError> {
     let store = worker.store;
     store.posts().apply_text_rule().await?;
@@ -167,7 +167,7 @@ pub async fn label(
 }
 
 /// Records what the run was given.
-fn record_settings(models: &Models, options: &Options, done: &mut Labelled) {
+fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts) {
     done.settings = RunSettings {
         text_rule: *topicmill_score::reddit::TEXT_RULE,
         model: models.identity().0,
@@ -194,11 +194,11 @@ async fn give_back(store: &Store, leases: &LiveLeases) {
 }
 
 /// How the labels under two targets compare, where that can be told.
-async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
+async fn alike(store: &Store, from: Target, to: Target) -> Option<LabelAgreement> {
     match store.labels().compare(from, to).await {
         Ok(counts) => {
             let moves = Moves::from_iter(counts);
-            Some(Alike {
+            Some(LabelAgreement {
                 posts: moves.posts(),
                 same: moves.same(),
             })
@@ -220,7 +220,7 @@ impl Shared<'_> {
         models: Vec<Models>,
         watch: &mut Option<Watch>,
         sampler: &mut Sampler,
-        done: &mut Labelled,
+        done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         // What is done with a text takes the small model. Vectors of the large one alone do not say it.
         if models[0].small.is_none() {
@@ -237,7 +237,7 @@ impl Shared<'_> {
         match ended {
             // Whoever stopped it waits for no database: what is not written is scored again once its lease expires.
             Err(BacklogError::Store(error))
-                if self.worker.stop.is_cancelled() && error.is_passing() =>
+                if self.worker.stop.is_cancelled() && error.is_transient() =>
             {
                 tracing::warn!("what was scored last is not stored: {error}");
                 Ok(())
@@ -247,7 +247,7 @@ impl Shared<'_> {
     }
 
     /// Counts what is left in the backlog at the end of a run.
-    async fn count_left(&self, done: &mut Labelled) -> Result<(), StoreError> {
+    async fn count_left(&self, done: &mut ClassifyCounts) -> Result<(), StoreError> {
         let waiting = self.count().await?;
         let to_its_end = self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
         // What can be claimed and was not is in the hands of somebody who stands still.
@@ -262,7 +262,7 @@ impl Shared<'_> {
         mut models: Vec<Models>,
         watch: &mut Option<Watch>,
         sampler: &mut Sampler,
-        done: &mut Labelled,
+        done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         let Worker { clock, stop, .. } = *self.worker;
         // Rounds in a row in which nothing came of any post.
@@ -272,7 +272,7 @@ impl Shared<'_> {
             let (waiting, looked) = match self.look().await {
                 Ok(found) => found,
                 // Nothing is in hand.
-                Err(error) if error.is_passing() && stop.is_cancelled() => return Ok(()),
+                Err(error) if error.is_transient() && stop.is_cancelled() => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             // Before the end one looks again: posts may have come meanwhile, or the backlog may have been lost.
@@ -328,7 +328,7 @@ impl Shared<'_> {
         &self,
         models: Vec<Models>,
         sampler: &mut Sampler,
-        done: &mut Labelled,
+        done: &mut ClassifyCounts,
     ) -> (Vec<Models>, Result<(), BacklogError>) {
         let lanes = models.into_iter().map(async |models| {
             let mut of_lane = Tally::new(self.progress);

@@ -70,7 +70,7 @@ impl<'a> Patience<'a> {
             let error = match ended {
                 // It was told to stop, and it would wait for the same again.
                 Err(error @ StoreError::Stopped { .. }) => return Err(error),
-                Err(error) if error.is_passing() => error,
+                Err(error) if error.is_transient() => error,
                 ended => {
                     if self.away.swap(false, Ordering::Relaxed) {
                         tracing::info!("the database answers again");

@@ -1,22 +1,22 @@
 //! What a lane counts, told as it goes: the record of the run and a monitor read the same numbers.
 
 use super::{LabelStep, OnLabelStep};
-use topicmill_core::record::Labelled;
+use topicmill_core::record::ClassifyCounts;
 
 /// Counts, each of which [`tell`](Self::tell) tells once.
 pub(super) struct Tally<'a> {
     /// What was told.
-    sum: Labelled,
+    sum: ClassifyCounts,
     /// What was not yet: whoever counts adds to it.
-    pub new: Labelled,
+    pub new: ClassifyCounts,
     listener: OnLabelStep<'a>,
 }
 
 impl<'a> Tally<'a> {
     pub(super) fn new(listener: OnLabelStep<'a>) -> Self {
         Self {
-            sum: Labelled::default(),
-            new: Labelled::default(),
+            sum: ClassifyCounts::default(),
+            new: ClassifyCounts::default(),
             listener,
         }
     }
@@ -29,7 +29,7 @@ impl<'a> Tally<'a> {
     }
 
     /// All that was told.
-    pub(super) fn into_sum(self) -> Labelled {
+    pub(super) fn into_sum(self) -> ClassifyCounts {
         self.sum
     }
 

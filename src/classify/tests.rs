@@ -13,7 +13,7 @@ use super::*;
 use crate::gpu::{GpuReading, Probe};
 use topicmill_core::clock::ManualClock;
 use topicmill_core::record::Gpu;
-use topicmill_core::{Authors, Post, SourceKind, Stage, Timestamp};
+use topicmill_core::{AuthorPolicy, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use topicmill_core::clock::SharedClock;
-use topicmill_core::record::Stages;
+use topicmill_core::record::StageTimes;
 
 /// The watch over an engine's thread.
 pub(super) struct Watched<'a> {
     clock: &'a SharedClock,
-    stages: &'a mut Stages,
+    stages: &'a mut StageTimes,
     /// Until here every moment is accounted for.
     since: Duration,
 }
 
 impl<'a> Watched<'a> {
-    pub(super) fn new(clock: &'a SharedClock, stages: &'a mut Stages) -> Self {
+    pub(super) fn new(clock: &'a SharedClock, stages: &'a mut StageTimes) -> Self {
         Self {
             clock,
             stages,
@@ -29,7 +29,7 @@ impl<'a> Watched<'a> {
     }
 
     /// Hands over what was counted so far.
-    pub(super) fn take(&mut self) -> Stages {
+    pub(super) fn take(&mut self) -> StageTimes {
         self.stages.engine_busy_secs += self.lap();
         std::mem::take(self.stages)
     }
@@ -59,7 +59,7 @@ mod tests {
     fn every_moment_of_the_engine_is_counted_once() {
         let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
         let clock: SharedClock = manual.clone();
-        let mut stages = Stages::default();
+        let mut stages = StageTimes::default();
         let mut watched = Watched::new(&clock, &mut stages);
         let pass = |secs| manual.advance(Duration::from_secs(secs));
         watched.idle(|| pass(2));
@@ -70,17 +70,17 @@ mod tests {
         watched.idle(|| pass(1));
         assert_eq!(
             stages,
-            Stages {
+            StageTimes {
                 engine_busy_secs: 90.0,
                 engine_idle_secs: 3.0,
                 engine_blocked_secs: 7.0,
-                ..Stages::default()
+                ..StageTimes::default()
             }
         );
         let mut watched = Watched::new(&clock, &mut stages);
         pass(5);
         let taken = watched.take();
-        let seconds = |of: &Stages| (of.engine_busy_secs, of.engine_idle_secs);
+        let seconds = |of: &StageTimes| (of.engine_busy_secs, of.engine_idle_secs);
         assert_eq!(seconds(&taken), (95.0, 3.0));
         watched.idle(|| pass(1));
         assert_eq!(seconds(&stages), (0.0, 1.0));

@@ -6,7 +6,7 @@ use super::output::Found;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use topicmill_core::Stage;
-use topicmill_core::record::{BudgetOrigin, Labelled, RunCounts};
+use topicmill_core::record::{BudgetOrigin, ClassifyCounts, RunCounts};
 use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
@@ -32,7 +32,7 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result
     Ok(Exit::Done)
 }
 
-async fn named(store: &Store, id: i64) -> Result<(RunRow, Labelled), CliError> {
+async fn named(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), CliError> {
     let Some(run) = store.runs().run(RunId(id)).await? else {
         return Err(CliError::Usage(format!(
             "the database has no run {id}: `topicmill status` shows the latest"
@@ -47,7 +47,7 @@ async fn named(store: &Store, id: i64) -> Result<(RunRow, Labelled), CliError> {
     told(run)
 }
 
-async fn latest(store: &Store) -> Result<(RunRow, Labelled), CliError> {
+async fn latest(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError> {
     let mut runs = store
         .runs()
         .recent_runs(Some(Stage::Classify), RUNS)
@@ -66,14 +66,14 @@ async fn latest(store: &Store) -> Result<(RunRow, Labelled), CliError> {
 }
 
 /// What a run recorded, where it is one that measured its stages.
-fn labelled(run: &RunRow) -> Option<Labelled> {
+fn labelled(run: &RunRow) -> Option<ClassifyCounts> {
     match RunCounts::read(run.stage, &run.counts) {
         RunCounts::Classify(done) => Some(*done),
         _ => None,
     }
 }
 
-fn told(run: RunRow) -> Result<(RunRow, Labelled), CliError> {
+fn told(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
     match labelled(&run) {
         Some(done) => Ok((run, done)),
         None => Err(CliError::Usage(format!(
@@ -84,7 +84,7 @@ fn told(run: RunRow) -> Result<(RunRow, Labelled), CliError> {
     }
 }
 
-fn for_people(all: Value, run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> Found {
+fn for_people(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdict) -> Found {
     let settings = &done.settings;
     let head = format!(
         "Run {} ({}): {} posts in {:.1} s, {:.1} a second",
@@ -114,7 +114,7 @@ fn for_people(all: Value, run: &RunRow, done: &Labelled, verdict: &RunVerdict) -
     })
 }
 
-fn stages(done: &Labelled) -> Table {
+fn stages(done: &ClassifyCounts) -> Table {
     let of = &done.stages;
     let all = of.engine_busy_secs + of.engine_idle_secs + of.engine_blocked_secs;
     let row = |stage: &str, secs: f64| json!([stage, secs, (all > 0.0).then(|| secs / all)]);

@@ -92,7 +92,7 @@ impl Collecting {
         let listing = listing.transpose()?;
         for topic in &mut pipeline.topics {
             // An order that somebody asked for by a flag is kept in every run.
-            topic.follows &= listing.is_none();
+            topic.is_default_listing &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);
         }
@@ -139,7 +139,7 @@ fn check_order(
     asked: Option<Listing>,
     pipeline: &Pipeline,
 ) -> Result<(), CliError> {
-    let (title, only) = (kind.about().title, kind.listing(Listing::New));
+    let (title, only) = (kind.traits().title, kind.listing(Listing::New));
     let can = |listing| kind.listing(listing) == listing;
     match asked {
         Some(listing) if !can(listing) => Err(CliError::Usage(format!(
@@ -159,7 +159,7 @@ fn check_span(
     asked: Option<Listing>,
     span: Option<Span>,
 ) -> Result<(), CliError> {
-    let about = kind.about();
+    let about = kind.traits();
     if span.is_some() && !about.listings.contains(&Listing::New) {
         return Err(CliError::Usage(format!(
             "{} cannot be read by time: leave out --since, or give another --source",

@@ -68,7 +68,7 @@ impl Doctor {
             findings.insert(1, openvino);
         }
         if word::<SourceKind>("--source", &self.source)?
-            .about()
+            .traits()
             .needs_key
         {
             findings.push(credentials(setup, self.offline).await);

@@ -7,7 +7,7 @@ use crate::engines::{Budget, EnginePool, cores};
 use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
 use crate::telemetry::{Progress, tenths};
-use topicmill_core::record::{Alike, BudgetOrigin, Labelled, RunSettings};
+use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSettings};
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
 use topicmill_store::Store;
 
@@ -167,7 +167,7 @@ pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
     }
 }
 
-fn told(done: &Labelled) {
+fn told(done: &ClassifyCounts) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (posts, unlabelled) = (done.posts, done.other + done.unsure);
     tracing::info!(
@@ -183,7 +183,9 @@ fn told(done: &Labelled) {
         posts_per_sec = tenths(done.posts_per_sec),
         "classifying done"
     );
-    if let Some(Alike { posts, same }) = done.without_shortlist.filter(|alike| alike.posts > 0) {
+    if let Some(LabelAgreement { posts, same }) =
+        done.without_shortlist.filter(|alike| alike.posts > 0)
+    {
         tracing::info!(
             posts,
             same,

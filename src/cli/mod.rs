@@ -170,7 +170,7 @@ impl Command {
 pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| misused(&error));
     let mut log_format = asked_log_format(&cli);
-    panics::hide_caught();
+    panics::silence_caught();
     // What is left half-done in memory is not looked at any more.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
     match ended {

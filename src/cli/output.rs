@@ -17,7 +17,7 @@ use super::{CliError, screen};
 use crate::telemetry::{self, LogFormat, harmless};
 pub use topicmill_pages::look::whole as thousands;
 use topicmill_store::Table;
-use topicmill_tables::csv::csv_of;
+use topicmill_tables::csv::to_csv;
 
 /// Rows of a table that are laid out together.
 const ROWS_A_TABLE: usize = 1_000;
@@ -187,7 +187,7 @@ pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     Ok(all)
 }
 
-/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`csv_of`].
+/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`to_csv`].
 pub fn print_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
@@ -200,7 +200,7 @@ pub fn print_rows(
         OutputFormat::Csv => {
             let header = columns.iter().cloned().map(Value::from).collect();
             let mut parts = std::iter::once(vec![header]).chain(parts);
-            parts.try_for_each(|rows| to(&csv_of(&rows, safe_csv)))
+            parts.try_for_each(|rows| to(&to_csv(&rows, safe_csv)))
         }
         OutputFormat::Json => {
             let mut before = "[\n  ";

@@ -8,7 +8,7 @@ use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::telemetry::Progress;
-use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownWord};
+use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant};
 use topicmill_store::Access;
 
 /// The four ways to purge; one call may combine them.
@@ -197,10 +197,12 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
         let failed = |error: &dyn std::fmt::Display| {
             CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
         };
-        let id = Fullname::of_address(id).map_err(|error| failed(&error))?;
+        let id = Fullname::from_url(id).map_err(|error| failed(&error))?;
         let reason = match reason {
             "" => PurgeReason::Requested,
-            word => word.parse().map_err(|error: UnknownWord| failed(&error))?,
+            word => word
+                .parse()
+                .map_err(|error: UnknownVariant| failed(&error))?,
         };
         posts.push((id, reason));
     }

@@ -97,7 +97,7 @@ fn format(
     names: &'static [&'static str],
 ) -> impl TypedValueParser<Value = topicmill_tables::TableFormat> {
     PossibleValuesParser::new(names.iter().copied()).map(|name| {
-        let (format, _) = topicmill_tables::TableFormat::of_name(format!("x.{name}").as_ref());
+        let (format, _) = topicmill_tables::TableFormat::from_path(format!("x.{name}").as_ref());
         format.expect("the ending of a format")
     })
 }

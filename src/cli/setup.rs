@@ -242,7 +242,7 @@ impl Setup {
         }
         let mut pipeline = Pipeline::load(path, listing, limit)?;
         for topic in &mut pipeline.topics {
-            topic.follows &= follows;
+            topic.is_default_listing &= follows;
         }
         Ok(pipeline)
     }

@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::CliError;
 use crate::collect::Span;
-use topicmill_core::{Timestamp, length};
+use topicmill_core::{Timestamp, parse_duration};
 
 /// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
 pub fn span(
@@ -64,7 +64,7 @@ fn moment(
     } else if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         Some(time.to_utc())
     } else {
-        let ago = length(text).ok();
+        let ago = parse_duration(text).ok();
         ago.and_then(|ago| now.checked_sub_signed(ago))
     };
     // Before 1970 there is no post, and databases write years of four digits.

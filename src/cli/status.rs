@@ -10,7 +10,7 @@ use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::outlook::{Limits, Outlook, Problem, Usual};
-use topicmill_core::length;
+use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Table};
 
@@ -32,13 +32,13 @@ pub struct Status {
     #[arg(long)]
     check: bool,
     /// Call it a problem if the last new post was stored longer ago: `30m`, `2h`, `1d`
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_post: Option<TimeDelta>,
     /// Call it a problem if the last good collect or import ended longer ago
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
     /// Call it a problem if a post has waited longer for its label
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = length)]
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]

@@ -109,7 +109,7 @@ impl Reader<'_, '_> {
             };
             self.begin_gap().await?;
             self.note_rejected(&page.rejected);
-            let mut listed = self.read.sink.authors.ready(page.posts);
+            let mut listed = self.read.sink.authors.prepare(page.posts);
             walk.keep_wanted(&mut listed);
             walk.pass(&listed);
             // Before the posts are chosen by time: a page without any post of that time may be followed by one that

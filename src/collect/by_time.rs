@@ -53,7 +53,7 @@ impl Reader<'_, '_> {
                 .into_iter()
                 .filter(|post| !twice.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
-            let posts = self.read.sink.authors.ready(posts);
+            let posts = self.read.sink.authors.prepare(posts);
             // Only the names of the last page: what comes twice is of the second at its end.
             twice = names;
             newest = newest.max(self.newest(&posts));

@@ -1,8 +1,8 @@
 //! Files into the store, block by block.
 
 use super::{REJECTED_SHOWN, Sink};
-use topicmill_core::record::Imported;
-use topicmill_core::{Authors, Post, ReadyPost, Rejections, SourceKind, Topic};
+use topicmill_core::record::ImportCounts;
+use topicmill_core::{AuthorPolicy, Post, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
 use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
@@ -38,7 +38,7 @@ pub async fn import(
     sink: &Sink<'_>,
     mut blocks: Blocks,
     mut plan: ImportPlan<'_>,
-    done: &mut Imported,
+    done: &mut ImportCounts,
 ) -> Result<Option<End>> {
     if let Some(state) = &plan.state {
         blocks.resume(Position {
@@ -59,7 +59,7 @@ pub async fn import(
             let block = blocks.next_block();
             let ended = block.end.is_some();
             // Nobody listens any more once the import is stopped.
-            if sender.blocking_send(naming.ready(block)).is_err() || ended {
+            if sender.blocking_send(naming.prepare(block)).is_err() || ended {
                 break;
             }
         }
@@ -115,7 +115,7 @@ pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
 struct Naming {
     topics: Vec<Topic>,
     map_topics: bool,
-    authors: Authors,
+    authors: AuthorPolicy,
 }
 
 /// A block that only waits to be stored.
@@ -128,7 +128,7 @@ struct ReadyBlock {
 }
 
 impl Naming {
-    fn ready(&self, mut block: Block) -> ReadyBlock {
+    fn prepare(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
         let mut topics_mapped = 0;
         let records = std::mem::take(&mut block.records);
@@ -156,7 +156,7 @@ async fn store_block(
     sink: &Sink<'_>,
     block: ReadyBlock,
     plan: &mut ImportPlan<'_>,
-    done: &mut Imported,
+    done: &mut ImportCounts,
 ) -> Result<()> {
     let ReadyBlock {
         by_topic,
@@ -218,7 +218,7 @@ pub(super) async fn store_by_topic(
 /// Posts of each topic together, as they may be stored.
 fn by_topic(
     posts: impl IntoIterator<Item = (Option<String>, Post)>,
-    authors: &Authors,
+    authors: &AuthorPolicy,
 ) -> Vec<(Option<String>, Vec<ReadyPost>)> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
@@ -228,7 +228,7 @@ fn by_topic(
             None => by_topic.push((topic, vec![post])),
         }
     }
-    let ready = |(topic, posts)| (topic, authors.ready(posts));
+    let ready = |(topic, posts)| (topic, authors.prepare(posts));
     by_topic.into_iter().map(ready).collect()
 }
 

@@ -5,7 +5,7 @@
 
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
-use topicmill_core::record::Imported;
+use topicmill_core::record::ImportCounts;
 use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostFate, Reddit};
@@ -32,7 +32,7 @@ pub async fn refill(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
-    done: &mut Imported,
+    done: &mut ImportCounts,
 ) -> Result<(), CollectError> {
     let asked = ask_all(sink, reddit, plan, done).await;
     if let Some(more) = not_shown(&done.rejected) {
@@ -45,7 +45,7 @@ async fn ask_all(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
-    done: &mut Imported,
+    done: &mut ImportCounts,
 ) -> Result<(), CollectError> {
     let mut wanted: Vec<Fullname> = Vec::new();
     for ids in plan.ids.chunks(INFO_LIMIT as usize) {
@@ -83,7 +83,7 @@ async fn ask(
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     ids: &[Fullname],
-    done: &mut Imported,
+    done: &mut ImportCounts,
 ) -> Result<bool, CollectError> {
     let asked = ids.len() as u64;
     let found = tokio::select! {

@@ -67,7 +67,7 @@ impl Reader<'_, '_> {
                 },
             },
             // What came since the last run is read whole, however much it is: a limit would tear a hole.
-            (None, Some(known)) if topic.follows || listing == Listing::New => Goal {
+            (None, Some(known)) if topic.is_default_listing || listing == Listing::New => Goal {
                 listing: Listing::New,
                 back_to: Some(pace.back_from(known)),
                 from: Some(known),
@@ -96,7 +96,7 @@ impl Reader<'_, '_> {
         };
         // Another subreddit is read in place of one that is closed.
         if let Err(error) = &read
-            && !error.outcome().is_of_the_subreddit()
+            && !error.outcome().is_subreddit_specific()
         {
             self.begin_gap().await?;
         }

@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> Result<String, NoText> {
 fn decoded(file: Box<dyn Read + Send>) -> Result<String, NoText> {
     let mut bytes = Vec::new();
     // A pipe does not say how long it is, so the reading is bounded and not the length that the system reports.
-    topicmill_tables::bytes::text(file)
+    topicmill_tables::bytes::decode(file)
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
             io::ErrorKind::IsADirectory => NoText::Folder,

@@ -177,7 +177,7 @@ pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
     let Some(Ok(first)) = sources.next() else {
         return false;
     };
-    sources.all(|other| other.is_ok_and(|other| other.is_like(&first)))
+    sources.all(|other| other.is_ok_and(|other| other.has_same_schema(&first)))
 }
 
 /// Writes our columns next to those of the inputs, which are copied as they are.
@@ -206,7 +206,7 @@ pub(super) fn beside_copies(
     let free = |name: &str| renamed(name, is_ours, is_theirs);
     let described = added.iter().map(OutputColumn::described);
     let mut writer =
-        ParquetWriter::beside(BufWriter::new(to), &first, free, described).map_err(&failed)?;
+        ParquetWriter::with_source(BufWriter::new(to), &first, free, described).map_err(&failed)?;
     let mut rows = lines_of(lines).map_err(&failed)?;
     for input in inputs {
         let source = open(input)?;

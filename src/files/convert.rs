@@ -28,7 +28,7 @@ pub(super) fn convert(
         TableFormat::Parquet => {
             columns_of(lines, shape).and_then(|columns| columnar::write(lines, to, &columns))
         }
-        _ => bytes::packed(to, shape.packing, |out| write(lines, shape, out)),
+        _ => bytes::compress(to, shape.packing, |out| write(lines, shape, out)),
     };
     converted.map_err(write_error(lines))
 }

@@ -75,7 +75,7 @@ impl FilesError {
             | Self::Write { .. } => FailureKind::Usage,
             Self::Busy(_) => FailureKind::Temporary,
             Self::Full(_) => FailureKind::Unfinished,
-            Self::Labeler(error) => FailureKind::of_model(error.is_usage()),
+            Self::Labeler(error) => FailureKind::from_model_error(error.is_usage()),
         }
     }
 

@@ -80,7 +80,7 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         })?;
         let below = file.strip_prefix(path).unwrap_or(Path::new(""));
         let is_wanted = is_pattern
-            || (TableFormat::of_name(&file).0 == Some(TableFormat::Parquet)
+            || (TableFormat::from_path(&file).0 == Some(TableFormat::Parquet)
                 && !below.components().any(is_hidden));
         if is_wanted && file.is_file() {
             files.push(file);

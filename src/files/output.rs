@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{FileJob, FilesError};
 use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 use topicmill_tables::json::Members;
-use topicmill_tables::{Packing, TableFormat, bytes};
+use topicmill_tables::{Compression, TableFormat, bytes};
 
 /// What every output says of a text, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
@@ -18,7 +18,7 @@ const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
     pub(super) format: TableFormat,
-    pub(super) packing: Packing,
+    pub(super) packing: Compression,
     /// What stands between values of CSV and TSV.
     pub(super) delimiter: u8,
     /// Columns of a table with the score of each label, where they were asked for.
@@ -31,7 +31,7 @@ pub(super) struct Shape {
 impl Shape {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
     pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
-        let (named, packing) = TableFormat::of_name(&job.output);
+        let (named, packing) = TableFormat::from_path(&job.output);
         let named = named.filter(|format| *format != TableFormat::Text);
         let format = job.writing.format.or(named).unwrap_or(TableFormat::Ndjson);
         let delimiter = match format {
@@ -63,7 +63,7 @@ impl Shape {
 
     /// Whether the lines as they grow are the output.
     pub(super) fn is_lines(&self) -> bool {
-        self.format == TableFormat::Ndjson && self.packing == Packing::Plain
+        self.format == TableFormat::Ndjson && self.packing == Compression::Plain
     }
 
     /// Whether the columns of the inputs are copied from file to file.
@@ -184,7 +184,10 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
-    if matches!(TableFormat::of_name(output).1, Packing::Bzip2 | Packing::Xz) {
+    if matches!(
+        TableFormat::from_path(output).1,
+        Compression::Bzip2 | Compression::Xz
+    ) {
         let why = "topicmill reads bzip2 and xz, and packs with gzip and zstd: end its name in .gz or .zst";
         return Err(FilesError::Output(output.clone(), why));
     }

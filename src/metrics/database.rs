@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::sheet::{Sheet, real, whole};
 use topicmill_core::record::RunCounts;
-use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp};
+use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
@@ -44,7 +44,10 @@ impl Read {
         let collected = collections.into_iter().next();
         Ok(Self {
             about: store.outlook().about(max_attempts, now.into()).await?,
-            newest: store.outlook().newest((now + CLOCKS_DIFFER).into()).await?,
+            newest: store
+                .outlook()
+                .newest((now + MAX_CLOCK_SKEW).into())
+                .await?,
             last_runs: store.runs().last_runs().await?,
             under_way: store.runs().running().await?.len(),
             gaps: store.posts().gaps().await?.len(),

@@ -27,17 +27,17 @@ fn what_was_counted_is_written_by_the_rules() {
     batches.add(Duration::from_millis(7));
     batches.add(Duration::from_secs(70));
     for posts in [10, 5] {
-        metrics.labelled(&Labelled {
+        metrics.labelled(&ClassifyCounts {
             posts,
             other: 2,
             pairs_reused: 60,
             leases_lost: 1,
             oom_splits: 3,
             batches: std::mem::take(&mut batches),
-            ..Labelled::default()
+            ..ClassifyCounts::default()
         });
     }
-    metrics.gpus(vec![GpuNow {
+    metrics.gpus(vec![GpuSample {
         device: "cuda:0".into(),
         gpu_percent: Some(87),
         memory_mib: Some((1_024, 2_048)),
@@ -143,17 +143,17 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
     let meter = Arc::<Meter>::default();
     metrics.follow(SourceKind::Reddit, &meter);
     metrics.follow(SourceKind::Reddit, &meter);
-    meter.sent(false);
-    meter.answered(200);
+    meter.count_request(false);
+    meter.count_response(200);
     let other = Arc::<Meter>::default();
     metrics.follow(SourceKind::Reddit, &other);
-    other.note(|traffic| traffic.no_answer += 1);
+    other.update(|traffic| traffic.no_answer += 1);
     let quota = QuotaLeft {
         remaining: 966.0,
         used: 1.0,
         resets_at: topicmill_core::Timestamp::from_epoch_secs(0).unwrap(),
     };
-    other.note(|traffic| traffic.quota = Some(quota));
+    other.update(|traffic| traffic.quota = Some(quota));
     let of = |status: &str| {
         let text = metrics.text(None, None);
         exposition::read(&text);
@@ -161,9 +161,9 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
         value(&text, &line)
     };
     assert_eq!((of("200"), of("none")), (1.0, 1.0));
-    meter.answered(200);
+    meter.count_response(200);
     for (meter, secs) in [(&meter, 2), (&other, 3)] {
-        meter.note(|traffic| {
+        meter.update(|traffic| {
             traffic.retries += 1;
             traffic.waits.their_quota.sum += Duration::from_secs(secs);
         });

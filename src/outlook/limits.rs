@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::{Outlook, shows};
-use topicmill_core::{CLOCKS_DIFFER, Stage, Timestamp, ago};
+use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
 
 /// How old things may be; `None` is not checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Limits {
         let past = good
             .iter()
             .copied()
-            .filter(|at| outlook.since(*at) >= -CLOCKS_DIFFER);
+            .filter(|at| outlook.since(*at) >= -MAX_CLOCK_SKEW);
         let never = if good.is_empty() {
             "`collect` never ended well".to_owned()
         } else {
@@ -127,10 +127,12 @@ fn older(
     if age.is_some_and(|age| age <= limit) {
         return None;
     }
-    let found = age.map_or(never.to_owned(), |age| format!("{what} {} ago", ago(age)));
+    let found = age.map_or(never.to_owned(), |age| {
+        format!("{what} {} ago", format_duration(age))
+    });
     Some(Problem {
         check,
-        problem: format!("{found}, and {} are allowed", ago(limit)),
+        problem: format!("{found}, and {} are allowed", format_duration(limit)),
         age_secs: age.map(|age| age.num_seconds()),
         limit_secs: Some(limit.num_seconds()),
     })

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use topicmill_core::clock::SharedClock;
-use topicmill_http::keeper::{Keeper, KeeperError};
+use topicmill_http::shared_quota::{SharedQuota, SharedQuotaError};
 use topicmill_sources::Source;
 use topicmill_store::{Store, StoreError};
 
@@ -17,7 +17,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
     };
     let shared = Arc::new((store.clone(), clock.clone(), id));
     let for_hold = shared.clone();
-    source.http().share_quota(Keeper {
+    source.http().share_quota(SharedQuota {
         reserve: Box::new(move |terms| {
             let shared = shared.clone();
             Box::pin(async move {
@@ -29,7 +29,7 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
                     .map_err(failed)
             })
         }),
-        hold: Box::new(move |wait| {
+        throttle: Box::new(move |wait| {
             let shared = for_hold.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
@@ -43,8 +43,8 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
     });
 }
 
-fn failed(error: StoreError) -> KeeperError {
-    KeeperError {
+fn failed(error: StoreError) -> SharedQuotaError {
+    SharedQuotaError {
         kind: error.kind(),
         source: error.into(),
     }

@@ -147,7 +147,7 @@ impl Context {
         ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         match written {
             // Whoever stopped it waits for no database; the next run records that this one ended.
-            Err(error) if self.stop.is_cancelled() && error.is_passing() => {
+            Err(error) if self.stop.is_cancelled() && error.is_transient() => {
                 tracing::warn!(run = id.0, "the end of the run is not recorded: {error}");
             }
             written => written?,

@@ -275,7 +275,7 @@ fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Finding
         descriptions: Vec::new(),
         subreddits: Vec::new(),
         listing: defaults.listing,
-        follows: true,
+        is_default_listing: true,
         limit: defaults.limit,
     };
     let shares = None;
@@ -343,7 +343,7 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
             .map(|placed| placed.value)
             .collect(),
         subreddits,
-        follows: listing.is_none(),
+        is_default_listing: listing.is_none(),
         listing: listing.map_or(defaults.listing, |listing| listing.value),
         limit: limit.map_or(defaults.limit, |limit| limit.value),
     };

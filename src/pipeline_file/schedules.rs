@@ -7,7 +7,7 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 use super::mistakes::{Findings, nearest, quoted};
 use super::section::{Placed, Section};
 use crate::schedule::{Entry, STAGES, Timetable, check_name, words};
-use topicmill_core::{CatchUp, Overlap, length};
+use topicmill_core::{CatchUp, Overlap, parse_duration};
 
 /// Keys of a schedule.
 pub(super) const SCHEDULE_KEYS: &[&str] = &[
@@ -56,7 +56,7 @@ fn read_entry(section: Section, found: &mut Findings) -> Option<Entry> {
     let timeout = section
         .text("timeout", found)
         .and_then(|Placed { at, value }| {
-            let read = length(&value).map(|length| length.to_std().unwrap_or_default());
+            let read = parse_duration(&value).map(|length| length.to_std().unwrap_or_default());
             let read = read.and_then(|length| {
                 let zero = "it is 0: write a length of time as in 30m, or leave the key out";
                 (!length.is_zero()).then_some(length).ok_or(zero.to_owned())

@@ -16,7 +16,7 @@ mod timetable;
 
 use std::time::Duration;
 
-use topicmill_core::{SlotStatus, Timestamp};
+use topicmill_core::{ScheduledRunStatus, Timestamp};
 
 pub use self::entry::{Entry, STAGES, check_name, words};
 pub use self::plan::next_due;
@@ -54,7 +54,7 @@ pub enum What<'a> {
         /// Key of its row.
         id: i64,
         /// How it ended.
-        status: SlotStatus,
+        status: ScheduledRunStatus,
         /// How long it took in this process.
         took: Duration,
         /// What went wrong.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::entry::Entry;
-use topicmill_core::{CatchUp, Overlap, SlotStatus, Timestamp, WAITS_FOR_CLOCK};
+use topicmill_core::{CatchUp, MAX_CLOCK_SETBACK, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{NewSlot, Planned, ScheduleState};
 
 /// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
@@ -78,7 +78,7 @@ pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
 
 /// Whether a time lies so far ahead that a clock was wrong that was read as this.
 pub(super) fn is_of_a_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
-    time.as_datetime() - now.as_datetime() > WAITS_FOR_CLOCK
+    time.as_datetime() - now.as_datetime() > MAX_CLOCK_SETBACK
 }
 
 /// Whether a schedule was planned by this line.
@@ -153,10 +153,10 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
             },
         };
         let status = if why.is_some() {
-            SlotStatus::Skipped
+            ScheduledRunStatus::Skipped
         } else {
             waiting += 1;
-            SlotStatus::Waiting
+            ScheduledRunStatus::Waiting
         };
         slots.push(NewSlot {
             due_at: at.into(),
@@ -169,7 +169,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     if let Some((count, first, latest)) = missed {
         slots.push(NewSlot {
             due_at: latest.into(),
-            status: SlotStatus::Missed,
+            status: ScheduledRunStatus::Missed,
             missed: Some((count, first.into())),
             error: Some("no scheduler ran".to_owned()),
         });
@@ -188,7 +188,7 @@ pub(super) fn wait(entry: &Entry, now: DateTime<Utc>, most: Duration) -> Duratio
 mod tests {
     use super::*;
     use crate::schedule::Timetable;
-    use SlotStatus::{Missed, Skipped, Waiting};
+    use ScheduledRunStatus::{Missed, Skipped, Waiting};
     use chrono_tz::Tz;
     use topicmill_store::{RunningSlot, SlotLease};
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Minute, status and missed slots of what is decided.
-    fn decided(entry: &Entry, state: &ScheduleState) -> Vec<(i64, SlotStatus, u64)> {
+    fn decided(entry: &Entry, state: &ScheduleState) -> Vec<(i64, ScheduledRunStatus, u64)> {
         let slots = decide(entry, state, at(0)).map_or(Vec::new(), |decided| decided.slots);
         slots
             .iter()

@@ -18,7 +18,7 @@ use super::plan::{self, Decided};
 use super::slot::{self, StageEnd, StageOrder, Surroundings};
 use super::{Event, What};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{SlotStatus, Timestamp};
+use topicmill_core::{ScheduledRunStatus, Timestamp};
 use topicmill_store::died;
 use topicmill_store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
@@ -77,7 +77,7 @@ impl Drop for Held {
 }
 
 /// A slot under way: its schedule, and how it ended.
-type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<SlotStatus>)>>;
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<ScheduledRunStatus>)>>;
 
 impl Scheduler {
     /// Follows no schedule yet. `worker`: see [`topicmill_store::worker_name`].
@@ -131,7 +131,7 @@ impl Scheduler {
         stop: &CancellationToken,
         work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
         heard: &dyn Fn(&Event<'_>),
-    ) -> Result<Vec<(String, Option<SlotStatus>)>, StoreError> {
+    ) -> Result<Vec<(String, Option<ScheduledRunStatus>)>, StoreError> {
         let mut running = Running::new();
         let mut ended = Vec::new();
         loop {
@@ -243,12 +243,12 @@ impl Scheduler {
                     due_at,
                     what: What::Ended {
                         id: slot,
-                        status: SlotStatus::Failed,
+                        status: ScheduledRunStatus::Failed,
                         took: Duration::ZERO,
                         error: Some(DEADLY),
                     },
                 });
-                let ended = (entry.name.clone(), Some(SlotStatus::Failed));
+                let ended = (entry.name.clone(), Some(ScheduledRunStatus::Failed));
                 running.push(Box::pin(std::future::ready(ended)));
             }
             let claimant = SlotTaker {
@@ -357,7 +357,7 @@ fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(
                 what,
             });
         }
-        if slot.status == SlotStatus::Skipped {
+        if slot.status == ScheduledRunStatus::Skipped {
             let what = What::Skipped(slot.error.as_deref().unwrap_or_default());
             heard(&Event {
                 schedule,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::entry::Entry;
 use super::{Event, What};
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{CatchUp, SlotStatus, ago};
+use topicmill_core::{CatchUp, ScheduledRunStatus, format_duration};
 use topicmill_store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
 /// How long a stage that was told to stop may take to do so, before it is left where it is.
@@ -25,8 +25,8 @@ const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// How a stage ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageEnd {
-    /// [`SlotStatus::Done`], [`SlotStatus::Partial`] or [`SlotStatus::Failed`].
-    pub status: SlotStatus,
+    /// [`ScheduledRunStatus::Done`], [`ScheduledRunStatus::Partial`] or [`ScheduledRunStatus::Failed`].
+    pub status: ScheduledRunStatus,
     /// What the command would have exited with.
     pub exit: u8,
     /// What went wrong.
@@ -123,7 +123,7 @@ pub(super) async fn run(
     stop: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     heard: &dyn Fn(&Event<'_>),
-) -> Option<SlotStatus> {
+) -> Option<ScheduledRunStatus> {
     let clock = &around.clock;
     let begun = clock.elapsed();
     let (schedule, due_at) = (entry.name.as_str(), taken.due_at);
@@ -146,26 +146,28 @@ pub(super) async fn run(
     let mut end = match ended {
         Ended::Itself => summed_up(outcomes),
         Ended::TimedOut(stage) => SlotEnd {
-            status: SlotStatus::Failed,
+            status: ScheduledRunStatus::Failed,
             outcomes,
             error: Some(format!(
                 "it took longer than its timeout of {}, and was stopped in `{stage}`",
-                ago(entry
-                    .timeout
-                    .and_then(|it| TimeDelta::from_std(it).ok())
-                    .unwrap_or_default())
+                format_duration(
+                    entry
+                        .timeout
+                        .and_then(|it| TimeDelta::from_std(it).ok())
+                        .unwrap_or_default()
+                )
             )),
         },
         Ended::Told => SlotEnd {
             status: match entry.catch_up {
-                CatchUp::None => SlotStatus::Stopped,
-                CatchUp::One | CatchUp::All => SlotStatus::Waiting,
+                CatchUp::None => ScheduledRunStatus::Stopped,
+                CatchUp::One | CatchUp::All => ScheduledRunStatus::Waiting,
             },
             outcomes,
             error: Some("a signal stopped it".to_owned()),
         },
     };
-    if end.status == SlotStatus::Waiting {
+    if end.status == ScheduledRunStatus::Waiting {
         end.error = None;
     }
     let is_ours = !life.is_lost() && record(&around, taken.lease, &end, stop).await;
@@ -263,14 +265,14 @@ fn told(is_over: &AtomicBool, stage: String) -> Ended {
 
 /// How a slot ended whose stages ended so.
 fn summed_up(outcomes: Vec<Value>) -> SlotEnd {
-    let is = |outcome: &Value, status: SlotStatus| outcome["status"] == json!(status);
+    let is = |outcome: &Value, status: ScheduledRunStatus| outcome["status"] == json!(status);
     let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
-    let status = if any(SlotStatus::Failed) {
-        SlotStatus::Failed
-    } else if any(SlotStatus::Partial) {
-        SlotStatus::Partial
+    let status = if any(ScheduledRunStatus::Failed) {
+        ScheduledRunStatus::Failed
+    } else if any(ScheduledRunStatus::Partial) {
+        ScheduledRunStatus::Partial
     } else {
-        SlotStatus::Done
+        ScheduledRunStatus::Done
     };
     let said = |outcome: &Value| {
         let error = outcome["error"].as_str()?;

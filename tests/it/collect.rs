@@ -207,7 +207,7 @@ pub fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
         descriptions: vec![],
         subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
         listing: Listing::Hot,
-        follows: false,
+        is_default_listing: false,
         limit,
     }
 }

@@ -238,7 +238,7 @@ fn body(post: &str) -> String {
 }
 
 fn hash(post: &str, text: u8) -> TextHash {
-    TextHash::of(&post_text(&title(text), &body(post)))
+    TextHash::new(&post_text(&title(text), &body(post)))
 }
 
 impl Real {

@@ -1,7 +1,7 @@
 //! What a file says stays as it is, texts are decoded once, and a stretch of time is collected whole or leaves a gap.
 
 use serde_json::{Value, json};
-use topicmill_core::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill_core::{AuthorPolicy, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_sources::listing::parse_listing;
 use topicmill_store::{Checked, Page};
 
@@ -169,7 +169,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
                 listing: None,
                 after: None,
                 newest: None,
-                posts: Authors::Stored.ready(posts.to_vec()),
+                posts: AuthorPolicy::Stored.prepare(posts.to_vec()),
                 now,
             };
             store.posts().save_pages(&[page], None).await.unwrap()

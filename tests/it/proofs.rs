@@ -16,7 +16,7 @@ use topicmill::classify::{self, MakeCurrent, Options};
 use topicmill::gpu::GpuWatch;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
-use topicmill_core::record::{Labelled, RunSettings};
+use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::{Post, Stage};
 use topicmill_score::{LabelSet, Labeler};
 use topicmill_store::{Access, RunId, Store};
@@ -88,12 +88,17 @@ pub fn options(lease: Duration) -> Options {
 }
 
 /// Labels what can be claimed now, in this process.
-async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
+async fn label(store: &Store, engine: Scripted, lease: Duration) -> ClassifyCounts {
     let run = begin(store, &topicmill_store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
 }
 
-async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration) -> Labelled {
+async fn label_with(
+    store: &Store,
+    run: RunId,
+    labeler: Labeler,
+    lease: Duration,
+) -> ClassifyCounts {
     let clock: SharedClock = SystemClock::shared();
     let worker = Worker {
         store,
@@ -102,7 +107,7 @@ async fn label_with(store: &Store, run: RunId, labeler: Labeler, lease: Duration
         name: &topicmill_store::worker_name(),
         run,
     };
-    let (mut done, labelers) = (Labelled::default(), vec![labeler.into()]);
+    let (mut done, labelers) = (ClassifyCounts::default(), vec![labeler.into()]);
     let options = options(lease);
     let set = label_set();
     let labelling = classify::label(&worker, labelers, &set, &options, &|_| {}, &mut done);

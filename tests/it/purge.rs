@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, PurgePlan};
 use topicmill_core::clock::{Clock, ManualClock};
-use topicmill_core::record::PurgeReport as Report;
-use topicmill_core::{Authors, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage};
+use topicmill_core::record::PurgeCounts as Report;
+use topicmill_core::{
+    AuthorPolicy, Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage,
+};
 use topicmill_score::LabelSet;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{
@@ -156,7 +158,7 @@ impl Scene {
             listing: live.then_some(Listing::Hot),
             after: None,
             newest: None,
-            posts: Authors::Stored.ready(posts),
+            posts: AuthorPolicy::Stored.prepare(posts),
             now,
         };
         self.store()

@@ -19,7 +19,7 @@ use topicmill::purge::{Check, PurgePlan};
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::{FailureKind, Outcome};
 use topicmill_sources::Source;
-use topicmill_store::{QuotaSlot, QuotaTerms, Store};
+use topicmill_store::{QuotaReservation, QuotaTerms, Store};
 
 use crate::collect::{PACE, Scene, children, climate, outcomes, topic};
 use crate::support::postgres::{TestDatabase, databases};
@@ -32,18 +32,18 @@ const SECOND: Duration = Duration::from_secs(1);
 const TERMS: QuotaTerms = QuotaTerms {
     interval: SECOND,
     burst: 4,
-    patience: Duration::from_secs(20),
+    max_wait: Duration::from_secs(20),
 };
 
 fn start() -> DateTime<Utc> {
     DateTime::from_timestamp(1_790_000_000, 0).unwrap()
 }
 
-async fn take(store: &Store, now: DateTime<Utc>) -> QuotaSlot {
+async fn take(store: &Store, now: DateTime<Utc>) -> QuotaReservation {
     store.quotas().reserve_slot("q", TERMS, now).await.unwrap()
 }
 
-fn secs(slots: &[QuotaSlot]) -> Vec<u64> {
+fn secs(slots: &[QuotaReservation]) -> Vec<u64> {
     slots.iter().map(|slot| slot.wait.as_secs()).collect()
 }
 
@@ -66,7 +66,7 @@ async fn a_slot_is_taken_by_one_only_however_many_ask_at_once() {
         waits.sort_unstable();
         let expected: Vec<u64> = [0; 3].into_iter().chain(0..=20).collect();
         assert_eq!(waits, expected, "four at once, then one a second");
-        assert!(slots.iter().all(|slot| !slot.held));
+        assert!(slots.iter().all(|slot| !slot.is_throttled));
     }
 }
 
@@ -126,13 +126,17 @@ async fn a_hold_holds_everybody_and_only_for_its_client() {
         hold(5).await;
         for store in &stores {
             let slot = take(store, start()).await;
-            assert_eq!((slot.wait.as_secs(), slot.held), (12, true));
+            assert_eq!((slot.wait.as_secs(), slot.is_throttled), (12, true));
         }
         hold(30).await;
         let slot = take(&stores[1], start()).await;
-        assert_eq!((slot.wait.as_secs(), slot.held), (30, true), "not taken");
+        assert_eq!(
+            (slot.wait.as_secs(), slot.is_throttled),
+            (30, true),
+            "not taken"
+        );
         let after = take(&stores[1], start() + Duration::from_secs(31)).await;
-        assert_eq!((after.wait, after.held), (Duration::ZERO, false));
+        assert_eq!((after.wait, after.is_throttled), (Duration::ZERO, false));
         let other = stores[1]
             .quotas()
             .reserve_slot("another", TERMS, start())
@@ -233,7 +237,7 @@ async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     let terms = QuotaTerms {
         interval: Duration::from_mins(1) / PER_MINUTE,
         burst: PER_MINUTE,
-        patience: Duration::from_mins(10),
+        max_wait: Duration::from_mins(10),
     };
     let now = SystemClock::shared().now();
     for _ in 0..PER_MINUTE {

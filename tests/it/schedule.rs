@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use topicmill::schedule::{Entry, Event, Scheduler, StageEnd, StageOrder, Timetable, What};
 use topicmill_core::clock::{Clock, ManualClock};
-use topicmill_core::{CatchUp, Overlap, SlotStatus, Timestamp};
+use topicmill_core::{CatchUp, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{SlotRow, SlotTaker, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_mins(1);
 /// Behind every slot.
 const EVER: &str = "9999-01-01T00:00:00Z";
 const DONE: StageEnd = StageEnd {
-    status: SlotStatus::Done,
+    status: ScheduledRunStatus::Done,
     exit: 0,
     error: None,
     ends_slot: false,
@@ -102,7 +102,7 @@ impl Scene {
     }
 
     /// Status and missed slots of each slot, the earliest first.
-    async fn found(&self, name: &str) -> Vec<(SlotStatus, u64)> {
+    async fn found(&self, name: &str) -> Vec<(ScheduledRunStatus, u64)> {
         let slots = self.slots(name).await;
         slots
             .iter()
@@ -115,7 +115,7 @@ impl Scene {
         let slots = self.slots(name).await;
         let done_ids: Vec<i64> = slots
             .iter()
-            .filter(|slot| slot.status == SlotStatus::Done)
+            .filter(|slot| slot.status == ScheduledRunStatus::Done)
             .map(|slot| slot.id)
             .collect();
         assert_eq!(done_ids.len(), done);
@@ -151,9 +151,15 @@ async fn a_clock_that_jumps_over_forty_slots_runs_each_once_or_as_catch_up_says(
         scene.minutes(605);
         let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
         assert_eq!(a + b, 41, "{}", database.url);
-        assert_eq!(scene.found("none").await, [(SlotStatus::Missed, 40)]);
-        assert_eq!(scene.found("one").await, [(SlotStatus::Done, 39)]);
-        assert_eq!(scene.found("all").await, [(SlotStatus::Done, 0); 40]);
+        assert_eq!(
+            scene.found("none").await,
+            [(ScheduledRunStatus::Missed, 40)]
+        );
+        assert_eq!(scene.found("one").await, [(ScheduledRunStatus::Done, 39)]);
+        assert_eq!(
+            scene.found("all").await,
+            [(ScheduledRunStatus::Done, 0); 40]
+        );
         scene.check_once("all", 40).await;
         scene.check_once("one", 1).await;
         // The next one is due in time for all of them.
@@ -162,7 +168,10 @@ async fn a_clock_that_jumps_over_forty_slots_runs_each_once_or_as_catch_up_says(
         assert_eq!(a + b, 3, "{}", database.url);
         assert_eq!(
             scene.found("none").await,
-            [(SlotStatus::Missed, 40), (SlotStatus::Done, 0)]
+            [
+                (ScheduledRunStatus::Missed, 40),
+                (ScheduledRunStatus::Done, 0)
+            ]
         );
         let last = scene.slots("one").await.pop().unwrap();
         assert_eq!(last.due_at.as_datetime(), utc("2026-03-02T22:15:00Z"));
@@ -209,11 +218,19 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
         for (overlap, expected) in [
             (
                 Overlap::Skip,
-                [SlotStatus::Done, SlotStatus::Skipped, SlotStatus::Skipped],
+                [
+                    ScheduledRunStatus::Done,
+                    ScheduledRunStatus::Skipped,
+                    ScheduledRunStatus::Skipped,
+                ],
             ),
             (
                 Overlap::Queue,
-                [SlotStatus::Done, SlotStatus::Done, SlotStatus::Done],
+                [
+                    ScheduledRunStatus::Done,
+                    ScheduledRunStatus::Done,
+                    ScheduledRunStatus::Done,
+                ],
             ),
         ] {
             let scene = Scene::of(&database).await;
@@ -242,7 +259,7 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
             };
             one.run_due(&scene.stop, &work, &|_| {}).await.unwrap();
             let found = scene.slots(name).await;
-            let statuses: Vec<SlotStatus> = found.iter().map(|slot| slot.status).collect();
+            let statuses: Vec<ScheduledRunStatus> = found.iter().map(|slot| slot.status).collect();
             assert_eq!(statuses, expected, "{}", database.url);
             if overlap == Overlap::Skip {
                 let why = found[1].error.as_deref().unwrap();
@@ -387,13 +404,13 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
         let ended = one.run_due(&scene.stop, &never, &heard).await.unwrap();
         assert_eq!(
             ended,
-            [("deadly".to_owned(), Some(SlotStatus::Failed))],
+            [("deadly".to_owned(), Some(ScheduledRunStatus::Failed))],
             "{}",
             database.url
         );
-        assert_eq!(told.into_inner(), [SlotStatus::Failed]);
+        assert_eq!(told.into_inner(), [ScheduledRunStatus::Failed]);
         let slot = scene.slots("deadly").await.remove(0);
-        assert_eq!(slot.status, SlotStatus::Failed);
+        assert_eq!(slot.status, ScheduledRunStatus::Failed);
         let error = slot.error.unwrap();
         assert!(
             error.starts_with("each process that took it died"),
@@ -442,7 +459,7 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
         };
         one.run_due(&scene.stop, &drains, &|_| {}).await.unwrap();
         let slow = scene.slots("slow").await.remove(0);
-        assert_eq!(slow.status, SlotStatus::Failed, "{}", database.url);
+        assert_eq!(slow.status, ScheduledRunStatus::Failed, "{}", database.url);
         assert_eq!(
             slow.error.as_deref(),
             Some("it took longer than its timeout of 10 min, and was stopped in `classify`")
@@ -462,8 +479,14 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
             DONE
         };
         two.run_due(&scene.stop, &signalled, &|_| {}).await.unwrap();
-        assert_eq!(scene.found("stopped").await, [(SlotStatus::Waiting, 0)]);
-        assert_eq!(scene.found("gone").await, [(SlotStatus::Stopped, 0)]);
+        assert_eq!(
+            scene.found("stopped").await,
+            [(ScheduledRunStatus::Waiting, 0)]
+        );
+        assert_eq!(
+            scene.found("gone").await,
+            [(ScheduledRunStatus::Stopped, 0)]
+        );
         // Nothing starts under a signal; the next process goes on with the stage.
         assert_eq!(scene.run_due(&mut two).await, 0);
         let again = Scene {
@@ -480,7 +503,10 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
             .map(|(_, stage)| stage.clone())
             .collect();
         assert_eq!(ran, ["classify"]);
-        assert_eq!(scene.found("stopped").await, [(SlotStatus::Done, 0)]);
+        assert_eq!(
+            scene.found("stopped").await,
+            [(ScheduledRunStatus::Done, 0)]
+        );
     }
 }
 
@@ -500,9 +526,9 @@ async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
             });
         };
         for (status, ends_slot) in [
-            (SlotStatus::Partial, false),
-            (SlotStatus::Failed, false),
-            (SlotStatus::Failed, true),
+            (ScheduledRunStatus::Partial, false),
+            (ScheduledRunStatus::Failed, false),
+            (ScheduledRunStatus::Failed, true),
         ] {
             scene.minutes(15);
             scene.clock.advance(Duration::from_secs(7));
@@ -526,9 +552,9 @@ async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
         assert_eq!(
             ended,
             [
-                (SlotStatus::Partial, 2),
-                (SlotStatus::Failed, 2),
-                (SlotStatus::Failed, 1)
+                (ScheduledRunStatus::Partial, 2),
+                (ScheduledRunStatus::Failed, 2),
+                (ScheduledRunStatus::Failed, 1)
             ]
         );
         assert_eq!(slots[1].error.as_deref(), Some("`collect`: no quota"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill_core::clock::ManualClock;
-use topicmill_core::record::Waited;
+use topicmill_core::record::WaitTotal;
 use topicmill_core::{Listing, Outcome, SourceKind, Timestamp};
 use topicmill_sources::page::{Listed as _, Paging};
 use topicmill_sources::reddit::Reddit;
@@ -40,7 +40,7 @@ async fn each_source_of_the_table_opens_as_what_the_table_says() {
             arctic_shift: crate::support::arctic_shift::settings(nobody),
         };
         let clock = ManualClock::at(now().into());
-        let about = kind.about();
+        let about = kind.traits();
         match open(*kind, settings, clock).await {
             Ok(source) => {
                 assert_eq!(source.kind(), *kind);
@@ -242,7 +242,7 @@ async fn retry_after_is_obeyed() {
         );
         assert_eq!(
             traffic.waits.retry_after,
-            Waited {
+            WaitTotal {
                 times: 1,
                 sum: secs(waited)
             }

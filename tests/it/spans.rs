@@ -252,7 +252,7 @@ async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known()
     for database in databases() {
         let scene = Scene::of(&database).await;
         let follows = Topic {
-            follows: true,
+            is_default_listing: true,
             ..climate(5)
         };
         scene.page("climate", None, &posted(10..15), None).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use topicmill_core::{Authors, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill_core::{AuthorPolicy, Listing, Post, PurgeReason, SourceKind, Stage, Timestamp};
 use topicmill_score::LabelSet;
 use topicmill_store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, Page, RunId, Store, StoreError,
@@ -43,7 +43,7 @@ pub async fn save(
     posts: &[Post],
     now: i64,
 ) -> topicmill_store::Upserted {
-    let mut ready = Authors::Stored.ready(posts.to_vec());
+    let mut ready = AuthorPolicy::Stored.prepare(posts.to_vec());
     for (post, rank) in ready.iter_mut().zip(0..) {
         post.rank = Some(rank);
     }

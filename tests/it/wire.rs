@@ -30,7 +30,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 const LONG: Duration = Duration::from_mins(1);
-/// Waited for in earnest, and long enough for a token from a machine that is busy.
+/// WaitTotal for in earnest, and long enough for a token from a machine that is busy.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn impatient(

@@ -150,7 +150,7 @@ impl ColumnCells {
 
     /// The same column in the rows for which `wanted` is true.
     #[must_use]
-    pub fn picked(&self, wanted: &[bool]) -> Self {
+    pub fn filter(&self, wanted: &[bool]) -> Self {
         let mut picked = Self::new(self.kind());
         for (cell, wanted) in self.cells().zip(wanted) {
             if *wanted {
@@ -202,6 +202,6 @@ mod tests {
         let cells: Vec<_> = column.cells().collect();
         let json = serde_json::to_string(&cells).unwrap();
         assert_eq!(json, r#"[null,"1970-01-01T00:00:01Z"]"#);
-        assert_eq!(column.picked(&[false, true]).present, [1]);
+        assert_eq!(column.filter(&[false, true]).present, [1]);
     }
 }

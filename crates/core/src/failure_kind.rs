@@ -19,7 +19,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// The kind of an error of the scoring crate: the caller's mistake, or the model's.
-    pub const fn of_model(is_usage: bool) -> Self {
+    pub const fn from_model_error(is_usage: bool) -> Self {
         if is_usage { Self::Usage } else { Self::Model }
     }
 }

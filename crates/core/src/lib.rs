@@ -2,19 +2,19 @@
 //! from the words alone. No database, no network, no files; [`clock`] is the only place that asks what time it is.
 
 #[macro_use]
-mod words;
-mod ago;
+mod string_enum;
 mod cells;
 pub mod clock;
-#[cfg(feature = "columns")]
-mod columns;
+mod duration;
 mod failure_kind;
 mod quota;
 pub mod record;
 mod redact;
-mod slots;
+mod schedules;
 mod sources;
 mod spreadsheet;
+#[cfg(feature = "columns")]
+mod sqlx_types;
 mod text;
 
 use std::collections::BTreeMap;
@@ -25,16 +25,16 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::ago::{ago, length};
 pub use self::cells::{ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues};
+pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
-pub use self::quota::{QuotaSlot, QuotaTerms};
+pub use self::quota::{QuotaReservation, QuotaTerms};
 pub use self::redact::redact_url;
-pub use self::slots::{CatchUp, Overlap, SlotStatus};
+pub use self::schedules::{CatchUp, Overlap, ScheduledRunStatus};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
-pub use self::text::{NoTextHash, TextHash};
-pub use self::words::UnknownWord;
+pub use self::string_enum::UnknownVariant;
+pub use self::text::{InvalidTextHash, TextHash};
 pub use topicmill_score::hex;
 
 /// A point in time in whole seconds UTC.
@@ -72,11 +72,11 @@ impl From<Timestamp> for DateTime<Utc> {
 }
 
 /// Clocks differ by this much and no more: what is dated further ahead has a wrong date.
-pub const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(5);
+pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 /// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before. So a slot
 /// that is due later than this is one that a wrong clock had.
-pub const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
+pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
 ///
@@ -100,7 +100,7 @@ impl Fullname {
     ///
     /// # Errors
     /// The text is neither. The address of a comment is none of a post; what `/s/` leads to only Reddit knows.
-    pub fn of_address(text: &str) -> Result<Self, FullnameError> {
+    pub fn from_url(text: &str) -> Result<Self, FullnameError> {
         if !text.contains('/') {
             return text.parse();
         }
@@ -162,7 +162,7 @@ impl fmt::Display for Fullname {
     }
 }
 
-words! {
+string_enum! {
     /// Why a post was purged.
     PurgeReason {
         /// Its author deleted it.
@@ -174,7 +174,7 @@ words! {
         /// Somebody asked for it here.
         Requested = "requested",
         /// It shows a post that was purged, and went with it.
-        Shown = "shown",
+        ParentPurged = "shown",
     }
 }
 
@@ -182,14 +182,14 @@ impl PurgeReason {
     /// Whether the post may be stored again once Reddit shows it again: moderators approve what they
     /// removed, and subreddits come back; a crosspost may be stored again once no post that it shows is purged. What
     /// its author deleted, or somebody asked for, stays away.
-    pub const fn lifts(self) -> bool {
-        matches!(self, Self::Removed | Self::Missing | Self::Shown)
+    pub const fn is_reversible(self) -> bool {
+        matches!(self, Self::Removed | Self::Missing | Self::ParentPurged)
     }
 }
 
-words! {
+string_enum! {
     /// Why a person was asked about this post and no other.
-    Chosen {
+    SampleReason {
         /// Drawn at random among all labelled posts.
         Random = "random",
         /// Its best two labels are among the closest.
@@ -199,7 +199,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Where a person gave an answer.
     GoldSource {
         /// On the review page.
@@ -211,7 +211,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// A stage of the pipeline, as recorded with its run.
     Stage {
         /// Posts from Reddit into the store.
@@ -225,7 +225,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// How a run stands or ended.
     RunStatus {
         /// Not finished.
@@ -243,7 +243,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What came of reading one subreddit.
     Outcome {
         /// Posts were read.
@@ -275,7 +275,7 @@ words! {
 
 impl Outcome {
     /// Whether it says something of the subreddit alone, so that another one may answer where this did not.
-    pub fn is_of_the_subreddit(self) -> bool {
+    pub fn is_subreddit_specific(self) -> bool {
         matches!(
             self,
             Self::Empty
@@ -314,7 +314,7 @@ pub struct Post {
     pub url: Option<String>,
     /// Path on Reddit.
     pub permalink: Option<String>,
-    /// As Reddit gives it: [`Authors`] says what is stored of it. `None` where deleted.
+    /// As Reddit gives it: [`AuthorPolicy`] says what is stored of it. `None` where deleted.
     pub author: Option<String>,
     /// Upvotes less downvotes.
     pub score: Option<i64>,
@@ -350,16 +350,16 @@ impl Post {
 
 /// What becomes of the names of authors.
 #[derive(Debug, Clone)]
-pub enum Authors {
+pub enum AuthorPolicy {
     /// Stored as they are.
     Stored,
     /// Stored as a hash under this key.
     Hashed(String),
 }
 
-impl Authors {
+impl AuthorPolicy {
     /// Prepares posts for the store: names their authors as they may be stored, and hashes their texts.
-    pub fn ready(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
+    pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
         let ready = |mut post: Post| {
             if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
                 // The key has a fixed length, so the boundary between key and name is unambiguous.
@@ -370,7 +370,7 @@ impl Authors {
                 *author = format!("u_{}", hex(&digest[..8]));
             }
             ReadyPost {
-                text_hash: TextHash::of(&post.text()),
+                text_hash: TextHash::new(&post.text()),
                 rank: None,
                 post,
             }
@@ -381,7 +381,7 @@ impl Authors {
 
 /// A post as it may be stored: its author is kept or hashed as the settings say, and its text is hashed.
 ///
-/// Only [`Authors::ready`] makes one, so no author's name is stored by accident:
+/// Only [`AuthorPolicy::prepare`] makes one, so no author's name is stored by accident:
 ///
 /// ```compile_fail
 /// fn store(post: topicmill_core::Post, text_hash: topicmill_core::TextHash) {
@@ -406,7 +406,7 @@ impl ReadyPost {
     pub fn remove_shown_text(&mut self) {
         self.post.selftext.clear();
         self.post.url = None;
-        self.text_hash = TextHash::of(&self.post.text());
+        self.text_hash = TextHash::new(&self.post.text());
     }
 }
 
@@ -432,7 +432,7 @@ pub struct Topic {
     /// Listing to read.
     pub listing: Listing,
     /// Whether nobody chose it, so that new posts are read once some are known.
-    pub follows: bool,
+    pub is_default_listing: bool,
     /// Posts wanted, stickied ones not counted.
     pub limit: u32,
 }
@@ -444,12 +444,12 @@ pub struct Rejections(BTreeMap<String, u64>);
 
 impl Rejections {
     /// Reasons that are told apart; a broken file can have as many as lines.
-    const MOST_REASONS: usize = 20;
+    const MAX_REASONS: usize = 20;
 
     /// One more. What was found, which differs from row to row, is not counted apart.
     pub fn add(&mut self, reason: &str) {
         let reason = reason
-            .split_once(FOUND)
+            .split_once(FOUND_MARKER)
             .map_or(reason, |(reason, _)| reason);
         // PostgreSQL's JSON takes no NUL, and a reason may quote what it found.
         self.add_many(&reason.replace('\0', ""), 1);
@@ -463,7 +463,7 @@ impl Rejections {
     }
 
     fn add_many(&mut self, reason: &str, n: u64) {
-        let room = self.0.len() < Self::MOST_REASONS || self.0.contains_key(reason);
+        let room = self.0.len() < Self::MAX_REASONS || self.0.contains_key(reason);
         let reason = if room { reason } else { "other reasons" };
         *self.0.entry(reason.to_owned()).or_default() += n;
     }
@@ -475,7 +475,7 @@ impl Rejections {
 }
 
 /// Stands in a reason before the value that was found.
-pub const FOUND: &str = "; it is ";
+pub const FOUND_MARKER: &str = "; it is ";
 
 /// What a run did for one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -10,14 +10,14 @@ pub struct QuotaTerms {
     /// Slots that may be taken at once after a rest.
     pub burst: u32,
     /// A slot further ahead than this is not wanted, and not taken.
-    pub patience: Duration,
+    pub max_wait: Duration,
 }
 
 /// A slot of a shared quota: taken, unless it lies further ahead than the terms allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QuotaSlot {
+pub struct QuotaReservation {
     /// How long until it comes.
     pub wait: Duration,
     /// Whether that is because some process was told to wait.
-    pub held: bool,
+    pub is_throttled: bool,
 }

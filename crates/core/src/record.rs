@@ -11,15 +11,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use topicmill_score::labeler::{BatchTimes, Computed};
 
-pub use self::counts::{Collected, Imported, PurgeReport, RunCounts};
-pub use self::traffic::{QuotaLeft, Traffic, Waited, Waits};
+pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
+pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
 
 /// Share of the time that an engine may wait for posts and still be what limits the run.
-const BUSY: f64 = 0.03;
+const MAX_WAITING_SHARE: f64 = 0.03;
 
 /// What labelling did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Labelled {
+pub struct ClassifyCounts {
     /// Posts that got scores.
     pub posts: u64,
     /// Those of them that belong to none of the labels, because the background fits better.
@@ -58,31 +58,31 @@ pub struct Labelled {
     #[serde(skip)]
     pub batches: BatchTimes,
     /// Where the time went.
-    pub stages: Stages,
+    pub stages: StageTimes,
     /// What it was given.
     #[serde(default)]
     pub settings: RunSettings,
     /// What each GPU did meanwhile.
     #[serde(default)]
-    pub gpu: Vec<GpuFigures>,
+    pub gpu: Vec<GpuUsage>,
     /// What is missing or doubtful of that, and why.
     #[serde(default)]
     pub gpu_note: Option<String>,
     /// With a small model: how the labels compare with those of the large one alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without_shortlist: Option<Alike>,
+    pub without_shortlist: Option<LabelAgreement>,
 }
 
 /// Posts that have a label by two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alike {
+pub struct LabelAgreement {
     /// All of them, of this run and of earlier ones.
     pub posts: u64,
     /// Those whose label is the same.
     pub same: u64,
 }
 
-impl Labelled {
+impl ClassifyCounts {
     /// Adds what another lane did; what is known only at the end stays.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
@@ -101,7 +101,7 @@ impl Labelled {
     }
 
     /// Adds what an engine did.
-    pub fn computed(&mut self, computed: &Computed) {
+    pub fn add_computed(&mut self, computed: &Computed) {
         self.tokens += computed.tokens;
         self.padded_tokens += computed.padded_tokens;
         self.oom_splits += computed.oom_splits;
@@ -153,7 +153,7 @@ pub enum BudgetOrigin {
 /// Seconds, summed over the engines of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Stages {
+pub struct StageTimes {
     /// Computing.
     pub engine_busy_secs: f64,
     /// Waiting for posts, the first and the last time included.
@@ -172,7 +172,7 @@ pub struct Stages {
     pub write_secs: f64,
 }
 
-impl Stages {
+impl StageTimes {
     /// Adds what another lane spent.
     pub fn add(&mut self, other: &Self) {
         self.engine_busy_secs += other.engine_busy_secs;
@@ -186,37 +186,39 @@ impl Stages {
     }
 
     /// Share of the engine's time in which it waited for posts, and for the writer; `None` where it had none.
-    pub fn waiting(&self) -> Option<(f64, f64)> {
+    pub fn waiting_shares(&self) -> Option<(f64, f64)> {
         let all = self.engine_busy_secs + self.engine_idle_secs + self.engine_blocked_secs;
         (all > 0.0).then(|| (self.engine_idle_secs / all, self.engine_blocked_secs / all))
     }
 
     /// What limits the run; `None` where nothing was computed.
-    pub fn slow(&self) -> Option<Slow> {
-        let (idle, blocked) = self.waiting()?;
+    pub fn bottleneck(&self) -> Option<Bottleneck> {
+        let (idle, blocked) = self.waiting_shares()?;
         let before = [
-            (self.claim_secs + self.look_up_secs, Slow::Reading),
-            (self.shortlist_secs, Slow::Shortlist),
-            (self.tokenize_secs, Slow::Tokenizer),
+            (self.claim_secs + self.look_up_secs, Bottleneck::Reading),
+            (self.shortlist_secs, Bottleneck::Shortlist),
+            (self.tokenize_secs, Bottleneck::Tokenizer),
         ];
         // `max_by` would take the last of equals, and blame the tokenizer where nothing took any time.
         let slowest = before
             .into_iter()
             .reduce(|a, b| if b.0 > a.0 { b } else { a });
-        Some(if idle <= BUSY && blocked <= BUSY {
-            Slow::Model
-        } else if blocked > idle {
-            Slow::Writing
-        } else {
-            slowest?.1
-        })
+        Some(
+            if idle <= MAX_WAITING_SHARE && blocked <= MAX_WAITING_SHARE {
+                Bottleneck::Model
+            } else if blocked > idle {
+                Bottleneck::Writing
+            } else {
+                slowest?.1
+            },
+        )
     }
 }
 
 /// What limits a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Slow {
+pub enum Bottleneck {
     /// The engine never waits.
     Model,
     /// The engine never waits, but its GPU does: batches are made ready. Stages alone do not tell.
@@ -231,7 +233,7 @@ pub enum Slow {
     Writing,
 }
 
-impl fmt::Display for Slow {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Model => "the model",
@@ -257,7 +259,7 @@ pub struct Gpu {
 
 /// What a GPU does at this moment; `None` is what it does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GpuNow {
+pub struct GpuSample {
     /// As `--device` names it: `cuda:0`.
     pub device: String,
     /// Part of the last moment in which it computed anything, in percent.
@@ -270,7 +272,7 @@ pub struct GpuNow {
 
 /// What a GPU told during a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct GpuFigures {
+pub struct GpuUsage {
     /// Which it is.
     #[serde(flatten)]
     pub gpu: Gpu,
@@ -286,7 +288,7 @@ pub struct GpuFigures {
     pub watts: Option<Summary>,
 }
 
-impl GpuFigures {
+impl GpuUsage {
     /// Percent of the memory that were in use at the most.
     pub fn memory_percent(&self) -> Option<f64> {
         let memory = self.memory_mib.filter(|_| self.memory_total_mib > 0)?;

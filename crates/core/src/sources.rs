@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::words::UnknownWord;
+use super::string_enum::UnknownVariant;
 
-words! {
+string_enum! {
     /// The order in which Reddit lists a subreddit.
     Listing {
         /// Reddit's default order.
@@ -42,14 +42,14 @@ pub struct SourceTraits {
 /// Declares the sources: the table that all else about them follows from.
 macro_rules! sources {
     ($($(#[$meta:meta])* $variant:ident = $word:literal { $($field:ident: $value:expr),+ $(,)? }),+ $(,)?) => {
-        words! {
+        string_enum! {
             /// Where a post came from.
             SourceKind { $($(#[$meta])* $variant = $word),+ }
         }
 
         impl SourceKind {
             /// Its row of the table of sources.
-            pub const fn about(self) -> &'static SourceTraits {
+            pub const fn traits(self) -> &'static SourceTraits {
                 match self { $(Self::$variant => &SourceTraits { $($field: $value),+ }),+ }
             }
         }
@@ -70,12 +70,12 @@ sources! {
 impl SourceKind {
     /// Whether what it shows is on Reddit now: see [`SourceTraits::is_live`].
     pub const fn is_live(self) -> bool {
-        self.about().is_live
+        self.traits().is_live
     }
 
     /// The order in which it is read where this one is wished for: that one, if it can be.
     pub fn listing(self, wished: Listing) -> Listing {
-        let listings = self.about().listings;
+        let listings = self.traits().listings;
         match listings.first() {
             Some(first) if !listings.contains(&wished) => *first,
             _ => wished,

@@ -55,12 +55,12 @@ fn a_post_has_an_address_and_nothing_else_has_one() {
         https://old.reddit.com/r/food/comments/abc123/?utm_source=share reddit.com/r/food/comments/abc123/rye#top \
         /r/food/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123";
     for address in addresses.split(' ') {
-        let post = Fullname::of_address(address);
+        let post = Fullname::from_url(address);
         assert_eq!(post.unwrap().as_str(), "t3_abc123", "{address}");
     }
     let none = "https://www.reddit.com/r/food/comments/abc123/x/def456/ https://www.reddit.com/r/food/s/aBcDeF \
         https://www.reddit.com/r/food/ https://i.redd.it/abc123.jpg https://a.example/abc123 //";
     for none in none.split(' ') {
-        assert!(Fullname::of_address(none).is_err(), "{none}");
+        assert!(Fullname::from_url(none).is_err(), "{none}");
     }
 }

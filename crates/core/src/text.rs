@@ -12,7 +12,7 @@ pub struct TextHash([u8; 16]);
 
 impl TextHash {
     /// Hashes a text as models read it (see [`post_text`](topicmill_score::reddit::post_text)).
-    pub fn of(text: &str) -> Self {
+    pub fn new(text: &str) -> Self {
         let digest = Sha256::digest(text.as_bytes());
         Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
     }
@@ -46,17 +46,17 @@ impl Serialize for TextHash {
 /// A text that is not the 32 hexadecimal digits of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the hash of a text has 32 hexadecimal digits")]
-pub struct NoTextHash;
+pub struct InvalidTextHash;
 
 impl FromStr for TextHash {
-    type Err = NoTextHash;
+    type Err = InvalidTextHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // The parser below would take a sign, and fewer digits.
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(NoTextHash);
+            return Err(InvalidTextHash);
         }
-        let bits = u128::from_str_radix(text, 16).map_err(|_| NoTextHash)?;
+        let bits = u128::from_str_radix(text, 16).map_err(|_| InvalidTextHash)?;
         Ok(Self(bits.to_be_bytes()))
     }
 }

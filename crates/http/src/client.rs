@@ -9,16 +9,16 @@ use reqwest::{Client, RequestBuilder, redirect};
 use tokio::sync::Mutex;
 use tracing::Instrument;
 
-use super::answer::{Answer, LARGEST_ANSWER, SHORTEST_WAIT};
-use super::keeper::{Keeper, KeeperError};
-use super::quota::{NoSlot, Quota};
-use super::traffic::{Cause, Meter};
+use super::quota::{Quota, QuotaError};
+use super::response::{HttpResponse, MAX_RESPONSE_BYTES, MIN_WAIT};
+use super::shared_quota::{SharedQuota, SharedQuotaError};
+use super::traffic::{Meter, WaitCause};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 
 /// The longest of the growing waits between tries.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Whom a client asks, as messages name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +80,10 @@ pub enum HttpError {
     },
     /// Whoever keeps the quota for all processes failed, so nothing may be sent.
     #[error(transparent)]
-    Keeper(KeeperError),
+    SharedQuota(SharedQuotaError),
     /// An answer of a size that none has.
     #[error(
-        "the answer for {what} is larger than {limit} bytes, the most that is read: check `{}.api_url`", .site.section
+        "the response for {what} is larger than {limit} bytes, the most that is read: check `{}.api_url`", .site.section
     )]
     TooLarge {
         /// Who gave it.
@@ -101,13 +101,13 @@ impl HttpError {
         match self {
             Self::Client(_) => FailureKind::Usage,
             Self::WaitTooLong { .. } | Self::GaveUp { .. } => FailureKind::Temporary,
-            Self::Keeper(error) => error.kind,
+            Self::SharedQuota(error) => error.kind,
             Self::TooLarge { .. } => FailureKind::Unfinished,
         }
     }
 
     /// Whether the same may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
     }
 
@@ -153,18 +153,18 @@ pub enum Purpose {
 }
 
 /// What to do about an answer.
-pub enum Judgement<T, E> {
+pub enum RetryDecision<T, E> {
     /// It is what was asked for.
-    Take(T),
+    Accept(T),
     /// Asking again may help.
-    Again(Trouble),
+    Retry(RetryableFailure),
     /// Asking again will not help.
-    Never(E),
+    Fail(E),
 }
 
 /// A failure of one try that the next may not have.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct RetryableFailure {
     /// In words.
     pub detail: String,
     /// How long to wait, where the answer named it.
@@ -240,7 +240,7 @@ impl PoliteClient {
 
     /// What this client has done so far.
     pub fn traffic(&self) -> Traffic {
-        self.meter.so_far()
+        self.meter.snapshot()
     }
 
     /// What counts its traffic.
@@ -249,22 +249,22 @@ impl PoliteClient {
     }
 
     /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
-    pub fn share_quota(&self, keeper: Keeper) {
-        self.quota.keep_with(keeper);
+    pub fn share_quota(&self, shared: SharedQuota) {
+        self.quota.share_with(shared);
     }
 
     /// Sends a request, which is made anew for each try, until `judge` takes or refuses its answer.
     ///
     /// # Errors
     /// When `judge` refuses, when every try fails, when a wait is above the budget, or when the shared quota cannot be kept.
-    pub async fn exchange<T, E: From<HttpError>>(
+    pub async fn send<T, E: From<HttpError>>(
         &self,
         purpose: Purpose,
         what: &str,
         request: impl Fn(&Client) -> RequestBuilder,
-        judge: impl Fn(&Answer) -> Judgement<T, E>,
+        judge: impl Fn(&HttpResponse) -> RetryDecision<T, E>,
     ) -> Result<T, E> {
-        let no_slot = |no_slot| self.no_slot(what, no_slot);
+        let quota_error = |quota_error| self.quota_error(what, quota_error);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
         // Held until the answer is taken or given up: while one request waits for its next try, no other one leaves.
@@ -276,43 +276,43 @@ impl PoliteClient {
             if let Some((_, next_at)) = &turn {
                 let wait = next_at.saturating_sub(self.clock.elapsed());
                 if !wait.is_zero() {
-                    let paused = self.quota.pause(wait, Cause::OwnPace).await;
-                    paused.map_err(no_slot)?;
+                    let paused = self.quota.pause(wait, WaitCause::OwnPace).await;
+                    paused.map_err(quota_error)?;
                 }
             }
-            self.quota.slot().await.map_err(no_slot)?;
+            self.quota.acquire().await.map_err(quota_error)?;
             // Counted from when the request leaves, because the wait for a slot may have been longer.
             if let Some((distance, next_at)) = &mut turn {
                 **next_at = self.clock.elapsed() + *distance;
             }
-            self.meter.sent(purpose == Purpose::Token);
+            self.meter.count_request(purpose == Purpose::Token);
             tries += 1;
             let span =
                 tracing::trace_span!(target: "otel", "request", what, site = self.site.name, tries);
             let attempt = self.attempt(purpose, what, request(&self.http));
             let trouble = match attempt.instrument(span).await? {
-                Ok(answer) => match judge(&answer) {
-                    Judgement::Take(taken) => return Ok(taken),
-                    Judgement::Never(error) => return Err(error),
-                    Judgement::Again(trouble) => trouble,
+                Ok(response) => match judge(&response) {
+                    RetryDecision::Accept(taken) => return Ok(taken),
+                    RetryDecision::Fail(error) => return Err(error),
+                    RetryDecision::Retry(trouble) => trouble,
                 },
                 Err(trouble) => trouble,
             };
             // The number of waits also bounds the number of tries.
             let next = backoff.next().or(trouble.last_resort);
             let (wait, cause) = match trouble.wait {
-                Some(wait) => (wait, Cause::RetryAfter),
-                None => (next.unwrap_or_default(), Cause::Backoff),
+                Some(wait) => (wait, WaitCause::RetryAfter),
+                None => (next.unwrap_or_default(), WaitCause::Backoff),
             };
             // Before anything is given up here: whoever asks next, in any process, has to wait as well.
             if trouble.is_rate_limit {
-                self.quota.hold(wait).await.map_err(no_slot)?;
+                self.quota.throttle(wait).await.map_err(quota_error)?;
             }
-            match self.quota.affords(wait) {
+            match self.quota.check_budget(wait) {
                 // This error names the setting that allows a longer wait. For other troubles, a longer wait would not
                 // help.
                 Err(over) if trouble.is_rate_limit && next.is_some() => {
-                    return Err(no_slot(over).into());
+                    return Err(quota_error(over).into());
                 }
                 Ok(()) if next.is_some() => {}
                 _ => return Err(self.give_up(trouble, what, tries).into()),
@@ -322,11 +322,11 @@ impl PoliteClient {
                 failure = trouble.detail,
                 wait_secs = wait.as_secs_f64(),
                 tries,
-                "{} did not answer as hoped; waiting before another try",
+                "{} did not response as hoped; waiting before another try",
                 self.site.name
             );
-            self.quota.pause(wait, cause).await.map_err(no_slot)?;
-            self.meter.note(|traffic| traffic.retries += 1);
+            self.quota.pause(wait, cause).await.map_err(quota_error)?;
+            self.meter.update(|traffic| traffic.retries += 1);
         }
     }
 
@@ -336,42 +336,42 @@ impl PoliteClient {
         purpose: Purpose,
         what: &str,
         request: RequestBuilder,
-    ) -> Result<Result<Answer, Trouble>, HttpError> {
-        let read = Answer::read(request).await;
+    ) -> Result<Result<HttpResponse, RetryableFailure>, HttpError> {
+        let read = HttpResponse::fetch(request).await;
         if !matches!(read, Ok(Some(_))) {
-            self.meter.note(|traffic| traffic.no_answer += 1);
+            self.meter.update(|traffic| traffic.no_answer += 1);
         }
-        let answer = match read {
-            Ok(Some(answer)) => answer,
+        let response = match read {
+            Ok(Some(response)) => response,
             Ok(None) => {
                 return Err(HttpError::TooLarge {
                     site: self.site,
                     what: what.to_owned(),
-                    limit: LARGEST_ANSWER,
+                    limit: MAX_RESPONSE_BYTES,
                 });
             }
             Err(error) => {
                 let detail = if error.is_timeout() {
-                    "no whole answer within the timeouts of the settings"
+                    "no whole response within the timeouts of the settings"
                 } else {
                     "the connection failed or broke off"
                 };
-                return Ok(Err(Trouble {
+                return Ok(Err(RetryableFailure {
                     detail: detail.to_owned(),
                     source: Some(error),
-                    ..Trouble::default()
+                    ..RetryableFailure::default()
                 }));
             }
         };
-        self.meter.answered(answer.status.as_u16());
+        self.meter.count_response(response.status.as_u16());
         if purpose == Purpose::Data {
-            let observed = self.quota.observe(&answer.headers).await;
-            observed.map_err(|no_slot| self.no_slot(what, no_slot))?;
+            let observed = self.quota.observe(&response.headers).await;
+            observed.map_err(|quota_error| self.quota_error(what, quota_error))?;
         }
-        Ok(Ok(answer))
+        Ok(Ok(response))
     }
 
-    fn give_up(&self, trouble: Trouble, what: &str, tries: u32) -> HttpError {
+    fn give_up(&self, trouble: RetryableFailure, what: &str, tries: u32) -> HttpError {
         HttpError::GaveUp {
             site: self.site,
             what: what.to_owned(),
@@ -382,15 +382,15 @@ impl PoliteClient {
         }
     }
 
-    fn no_slot(&self, what: &str, no_slot: NoSlot) -> HttpError {
-        match no_slot {
-            NoSlot::OverBudget(wait) => HttpError::WaitTooLong {
+    fn quota_error(&self, what: &str, quota_error: QuotaError) -> HttpError {
+        match quota_error {
+            QuotaError::OverBudget(wait) => HttpError::WaitTooLong {
                 site: self.site,
                 what: what.to_owned(),
                 wait,
                 budget: self.wait_budget,
             },
-            NoSlot::Keeper(error) => HttpError::Keeper(error),
+            QuotaError::SharedQuota(error) => HttpError::SharedQuota(error),
         }
     }
 }
@@ -398,8 +398,8 @@ impl PoliteClient {
 /// The waits between that many tries of one request, growing and jittered so that many clients spread out.
 pub fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
-        .with_min_delay(SHORTEST_WAIT)
-        .with_max_delay(LONGEST_BACKOFF)
+        .with_min_delay(MIN_WAIT)
+        .with_max_delay(MAX_BACKOFF)
         .with_max_times(tries.saturating_sub(1) as usize)
         .with_jitter()
         .build()

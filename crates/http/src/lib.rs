@@ -6,15 +6,15 @@
 //! grow (`client`), bodies that are bounded and redirects that are not followed (`answer`, `address`), and the count of
 //! it all (`traffic`). What a site's answers mean is not known here.
 
-mod address;
-pub mod answer;
+mod base_url;
 mod client;
-pub mod keeper;
 mod quota;
+pub mod response;
+pub mod shared_quota;
 mod traffic;
 
-pub use address::{base_url, extend, is_loopback};
-pub use answer::{Answer, Meaning, retry_after};
+pub use base_url::{append_path, base_url, is_loopback};
 pub use client::{ClientSettings, HttpError, PoliteClient, Site, Timeouts, install_tls};
-pub use client::{Judgement, Purpose, Trouble, backoff};
+pub use client::{Purpose, RetryDecision, RetryableFailure, backoff};
+pub use response::{HttpResponse, ResponseClass, retry_after};
 pub use traffic::Meter;

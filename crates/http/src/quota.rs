@@ -21,12 +21,12 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use reqwest::header::HeaderMap;
 
-use super::answer::{SHORTEST_WAIT, number, reset};
-use super::keeper::{Keeper, KeeperError};
-use super::traffic::{Cause, Meter};
+use super::response::{MIN_WAIT, number, reset};
+use super::shared_quota::{SharedQuota, SharedQuotaError};
+use super::traffic::{Meter, WaitCause};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::QuotaLeft;
-use topicmill_core::{QuotaSlot, QuotaTerms, Timestamp};
+use topicmill_core::{QuotaReservation, QuotaTerms, Timestamp};
 
 /// Two answers whose windows end this close together speak of the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
@@ -37,20 +37,20 @@ pub(crate) struct Quota {
     clock: SharedClock,
     budget: Duration,
     per_minute: NonZeroU32,
-    own: RateLimiter<NotKeyed, InMemoryState, OurClock, NoOpMiddleware<Duration>>,
+    own: RateLimiter<NotKeyed, InMemoryState, GovernorClockAdapter, NoOpMiddleware<Duration>>,
     theirs: Mutex<Pace>,
     turn: tokio::sync::Mutex<()>,
-    keeper: OnceLock<Keeper>,
+    shared: OnceLock<SharedQuota>,
     meter: Arc<Meter>,
 }
 
 /// Why there is no slot.
 #[derive(Debug)]
-pub(crate) enum NoSlot {
+pub(crate) enum QuotaError {
     /// The wait is above the budget, and was not waited.
     OverBudget(Duration),
     /// Whoever keeps the quota for all processes failed.
-    Keeper(KeeperError),
+    SharedQuota(SharedQuotaError),
 }
 
 impl Quota {
@@ -62,10 +62,10 @@ impl Quota {
     ) -> Self {
         let limit = governor::Quota::per_minute(per_minute);
         Self {
-            own: RateLimiter::direct_with_clock(limit, OurClock(clock.clone())),
+            own: RateLimiter::direct_with_clock(limit, GovernorClockAdapter(clock.clone())),
             theirs: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            keeper: OnceLock::new(),
+            shared: OnceLock::new(),
             meter,
             per_minute,
             budget,
@@ -74,40 +74,42 @@ impl Quota {
     }
 
     /// From now on slots are reserved with this keeper, too. The first one stays.
-    pub(crate) fn keep_with(&self, keeper: Keeper) {
-        let _ = self.keeper.set(keeper);
+    pub(crate) fn share_with(&self, shared: SharedQuota) {
+        let _ = self.shared.set(shared);
     }
 
     /// Waits for a slot and takes it.
-    pub(crate) async fn slot(&self) -> Result<(), NoSlot> {
+    pub(crate) async fn acquire(&self) -> Result<(), QuotaError> {
         let _turn = self.turn.lock().await;
         // Looked at again after each wait: an answer to another request may have held everybody meanwhile.
-        while let Err((wait, cause)) = self.try_take() {
+        while let Err((wait, cause)) = self.try_acquire() {
             self.pause(wait, cause).await?;
         }
         // The keeper comes last: a slot reserved there and then not used would be lost to all processes.
-        let Some(keeper) = self.keeper.get() else {
+        let Some(shared) = self.shared.get() else {
             return Ok(());
         };
         let terms = QuotaTerms {
             interval: Duration::from_mins(1) / self.per_minute.get(),
             burst: self.per_minute.get(),
-            patience: self.budget,
+            max_wait: self.budget,
         };
-        let QuotaSlot { wait, held } = (keeper.reserve)(terms).await.map_err(NoSlot::Keeper)?;
+        let QuotaReservation { wait, is_throttled } = (shared.reserve)(terms)
+            .await
+            .map_err(QuotaError::SharedQuota)?;
         if wait.is_zero() {
             return Ok(());
         }
-        let cause = if held {
-            Cause::RetryAfter
+        let cause = if is_throttled {
+            WaitCause::RetryAfter
         } else {
-            Cause::OwnPace
+            WaitCause::OwnPace
         };
         self.pause(wait, cause).await
     }
 
     /// Takes a slot if both limits have one now; else says how long until it is worth another look.
-    fn try_take(&self) -> Result<(), (Duration, Cause)> {
+    fn try_acquire(&self) -> Result<(), (Duration, WaitCause)> {
         let now = self.clock.elapsed();
         let mut pace = self.pace();
         let (wait, cause) = pace.wait(now);
@@ -117,41 +119,41 @@ impl Quota {
         // The site first: `check` takes a slot of ours, which would be lost where the site allows none.
         self.own
             .check()
-            .map_err(|until| (until.wait_time_from(now), Cause::OwnPace))?;
+            .map_err(|until| (until.wait_time_from(now), WaitCause::OwnPace))?;
         pace.take(now);
         Ok(())
     }
 
     /// Waits, unless that is more than the budget allows.
-    pub(crate) async fn pause(&self, wait: Duration, cause: Cause) -> Result<(), NoSlot> {
-        self.affords(wait)?;
-        self.meter.waited(cause, wait);
+    pub(crate) async fn pause(&self, wait: Duration, cause: WaitCause) -> Result<(), QuotaError> {
+        self.check_budget(wait)?;
+        self.meter.count_wait(cause, wait);
         self.clock.sleep(wait).await;
         Ok(())
     }
 
     /// Whether a wait is within the budget.
-    pub(crate) fn affords(&self, wait: Duration) -> Result<(), NoSlot> {
+    pub(crate) fn check_budget(&self, wait: Duration) -> Result<(), QuotaError> {
         if wait > self.budget {
-            Err(NoSlot::OverBudget(wait))
+            Err(QuotaError::OverBudget(wait))
         } else {
             Ok(())
         }
     }
 
     /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all, in every process.
-    pub(crate) async fn hold(&self, wait: Duration) -> Result<(), NoSlot> {
+    pub(crate) async fn throttle(&self, wait: Duration) -> Result<(), QuotaError> {
         let until = self.clock.elapsed() + wait;
         {
             let mut pace = self.pace();
             // In a block of its own: the lock of a thread must not be held while the keeper is told.
             pace.held_until = pace.held_until.max(until);
         }
-        self.tell(wait).await
+        self.throttle_others(wait).await
     }
 
     /// Takes note of an answer's headers; a window with nothing left holds the other processes, too.
-    pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), NoSlot> {
+    pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), QuotaError> {
         let now = self.clock.now();
         let left = number(headers, "x-ratelimit-remaining");
         let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
@@ -164,19 +166,21 @@ impl Quota {
             used,
             resets_at: Timestamp::from(now + reset),
         };
-        self.meter.note(|traffic| traffic.quota = Some(quota));
-        let reset = reset.max(SHORTEST_WAIT);
+        self.meter.update(|traffic| traffic.quota = Some(quota));
+        let reset = reset.max(MIN_WAIT);
         self.pace()
             .observe(left, used, self.clock.elapsed() + reset);
         if left < 1.0 {
-            self.tell(reset).await?;
+            self.throttle_others(reset).await?;
         }
         Ok(())
     }
 
-    async fn tell(&self, wait: Duration) -> Result<(), NoSlot> {
-        match self.keeper.get() {
-            Some(keeper) => (keeper.hold)(wait).await.map_err(NoSlot::Keeper),
+    async fn throttle_others(&self, wait: Duration) -> Result<(), QuotaError> {
+        match self.shared.get() {
+            Some(shared) => (shared.throttle)(wait)
+                .await
+                .map_err(QuotaError::SharedQuota),
             None => Ok(()),
         }
     }
@@ -203,10 +207,10 @@ struct Window {
 }
 
 impl Pace {
-    fn wait(&self, now: Duration) -> (Duration, Cause) {
+    fn wait(&self, now: Duration) -> (Duration, WaitCause) {
         let held = self.held_until.saturating_sub(now);
         let Some(window) = self.window else {
-            return (held, Cause::RetryAfter);
+            return (held, WaitCause::RetryAfter);
         };
         // Zero once the window has ended: what the next one allows is not known, so it holds nobody.
         let rest = window.ends.saturating_sub(now);
@@ -218,9 +222,9 @@ impl Pace {
             Duration::ZERO
         };
         if held >= paced {
-            (held, Cause::RetryAfter)
+            (held, WaitCause::RetryAfter)
         } else {
-            (paced, Cause::TheirQuota)
+            (paced, WaitCause::TheirQuota)
         }
     }
 
@@ -245,9 +249,9 @@ impl Pace {
 
 /// governor's view of our clock.
 #[derive(Debug, Clone)]
-struct OurClock(SharedClock);
+struct GovernorClockAdapter(SharedClock);
 
-impl GovernorClock for OurClock {
+impl GovernorClock for GovernorClockAdapter {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
@@ -258,7 +262,7 @@ impl GovernorClock for OurClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::LONGEST_WINDOW;
+    use crate::response::MAX_WINDOW;
     use topicmill_core::FailureKind;
     use topicmill_core::clock::ManualClock;
 
@@ -289,7 +293,7 @@ mod tests {
         let tasks: Vec<_> = (0..64)
             .map(|_| {
                 let quota = quota.clone();
-                tokio::spawn(async move { quota.slot().await.is_ok() })
+                tokio::spawn(async move { quota.acquire().await.is_ok() })
             })
             .collect();
         let mut taken = 0;
@@ -325,7 +329,7 @@ mod tests {
             let (clock, quota) = quota(100);
             for [left, used, reset] in told {
                 quota.observe(&headers(left, used, reset)).await.unwrap();
-                quota.slot().await.unwrap();
+                quota.acquire().await.unwrap();
             }
             let waits: Vec<_> = waits.iter().map(|secs| *secs * SECOND).collect();
             assert_eq!(clock.sleeps(), waits, "{told:?}");
@@ -336,11 +340,11 @@ mod tests {
     async fn slots_taken_since_an_answer_are_counted() {
         let (clock, quota) = quota(100);
         quota.observe(&headers("2", "0", "40")).await.unwrap();
-        quota.slot().await.unwrap();
+        quota.acquire().await.unwrap();
         // The answer to a request that left before that slot was taken.
         quota.observe(&headers("2", "0", "40")).await.unwrap();
-        quota.slot().await.unwrap();
-        quota.slot().await.unwrap();
+        quota.acquire().await.unwrap();
+        quota.acquire().await.unwrap();
         let total: Duration = clock.sleeps().iter().sum();
         assert_eq!(
             total,
@@ -355,10 +359,10 @@ mod tests {
             let (clock, quota) = quota(100);
             clock.advance(Duration::from_hours(1));
             quota.observe(&headers("0", "1", reset)).await.unwrap();
-            let no_slot = quota.slot().await.unwrap_err();
+            let quota_error = quota.acquire().await.unwrap_err();
             assert!(
-                matches!(no_slot, NoSlot::OverBudget(LONGEST_WINDOW)),
-                "{no_slot:?}"
+                matches!(quota_error, QuotaError::OverBudget(MAX_WINDOW)),
+                "{quota_error:?}"
             );
         }
     }
@@ -368,10 +372,12 @@ mod tests {
         let (_, quota) = quota(100);
         let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
         let hears = told.clone();
-        let (wait, held) = (Duration::ZERO, false);
-        quota.keep_with(Keeper {
-            reserve: Box::new(move |_| Box::pin(async move { Ok(QuotaSlot { wait, held }) })),
-            hold: Box::new(move |wait| {
+        let (wait, is_throttled) = (Duration::ZERO, false);
+        quota.share_with(SharedQuota {
+            reserve: Box::new(move |_| {
+                Box::pin(async move { Ok(QuotaReservation { wait, is_throttled }) })
+            }),
+            throttle: Box::new(move |wait| {
                 hears.lock().unwrap().push(wait);
                 Box::pin(async { Ok(()) })
             }),
@@ -379,25 +385,25 @@ mod tests {
         quota.observe(&headers("1", "995", "37")).await.unwrap();
         quota.observe(&headers("0.0", "996", "36")).await.unwrap();
         quota.observe(&headers("0", "300", "0")).await.unwrap();
-        quota.hold(4 * SECOND).await.unwrap();
+        quota.throttle(4 * SECOND).await.unwrap();
         assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
     }
 
     #[tokio::test]
     async fn a_hold_holds_for_all_and_a_shorter_one_does_not_end_it() {
         let (clock, quota) = quota(100);
-        quota.hold(4 * SECOND).await.unwrap();
-        quota.hold(2 * SECOND).await.unwrap();
-        quota.slot().await.unwrap();
+        quota.throttle(4 * SECOND).await.unwrap();
+        quota.throttle(2 * SECOND).await.unwrap();
+        quota.acquire().await.unwrap();
         assert_eq!(clock.sleeps(), [4 * SECOND]);
-        let gone = || KeeperError {
+        let gone = || SharedQuotaError {
             kind: FailureKind::Database,
             source: "gone".into(),
         };
-        quota.keep_with(Keeper {
+        quota.share_with(SharedQuota {
             reserve: Box::new(move |_| Box::pin(async move { Err(gone()) })),
-            hold: Box::new(move |_| Box::pin(async move { Err(gone()) })),
+            throttle: Box::new(move |_| Box::pin(async move { Err(gone()) })),
         });
-        assert!(quota.hold(SECOND).await.is_err() && quota.slot().await.is_err());
+        assert!(quota.throttle(SECOND).await.is_err() && quota.acquire().await.is_err());
     }
 }

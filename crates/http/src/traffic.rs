@@ -6,11 +6,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use topicmill_core::record::{Traffic, Waited};
+use topicmill_core::record::{Traffic, WaitTotal};
 
 /// Why a request had to wait: the fields of [`Waits`](topicmill_core::record::Waits), in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum WaitCause {
     OwnPace,
     TheirQuota,
     RetryAfter,
@@ -23,26 +23,26 @@ pub struct Meter(Mutex<Traffic>);
 
 impl Meter {
     /// Counts something.
-    pub fn note(&self, count: impl FnOnce(&mut Traffic)) {
+    pub fn update(&self, count: impl FnOnce(&mut Traffic)) {
         count(&mut self.0.lock().expect("no holder of this lock panics"));
     }
 
     /// Counts a request that leaves.
-    pub fn sent(&self, for_token: bool) {
-        self.note(|traffic| {
+    pub fn count_request(&self, for_token: bool) {
+        self.update(|traffic| {
             traffic.requests += 1;
             traffic.token_requests += u64::from(for_token);
         });
     }
 
     /// Counts an answer.
-    pub fn answered(&self, status: u16) {
-        self.note(|traffic| *traffic.by_status.entry(status).or_default() += 1);
+    pub fn count_response(&self, status: u16) {
+        self.update(|traffic| *traffic.by_status.entry(status).or_default() += 1);
     }
 
-    pub(crate) fn waited(&self, cause: Cause, wait: Duration) {
-        self.note(|Traffic { waits, .. }| {
-            waits.each_mut()[cause as usize].add(Waited {
+    pub(crate) fn count_wait(&self, cause: WaitCause, wait: Duration) {
+        self.update(|Traffic { waits, .. }| {
+            waits.each_mut()[cause as usize].add(WaitTotal {
                 times: 1,
                 sum: wait,
             });
@@ -50,9 +50,9 @@ impl Meter {
     }
 
     /// Returns a copy of the counts.
-    pub fn so_far(&self) -> Traffic {
+    pub fn snapshot(&self) -> Traffic {
         let mut traffic = Traffic::default();
-        self.note(|so_far| traffic.clone_from(so_far));
+        self.update(|so_far| traffic.clone_from(so_far));
         traffic
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use topicmill_core::{Chosen, Fullname};
+use topicmill_core::{Fullname, SampleReason};
 
 /// Mixes two lists, each with its best first, up to `limit` posts, each once; a share of `random_share` of them comes from
 /// the random ones. Where one list ends, the other goes on.
@@ -12,7 +12,7 @@ pub fn mixed(
     random: Vec<Fullname>,
     random_share: f64,
     limit: usize,
-) -> Vec<(Fullname, Chosen)> {
+) -> Vec<(Fullname, SampleReason)> {
     let (mut closest, mut random) = (closest.into_iter(), random.into_iter());
     let mut seen: HashSet<Fullname> = HashSet::new();
     let mut mixed = Vec::new();
@@ -20,12 +20,12 @@ pub fn mixed(
         let mut closest = || {
             closest
                 .find(|post| !seen.contains(post))
-                .map(|post| (post, Chosen::Closest))
+                .map(|post| (post, SampleReason::Closest))
         };
         let mut random = || {
             random
                 .find(|post| !seen.contains(post))
-                .map(|post| (post, Chosen::Random))
+                .map(|post| (post, SampleReason::Random))
         };
         let next = if is_random(mixed.len() as u64, random_share) {
             random().or_else(closest)

@@ -10,7 +10,7 @@ mod understand;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use topicmill_core::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet};
 use topicmill_tables::TableError;
 
@@ -54,7 +54,7 @@ pub struct GoldRow {
     pub reviewer: Option<String>,
     pub answered_at: Option<Timestamp>,
     /// Why this post.
-    pub chosen: Chosen,
+    pub chosen: SampleReason,
     pub source: GoldSource,
     /// Of the text that the person saw, where the file tells.
     pub text_hash: Option<TextHash>,
@@ -68,7 +68,7 @@ impl GoldRow {
             label,
             reviewer: None,
             answered_at: None,
-            chosen: Chosen::Import,
+            chosen: SampleReason::Import,
             source: GoldSource::Import,
             text_hash: None,
         }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::gold::NONE_OF_THESE;
-use topicmill_core::Chosen;
+use topicmill_core::SampleReason;
 use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::ReviewPost;
@@ -20,7 +20,7 @@ pub struct Tasks<'a> {
     /// The model whose labels are suggested.
     pub model: &'a str,
     /// The posts in the order in which they are asked, with why.
-    pub posts: &'a [(ReviewPost, Chosen)],
+    pub posts: &'a [(ReviewPost, SampleReason)],
 }
 
 impl Tasks<'_> {
@@ -50,7 +50,7 @@ impl Tasks<'_> {
     /// The tasks of Label Studio: a JSON array.
     pub fn label_studio(&self) -> Value {
         let version = self.version();
-        let task = |(post, chosen): &(ReviewPost, Chosen)| {
+        let task = |(post, chosen): &(ReviewPost, SampleReason)| {
             let choice = json!({
                 "id": post.fullname, "type": "choices", "from_name": "label", "to_name": "text",
                 "value": { "choices": [self.suggested(post)] },

@@ -28,8 +28,8 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_http::{
-    Answer, ClientSettings, Judgement, PoliteClient, Purpose, Trouble, extend, is_loopback,
-    retry_after,
+    ClientSettings, HttpResponse, PoliteClient, Purpose, RetryDecision, RetryableFailure,
+    append_path, is_loopback, retry_after,
 };
 
 /// How often a request is sent at most, those for smaller pages not counted.
@@ -79,9 +79,9 @@ impl ArcticShift {
         client.tries = TRIES;
         let (site, local) = (site_of(SourceKind::ArcticShift), is_loopback(&search_url));
         let http = PoliteClient::new(site, &client, local, clock.clone())?;
-        extend(&mut search_url, &["api", "posts", "search"]);
+        append_path(&mut search_url, &["api", "posts", "search"]);
         // Told also where it stays none.
-        http.meter().note(|traffic| traffic.smaller = Some(0));
+        http.meter().update(|traffic| traffic.smaller = Some(0));
         Ok(Self {
             http,
             search_url,
@@ -111,17 +111,17 @@ impl ArcticShift {
             if limit < sent.swap(limit, Ordering::Relaxed) {
                 tracing::info!(what, limit, "asking for a smaller page");
                 let smaller = |traffic: &mut Traffic| *traffic.smaller.get_or_insert(0) += 1;
-                self.http.meter().note(smaller);
+                self.http.meter().update(smaller);
             }
             http.get(self.url(subreddit, way, border, limit))
         };
-        let judge = |answer: &Answer| match judge(&what, answer, self.clock.now()) {
-            Judgement::Again(trouble) if trouble.last_resort.is_some() => {
+        let judge = |answer: &HttpResponse| match judge(&what, answer, self.clock.now()) {
+            RetryDecision::Retry(trouble) if trouble.last_resort.is_some() => {
                 let asked = limit.load(Ordering::Relaxed);
                 // `auto` pages have between 100 and 1,000 rows, so the first smaller one is the plain page of 100.
                 let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
-                Judgement::Again(Trouble {
+                RetryDecision::Retry(RetryableFailure {
                     // No page is smaller than one row, so there the usual tries are all.
                     last_resort: trouble.last_resort.filter(|_| asked > 1),
                     ..trouble
@@ -129,7 +129,7 @@ impl ArcticShift {
             }
             verdict => verdict,
         };
-        let rows = self.http.exchange(Purpose::Data, &what, request, judge);
+        let rows = self.http.send(Purpose::Data, &what, request, judge);
         let rows = rows.await?;
         self.read(&what, rows, limit.into_inner())
     }
@@ -235,7 +235,11 @@ struct SearchAnswer {
 }
 
 /// The rows of an answer, or what it means that there are none.
-fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Child>, SourceError> {
+fn judge(
+    what: &str,
+    answer: &HttpResponse,
+    now: DateTime<Utc>,
+) -> RetryDecision<Vec<Child>, SourceError> {
     let status = answer.status();
     let text = String::from_utf8_lossy(&answer.body);
     let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
@@ -243,7 +247,7 @@ fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Child
     let told: String = told.unwrap_or_default().chars().take(200).collect();
     // It says so with status 422, both of a page that takes too long and of too many requests.
     if status != 429 && says_too_much(&told) {
-        return Judgement::Again(Trouble {
+        return RetryDecision::Retry(RetryableFailure {
             detail: format!("`{told}` ({status})"),
             wait: retry_after(&answer.headers, now),
             is_rate_limit: true,

@@ -115,17 +115,17 @@ impl SourceError {
     /// Whether every other request would meet the same: there is no token, or no way to the source.
     pub fn is_of_every_topic(&self) -> bool {
         match self {
-            Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::Keeper(_)) => true,
+            Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,
             Self::Http(error) => error.is_unreachable(),
             _ => false,
         }
     }
 
     /// Whether the same may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Token(error) => error.is_passing(),
-            Self::Http(error) => error.is_passing(),
+            Self::Token(error) => error.is_transient(),
+            Self::Http(error) => error.is_transient(),
             _ => false,
         }
     }

@@ -120,7 +120,7 @@ pub trait Archived: Send + Sync {
 
 /// How messages name a source.
 pub const fn site_of(kind: SourceKind) -> Site {
-    let about = kind.about();
+    let about = kind.traits();
     Site {
         name: about.title,
         section: about.section,

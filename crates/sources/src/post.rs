@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 pub(super) use self::fields::{Field, Fields, flag_of, integer_of, is_null, number_of};
-use topicmill_core::{FOUND, Post, SourceKind, Timestamp};
+use topicmill_core::{FOUND_MARKER, Post, SourceKind, Timestamp};
 use topicmill_score::reddit::is_placeholder;
 
 /// The first second of June 2005, the month of Reddit's first post.
@@ -173,7 +173,9 @@ pub(super) fn time_of_post(value: &Value) -> Result<Timestamp, String> {
             ", which looks like {thing}: write seconds since 1970, or a date like 2023-11-14"
         ),
     };
-    Err(format!("`created_utc` is {kind}{FOUND}{secs}{looks_like}"))
+    Err(format!(
+        "`created_utc` is {kind}{FOUND_MARKER}{secs}{looks_like}"
+    ))
 }
 
 const TOO_LARGE: &str = "too large for seconds since 1970";

@@ -293,7 +293,7 @@ fn marked_as(mut wire: Value, fate: Option<&PostFate>) -> Option<Value> {
             return Some(wire);
         }
         Some(PostFate::Gone(
-            PurgeReason::Missing | PurgeReason::Requested | PurgeReason::Shown,
+            PurgeReason::Missing | PurgeReason::Requested | PurgeReason::ParentPurged,
         )) => {
             return None;
         }

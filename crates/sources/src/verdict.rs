@@ -8,7 +8,7 @@ use super::error::SourceError;
 use super::listing::ListingError;
 use super::page::site_of;
 use topicmill_core::{Outcome, SourceKind};
-use topicmill_http::{Answer, Judgement, Meaning, Trouble};
+use topicmill_http::{HttpResponse, ResponseClass, RetryDecision, RetryableFailure};
 
 /// Why an answer is refused for good, in the words of one source.
 pub(super) type Refusal = (Outcome, String);
@@ -28,16 +28,16 @@ impl Judge<'_> {
     /// given, and by a status of its own, `refusal` says where it is more than what everybody means.
     pub(super) fn judge<T>(
         &self,
-        answer: &Answer,
+        answer: &HttpResponse,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
         refusal: impl FnOnce(u16, Option<&str>) -> Option<Refusal>,
-    ) -> Judgement<T, SourceError> {
+    ) -> RetryDecision<T, SourceError> {
         let again = |detail: String, wait: Option<Duration>, is_rate_limit| {
-            Judgement::Again(Trouble {
+            RetryDecision::Retry(RetryableFailure {
                 detail,
                 wait: wait.map(|wait| wait.min(self.longest)),
                 is_rate_limit,
-                ..Trouble::default()
+                ..RetryableFailure::default()
             })
         };
         let site = site_of(self.kind);
@@ -46,39 +46,41 @@ impl Judge<'_> {
             Some(message) => format!("{text}: `{message}`"),
             None => text.to_owned(),
         };
-        let (outcome, detail) = match answer.meaning(self.now) {
-            Meaning::Good => match decode(&answer.body) {
-                Ok(decoded) => return Judgement::Take(decoded),
+        let (outcome, detail) = match answer.classify(self.now) {
+            ResponseClass::Data => match decode(&answer.body) {
+                Ok(decoded) => return RetryDecision::Accept(decoded),
                 // Half a text may be a connection that broke off. Whole JSON of another shape will be the same next
                 // time.
                 Err(error @ ListingError::Json(_)) => return again(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
-                    return Judgement::Never(SourceError::Shape {
+                    return RetryDecision::Fail(SourceError::Shape {
                         site,
                         what: self.what.to_owned(),
                         source: Some(source),
                     });
                 }
             },
-            Meaning::TooMany(wait) => {
+            ResponseClass::RateLimited(wait) => {
                 return again(said("too many requests (429)"), wait, true);
             }
-            Meaning::Trouble(wait) => return again(said(&format!("status {status}")), wait, false),
-            Meaning::WebPage => (
+            ResponseClass::ServerError(wait) => {
+                return again(said(&format!("status {status}")), wait, false);
+            }
+            ResponseClass::WebPage => (
                 Outcome::EdgeBlocked,
                 format!(
                     "a web page came in place of JSON; check `{}.api_url` and the way to the internet",
                     site.section
                 ),
             ),
-            Meaning::Redirect(to) => refusal(status, Some(&to)).unwrap_or_else(|| {
+            ResponseClass::Redirect(to) => refusal(status, Some(&to)).unwrap_or_else(|| {
                 let section = site.section;
                 let detail = format!(
                     "a redirect to `{to}`, which is not followed; check `{section}.api_url`"
                 );
                 (Outcome::Server, detail)
             }),
-            Meaning::Refused => refusal(status, None).unwrap_or_else(|| {
+            ResponseClass::ClientError => refusal(status, None).unwrap_or_else(|| {
                 let (outcome, detail) = match status {
                     404 => (Outcome::Missing, "there is nothing of that name"),
                     451 => (
@@ -90,7 +92,7 @@ impl Judge<'_> {
                 (outcome, said(detail))
             }),
         };
-        Judgement::Never(SourceError::Refused {
+        RetryDecision::Fail(SourceError::Refused {
             site,
             what: self.what.to_owned(),
             outcome,

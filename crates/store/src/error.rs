@@ -206,7 +206,7 @@ pub enum StoreError {
         /// What to do.
         advice: &'static str,
         /// Whether the same query may be answered a little later.
-        is_passing: bool,
+        is_transient: bool,
     },
 }
 
@@ -251,10 +251,10 @@ impl StoreError {
 
     /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two
     /// transactions stood in each other's way.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Statement { source, .. } => failure::is_passing(source),
-            Self::Unanswered { is_passing, .. } => *is_passing,
+            Self::Statement { source, .. } => failure::is_transient(source),
+            Self::Unanswered { is_transient, .. } => *is_transient,
             Self::Away | Self::Stopped { .. } | Self::StoppedOpening(_) => true,
             _ => false,
         }

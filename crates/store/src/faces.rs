@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use topicmill_core::{
-    Fullname, QuotaSlot, QuotaTerms, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    Fullname, QuotaReservation, QuotaTerms, RunStatus, SourceKind, Stage, TextHash, Timestamp,
 };
 use topicmill_score::{LabelSet, LabelVector, PairLogits, TextVector};
 
@@ -174,7 +174,7 @@ face! {
     /// Quotas of requests that processes share.
     quotas: Quotas
     /// Takes the next slot of a quota that processes share, by one statement. Time is as for [`claim`](Self::claim).
-    fn reserve_slot(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaSlot;
+    fn reserve_slot(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaReservation;
     /// Lets no process have a slot of a quota for a while, an hour at most.
     fn hold_quota(&self, quota: &str, wait: Duration, now: DateTime<Utc>) -> ();
 }

@@ -238,7 +238,7 @@ impl Attempts {
 }
 
 /// Whether a failure passes by itself.
-pub(super) fn is_passing(error: &sqlx::Error) -> bool {
+pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         // A server that stops closes a connection that is just being made: no byte came, which sqlx 0.9.0 tells as
@@ -277,7 +277,7 @@ pub(super) fn unanswered(error: &sqlx::Error) -> Option<&'static str> {
         ),
         Meaning::Conflict => None,
         _ if matches!(error, sqlx::Error::PoolTimedOut) => Some(NO_CONNECTION),
-        _ => is_passing(error).then_some(LOST),
+        _ => is_transient(error).then_some(LOST),
     }
 }
 
@@ -349,8 +349,8 @@ mod tests {
         let connecting = <sqlx::PgConnection as sqlx::Connection>::connect(&url);
         let (connected, ()) = tokio::join!(connecting, closing);
         let error = connected.unwrap_err();
-        assert!(is_passing(&error), "{error:?}");
+        assert!(is_transient(&error), "{error:?}");
         let other = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x48".into());
-        assert!(!is_passing(&other));
+        assert!(!is_transient(&other));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use topicmill_core::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
 /// What a person says about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct GoldAnswer {
     /// The label set whose labels were offered.
     pub label_set: Option<i64>,
     /// Why this post.
-    pub chosen: Chosen,
+    pub chosen: SampleReason,
     pub source: GoldSource,
     pub answered_at: Timestamp,
     /// Of the text that the person saw; `None` for the present one.

@@ -5,7 +5,7 @@ use std::process;
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// A lease that expired longer ago is no matter of clocks: its process hangs, or a new one has its number.
-const CLOCKS_DIFFER: TimeDelta = TimeDelta::hours(1);
+const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
 /// Returns the name of this process among workers: host, boot, process namespace and process id. With it, a process of the
 /// same machine can tell whether it still lives. Names of hosts are not unique; boots are.
@@ -40,7 +40,7 @@ pub fn died(worker: &str, me: &str) -> bool {
 /// clocks of both differ.
 pub(super) fn only_clocks_differ(worker: &str, expired: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     let other = neighbour(worker, &worker_name()).filter(|pid| *pid != process::id());
-    now - expired < CLOCKS_DIFFER && other.is_some_and(|pid| !is_gone(pid))
+    now - expired < MAX_CLOCK_SKEW && other.is_some_and(|pid| !is_gone(pid))
 }
 
 /// The process id of a worker that runs, or ran, where `me` does.

@@ -36,7 +36,7 @@ mod waiting;
 
 use sqlx::{Postgres, Sqlite};
 
-pub use topicmill_core::{QuotaSlot, QuotaTerms};
+pub use topicmill_core::{QuotaReservation, QuotaTerms};
 
 pub use self::address::Address;
 pub use self::changed::{Dropped, Hanging, Thinned};

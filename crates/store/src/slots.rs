@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use topicmill_core::{SlotStatus, Timestamp};
+use topicmill_core::{ScheduledRunStatus, Timestamp};
 
 /// What a slot says that was given up.
 pub const DEADLY: &str =
@@ -67,8 +67,8 @@ pub struct SlotPlan<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSlot {
     pub due_at: Timestamp,
-    /// [`SlotStatus::Waiting`], or that it does not run.
-    pub status: SlotStatus,
+    /// [`ScheduledRunStatus::Waiting`], or that it does not run.
+    pub status: ScheduledRunStatus,
     /// Slots right before it that nobody ran and that have no rows, and the first of them; itself if it is missed.
     pub missed: Option<(u64, Timestamp)>,
     pub error: Option<String>,
@@ -99,8 +99,8 @@ pub struct TakenSlot {
 /// How a slot ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotEnd {
-    /// How it stands now; [`SlotStatus::Waiting`] hands it back.
-    pub status: SlotStatus,
+    /// How it stands now; [`ScheduledRunStatus::Waiting`] hands it back.
+    pub status: ScheduledRunStatus,
     /// One entry a stage that ended.
     pub outcomes: Vec<Value>,
     pub error: Option<String>,
@@ -112,7 +112,7 @@ pub struct SlotRow {
     pub id: i64,
     pub schedule: String,
     pub due_at: Timestamp,
-    pub status: SlotStatus,
+    pub status: ScheduledRunStatus,
     /// Slots right before it that nobody ran.
     pub missed: u64,
     pub worker: Option<String>,
@@ -125,7 +125,7 @@ pub struct SlotRow {
 /// How often slots of a schedule ended in a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotCount {
-    pub status: SlotStatus,
+    pub status: ScheduledRunStatus,
     pub slots: u64,
     /// Slots that have no rows, because nobody ran them.
     pub missed: u64,

@@ -100,7 +100,7 @@ mod tests {
         other.execute("BEGIN IMMEDIATE").await.unwrap();
         stop.cancel();
         let given_up = store.keep("a", "2").await.unwrap_err();
-        assert!(is_stop(&given_up) && given_up.is_passing(), "{given_up}");
+        assert!(is_stop(&given_up) && given_up.is_transient(), "{given_up}");
         other.execute("COMMIT").await.unwrap();
         // What waits for nobody is done.
         store.keep("b", "3").await.unwrap();

@@ -4,20 +4,20 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
-use super::Packing;
-use super::lines::filled;
+use super::Compression;
+use super::lines::fill_buffer;
 
 /// Bytes that are read from the system at once.
 const READ_BYTES: usize = 1 << 18;
 
 /// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
-const LARGEST_WINDOW: u32 = 31;
+const MAX_WINDOW_LOG: u32 = 31;
 
 /// KiB that the window of xz may have: 2 GiB as well.
-const LARGEST_DICTIONARY: u32 = (2 << 20) + (1 << 16);
+const MAX_DICTIONARY_KIB: u32 = (2 << 20) + (1 << 16);
 
 /// White space before a text above this is the text.
-const MOST_BLANK: usize = 1 << 20;
+const MAX_LEADING_BLANKS: usize = 1 << 20;
 
 /// Whether a path stands for stdin.
 pub fn is_stdin(path: &Path) -> bool {
@@ -28,7 +28,7 @@ pub fn is_stdin(path: &Path) -> bool {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn open(path: &Path) -> io::Result<Bytes> {
+pub fn open(path: &Path) -> io::Result<ByteReader> {
     Ok(if is_stdin(path) {
         Box::new(io::stdin())
     } else {
@@ -40,38 +40,38 @@ pub fn open(path: &Path) -> io::Result<Bytes> {
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn text(bytes: Bytes) -> io::Result<Text> {
-    Ok(unpacked(bytes)?.1)
+pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
+    Ok(decode_compressed(bytes)?.1)
 }
 
 /// The same, with how the bytes are packed.
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn unpacked(bytes: Bytes) -> io::Result<(Packing, Text)> {
+pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextReader)> {
     let (head, bytes) = peek(bytes)?;
-    let packing = packing(&head);
-    let unpacked: Bytes = match packing {
-        Packing::Plain => bytes,
-        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(bytes))),
-        Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(bytes))),
-        Packing::Xz => {
+    let packing = detect_compression(&head);
+    let unpacked: ByteReader = match packing {
+        Compression::Plain => bytes,
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(bytes))),
+        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(bytes))),
+        Compression::Xz => {
             let bytes = buffered(bytes);
-            let decoder = lzma_rust2::XzReader::new_mem_limit(bytes, true, LARGEST_DICTIONARY);
+            let decoder = lzma_rust2::XzReader::new_mem_limit(bytes, true, MAX_DICTIONARY_KIB);
             Box::new(decoder)
         }
-        Packing::Zstd => {
+        Compression::Zstd => {
             let mut decoder = zstd::Decoder::new(bytes)?;
-            decoder.window_log_max(LARGEST_WINDOW)?;
+            decoder.window_log_max(MAX_WINDOW_LOG)?;
             Box::new(decoder)
         }
     };
     // Once more: what a packed file holds may have a mark of its own.
     let (head, unpacked) = peek(unpacked)?;
     let text = match head[..] {
-        [0xef, 0xbb, 0xbf, ..] => buffered(passed(unpacked, 3)?),
-        [0xff, 0xfe, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_le_bytes)),
-        [0xfe, 0xff, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_be_bytes)),
+        [0xef, 0xbb, 0xbf, ..] => buffered(skip(unpacked, 3)?),
+        [0xff, 0xfe, ..] => buffered(Utf16::new(skip(unpacked, 2)?, u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => buffered(Utf16::new(skip(unpacked, 2)?, u16::from_be_bytes)),
         // Without a mark, a text that begins with two characters of ASCII.
         [a, 0, b, 0, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_le_bytes)),
         [0, a, 0, b, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
@@ -81,16 +81,16 @@ pub fn unpacked(bytes: Bytes) -> io::Result<(Packing, Text)> {
 }
 
 /// How a file that begins so is packed.
-fn packing(head: &[u8]) -> Packing {
+fn detect_compression(head: &[u8]) -> Compression {
     match head {
-        [0x1f, 0x8b, ..] => Packing::Gzip,
+        [0x1f, 0x8b, ..] => Compression::Gzip,
         // A frame of zstd, or a note before the first one.
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
         // The last two begin the first block, or the end of an empty file: a text may begin with `BZh1`.
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
-        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Packing::Bzip2,
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
-        _ => Packing::Plain,
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Compression::Bzip2,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
+        _ => Compression::Plain,
     }
 }
 
@@ -98,46 +98,46 @@ fn packing(head: &[u8]) -> Packing {
 ///
 /// # Errors
 /// When it cannot be written, or nothing here packs so: gzip and zstd are packed with, bzip2 and xz only read.
-pub fn packed(
+pub fn compress(
     to: File,
-    packing: Packing,
+    packing: Compression,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<File> {
     match packing {
-        Packing::Plain => {
+        Compression::Plain => {
             let mut out = BufWriter::new(to);
             write(&mut out)?;
             Ok(out.into_inner()?)
         }
-        Packing::Gzip => {
+        Compression::Gzip => {
             let mut out = flate2::write::GzEncoder::new(to, flate2::Compression::default());
             write(&mut BufWriter::new(&mut out))?;
             out.finish()
         }
-        Packing::Zstd => {
+        Compression::Zstd => {
             let mut out = zstd::Encoder::new(to, 0)?;
             write(&mut BufWriter::new(&mut out))?;
             out.finish()
         }
-        Packing::Bzip2 | Packing::Xz => Err(io::ErrorKind::Unsupported.into()),
+        Compression::Bzip2 | Compression::Xz => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-fn buffered(reader: impl Read + Send + 'static) -> Text {
+fn buffered(reader: impl Read + Send + 'static) -> TextReader {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
 
 /// Bytes as they are read.
-pub type Bytes = Box<dyn Read + Send>;
+pub type ByteReader = Box<dyn Read + Send>;
 /// A text that is read through a buffer.
-pub type Text = Box<dyn BufRead + Send>;
+pub type TextReader = Box<dyn BufRead + Send>;
 
 /// The first six bytes, or fewer where there are no more, and all of them again.
-fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
+fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     let mut head = Vec::new();
     bytes.by_ref().take(6).read_to_end(&mut head)?;
     // A pipe cannot be read twice, so the bytes that were looked at are put in front again.
-    let again = Again {
+    let again = Peeked {
         head: Cursor::new(head.clone()),
         rest: bytes,
         error: None,
@@ -146,13 +146,13 @@ fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
 }
 
 /// Bytes that were looked at, and the rest: more of it at once than was looked at, for whoever recognises a format.
-struct Again {
+struct Peeked {
     head: Cursor<Vec<u8>>,
-    rest: Bytes,
+    rest: ByteReader,
     error: Option<io::Error>,
 }
 
-impl Read for Again {
+impl Read for Peeked {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -169,7 +169,7 @@ impl Read for Again {
     }
 }
 
-fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
+fn skip(mut bytes: ByteReader, count: usize) -> io::Result<ByteReader> {
     let mut passed = vec![0; count];
     bytes.read_exact(&mut passed)?;
     Ok(bytes)
@@ -179,12 +179,12 @@ fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
 ///
 /// # Errors
 /// When nothing can be read.
-pub fn beginning(mut text: Text) -> io::Result<(Text, Vec<u8>)> {
+pub fn peek_start(mut text: TextReader) -> io::Result<(TextReader, Vec<u8>)> {
     let mut blank = Vec::new();
     loop {
-        let chunk = filled(&mut text)?;
+        let chunk = fill_buffer(&mut text)?;
         let start = chunk.trim_ascii_start().to_vec();
-        if !start.is_empty() || chunk.is_empty() || blank.len() > MOST_BLANK {
+        if !start.is_empty() || chunk.is_empty() || blank.len() > MAX_LEADING_BLANKS {
             if !blank.is_empty() {
                 text = Box::new(Cursor::new(blank).chain(text));
             }
@@ -281,7 +281,7 @@ mod tests {
     fn read(bytes: &[u8]) -> String {
         let mut out = String::new();
         let slow = Box::new(Slow(Cursor::new(bytes.to_vec())));
-        text(slow).unwrap().read_to_string(&mut out).unwrap();
+        decode(slow).unwrap().read_to_string(&mut out).unwrap();
         out
     }
 

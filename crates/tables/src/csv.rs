@@ -13,16 +13,16 @@ mod write;
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
+use self::header::{column_names, detect_delimiter, header_error, io_error, read_header};
 pub(super) use self::header::{has_names, is_prose};
-use self::header::{io_error, likeliest, names_of, of_names, read_header};
 use self::quotes::Limited;
-pub use self::write::{CsvWriter, cell_text, csv_of, value_text};
-use super::bytes::Text;
+pub use self::write::{CsvWriter, cell_text, to_csv, value_text};
+use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// As much of a column's name as a problem shows, in characters.
-const LONGEST_NAME_SHOWN: usize = 40;
+const MAX_NAME_CHARS: usize = 40;
 
 /// What is wrong with a row of Spark or `MySQL`, which put a backslash in front of a quote.
 const BARE_QUOTE: &str = "has a quote within quotes that is not doubled, as in `\\\"`: write the file again with `\"\"` in \
@@ -49,7 +49,7 @@ impl Csv {
     ///
     /// # Errors
     /// When there is no line of names.
-    pub fn new(mut text: Text, delimiter: Option<u8>) -> Result<Self, TableError> {
+    pub fn new(mut text: TextReader, delimiter: Option<u8>) -> Result<Self, TableError> {
         let (mut header, mut lines_before) = read_header(&mut text)?;
         let mut delimiter = delimiter;
         // Spreadsheets write `sep=;` before the line of names.
@@ -64,7 +64,7 @@ impl Csv {
         if header.ends_with(b"\r") && next == Some(&b'\n') {
             lines_before += 1;
         }
-        let delimiter = delimiter.unwrap_or_else(|| likeliest(&header));
+        let delimiter = delimiter.unwrap_or_else(|| detect_delimiter(&header));
         let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(delimiter)
@@ -73,8 +73,8 @@ impl Csv {
             .from_reader(Limited::new(bytes, delimiter));
         let names = reader
             .byte_headers()
-            .map_err(|error| of_names(io_error(error)))?;
-        let (names, repeated) = names_of(names)?;
+            .map_err(|error| header_error(io_error(error)))?;
+        let (names, repeated) = column_names(names)?;
         Ok(Self {
             reader,
             row: csv::ByteRecord::new(),
@@ -156,7 +156,7 @@ impl Rows for Csv {
             };
             let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
                 let at = error.utf8_error().valid_up_to() + 1;
-                let name: String = name.chars().take(LONGEST_NAME_SHOWN).collect();
+                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
                 let why = NOT_UTF8.replacen("UTF-8", &format!("UTF-8 (`{name}` at byte {at})"), 1);
                 problem.get_or_insert(why);
                 String::from_utf8_lossy(error.as_bytes()).into_owned()

@@ -7,13 +7,13 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-pub use self::members::{Members, wrapped};
-pub use self::records::{Piece, Place, Records};
+pub use self::members::{Members, unwrap_records};
+pub use self::records::{JsonItem, JsonPosition, JsonRecords};
 use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;
 
 /// Whether a text that begins so, after white space, is JSON: an object or an array of some.
-pub(super) fn begins(start: &[u8]) -> bool {
+pub(super) fn looks_like_json(start: &[u8]) -> bool {
     let next = start
         .get(1..)
         .unwrap_or_default()
@@ -78,7 +78,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
             continue;
         }
         if c.is_ascii() {
-            place.take(c as u8);
+            place.push(c as u8);
         }
         place.escaped &= c.is_ascii();
         out.push(c);
@@ -92,7 +92,7 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
 ///
 /// # Errors
 /// What is wrong with the record, such as `is not a JSON object`.
-pub fn parsed<T>(
+pub fn parse_record<T>(
     json: &[u8],
     parse: impl Fn(&str) -> serde_json::Result<T>,
     nulls: &mut u64,
@@ -139,7 +139,7 @@ struct Nesting {
 
 impl Nesting {
     /// Takes a byte; whether the element ended before it.
-    fn take(&mut self, byte: u8) -> bool {
+    fn push(&mut self, byte: u8) -> bool {
         if self.in_text {
             self.in_text = self.escaped || byte != b'"';
             self.escaped = !self.escaped && byte == b'\\';

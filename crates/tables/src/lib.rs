@@ -10,12 +10,12 @@
 pub mod bytes;
 pub mod csv;
 pub mod json;
-mod kinds;
 mod lines;
-pub mod pages;
+mod page_sizes;
 pub mod panics;
 pub mod parquet;
-mod text;
+mod text_lines;
+mod unsupported;
 
 use std::fs::File;
 use std::io;
@@ -25,11 +25,11 @@ use std::sync::Arc;
 use ::parquet::errors::ParquetError;
 use serde_json::value::RawValue;
 
-use self::bytes::{Bytes, Text};
+use self::bytes::{ByteReader, TextReader};
 use self::csv::Csv;
-use self::json::Records;
+use self::json::JsonRecords;
 use self::parquet::Parquet;
-use self::text::Texts;
+use self::text_lines::TextLines;
 
 /// The formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum TableFormat {
 
 /// How the bytes of a file are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum Compression {
     /// Not at all.
     Plain,
     /// gzip.
@@ -65,20 +65,20 @@ pub enum Packing {
 
 impl TableFormat {
     /// What the ending of a file's name says, with how it is packed.
-    pub fn of_name(path: &Path) -> (Option<Self>, Packing) {
+    pub fn from_path(path: &Path) -> (Option<Self>, Compression) {
         let ending = |name: &Path| {
             let ending = name.extension()?.to_str()?;
             Some(ending.to_ascii_lowercase())
         };
         let packing = match ending(path).as_deref() {
-            Some("gz" | "gzip") => Packing::Gzip,
-            Some("zst" | "zstd") => Packing::Zstd,
-            Some("bz2") => Packing::Bzip2,
-            Some("xz") => Packing::Xz,
-            _ => Packing::Plain,
+            Some("gz" | "gzip") => Compression::Gzip,
+            Some("zst" | "zstd") => Compression::Zstd,
+            Some("bz2") => Compression::Bzip2,
+            Some("xz") => Compression::Xz,
+            _ => Compression::Plain,
         };
         let inner = match packing {
-            Packing::Plain => path.to_owned(),
+            Compression::Plain => path.to_owned(),
             _ => path.with_extension(""),
         };
         let format = match ending(&inner).as_deref() {
@@ -131,7 +131,7 @@ impl Cell {
     }
 
     /// A JSON value as a cell.
-    pub fn of_raw(raw: &RawValue) -> Self {
+    pub fn from_raw_json(raw: &RawValue) -> Self {
         match raw.get() {
             "null" => Self::Null,
             json => Self::Json(json::on_one_line(json)),
@@ -215,26 +215,26 @@ pub enum TableError {
     Parquet(#[from] ParquetFault),
     /// A file of another kind: its name, and what to do.
     #[error("it is {0}: {1}")]
-    Kind(&'static str, &'static str),
+    UnsupportedFormat(&'static str, &'static str),
     /// Parquet from a pipe, or packed.
     #[error(
         "Parquet is read from a file that is neither packed nor a pipe: unpack or save it first"
     )]
-    Seek,
+    NotSeekable,
     /// Parquet of which nobody can say which column is meant.
     #[error("two columns are named `{0}`, and only one of them can be meant: rename one of them")]
-    Twice(String),
+    DuplicateColumn(String),
     /// Parquet that is packed as nobody here unpacks it.
     #[error(
         "it is packed with {0}, which topicmill does not read: write it again with zstd or snappy"
     )]
-    Codec(&'static str),
+    UnsupportedCodec(&'static str),
 }
 
 impl TableError {
     /// Of Parquet. What the system said comes out as it was; what is wrong with packed bytes is an error of the system's
     /// kind, too, and is damage.
-    pub fn of(error: ParquetError) -> Self {
+    pub fn from_parquet(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
             return ParquetFault::from(error).into();
         };
@@ -299,12 +299,12 @@ pub fn open(
     format: Option<TableFormat>,
     delimiter: Option<u8>,
 ) -> Result<Option<OpenTable>, TableError> {
-    let Some((format, text)) = recognise(path, bytes::open(path)?, format)? else {
+    let Some((format, text)) = detect_format(path, bytes::open(path)?, format)? else {
         return Ok(None);
     };
     let mut separator = None;
     let rows: Box<dyn Rows> = match format {
-        TableFormat::Json | TableFormat::Ndjson => Box::new(Records::new(text)),
+        TableFormat::Json | TableFormat::Ndjson => Box::new(JsonRecords::new(text)),
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
             let rows = Csv::new(text, delimiter.or(tab))?;
@@ -312,7 +312,7 @@ pub fn open(
             Box::new(rows)
         }
         TableFormat::Parquet => Box::new(Parquet::new(File::open(path)?)?),
-        TableFormat::Text => Box::new(Texts::new(text)),
+        TableFormat::Text => Box::new(TextLines::new(text)),
     };
     Ok(Some(OpenTable {
         rows,
@@ -326,21 +326,21 @@ pub fn open(
 ///
 /// # Errors
 /// See [`TableError`].
-pub fn recognise(
+pub fn detect_format(
     path: &Path,
-    file: Bytes,
+    file: ByteReader,
     asked: Option<TableFormat>,
-) -> Result<Option<(TableFormat, Text)>, TableError> {
-    let (packing, text) = bytes::unpacked(file)?;
-    let (text, start) = bytes::beginning(text)?;
-    let named = TableFormat::of_name(path).0;
+) -> Result<Option<(TableFormat, TextReader)>, TableError> {
+    let (packing, text) = bytes::decode_compressed(file)?;
+    let (text, start) = bytes::peek_start(text)?;
+    let named = TableFormat::from_path(path).0;
     let is_parquet = start.starts_with(b"PAR1");
-    if let Some((name, advice)) = kinds::kind_of(&start).filter(|_| !is_parquet) {
-        return Err(TableError::Kind(name, advice));
+    if let Some((name, advice)) = unsupported::unsupported_format(&start).filter(|_| !is_parquet) {
+        return Err(TableError::UnsupportedFormat(name, advice));
     }
     if is_parquet || asked.or(named) == Some(TableFormat::Parquet) {
-        if packing != Packing::Plain || !path.is_file() {
-            return Err(TableError::Seek);
+        if packing != Compression::Plain || !path.is_file() {
+            return Err(TableError::NotSeekable);
         }
         return Ok(Some((TableFormat::Parquet, text)));
     }
@@ -354,7 +354,7 @@ pub fn recognise(
     // Of JSON, a text says itself what it is: an array called .ndjson, or .csv, is an array still.
     let format = match (asked, named) {
         (Some(format @ (TableFormat::Csv | TableFormat::Tsv | TableFormat::Text)), _) => format,
-        _ if json::begins(&start) => match start[0] {
+        _ if json::looks_like_json(&start) => match start[0] {
             b'[' => TableFormat::Json,
             _ => TableFormat::Ndjson,
         },
@@ -373,15 +373,15 @@ mod tests {
 
     #[test]
     fn endings_say_format_and_packing() {
-        let of = |name: &str| TableFormat::of_name(Path::new(name));
-        assert_eq!(of("a.csv"), (Some(TableFormat::Csv), Packing::Plain));
-        assert_eq!(of("a.CSV.GZ"), (Some(TableFormat::Csv), Packing::Gzip));
+        let of = |name: &str| TableFormat::from_path(Path::new(name));
+        assert_eq!(of("a.csv"), (Some(TableFormat::Csv), Compression::Plain));
+        assert_eq!(of("a.CSV.GZ"), (Some(TableFormat::Csv), Compression::Gzip));
         assert_eq!(
             of("a.jsonl.zst"),
-            (Some(TableFormat::Ndjson), Packing::Zstd)
+            (Some(TableFormat::Ndjson), Compression::Zstd)
         );
-        assert_eq!(of("a.b/c"), (None, Packing::Plain));
-        assert_eq!(of("RS_2024-01.zst"), (None, Packing::Zstd));
-        assert_eq!(of("-"), (None, Packing::Plain));
+        assert_eq!(of("a.b/c"), (None, Compression::Plain));
+        assert_eq!(of("RS_2024-01.zst"), (None, Compression::Zstd));
+        assert_eq!(of("-"), (None, Compression::Plain));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn read_line(
     line.clear();
     let (mut length, mut ended) = (0, false);
     while !ended {
-        let chunk = filled(file)?;
+        let chunk = fill_buffer(file)?;
         let newline = memchr::memchr(b'\n', chunk);
         let taken = newline.map_or(chunk.len(), |at| at + 1);
         ended = newline.is_some() || taken == 0;
@@ -58,7 +58,7 @@ pub(crate) fn read_line(
 }
 
 /// What is in hand of a text, after a signal too.
-pub(crate) fn filled(text: &mut impl BufRead) -> io::Result<&[u8]> {
+pub(crate) fn fill_buffer(text: &mut impl BufRead) -> io::Result<&[u8]> {
     loop {
         match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

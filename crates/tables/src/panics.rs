@@ -1,7 +1,7 @@
 //! Panics of libraries that become errors.
 //!
 //! A panic hook runs before anybody catches the panic, so the default one reports a bug even where the caller makes an
-//! error of it. [`catch`] marks its thread while it runs, and the hook that [`hide_caught`] installs is silent for a
+//! error of it. [`catch`] marks its thread while it runs, and the hook that [`silence_caught`] installs is silent for a
 //! thread that is marked.
 
 use std::any::Any;
@@ -24,7 +24,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Wraps the panic hook of the process, so that it is silent about panics that [`catch`] returns.
-pub fn hide_caught() {
+pub fn silence_caught() {
     let report = take_hook();
     set_hook(Box::new(move |panic| {
         if !CATCHING.get() {

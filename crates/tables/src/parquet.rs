@@ -21,19 +21,19 @@ use serde_json::Value;
 
 pub use self::copy::ParquetSource;
 pub use self::write::ParquetWriter;
-use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
+use super::{Cell, ParquetFault, Row, Rows, TableError, page_sizes};
 use crate::panics::catch;
 
 /// Runs `read`, and makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
-fn caught<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
+fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
     catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
 }
 
 /// Opens a file, which the library takes away. Its position is shared.
 fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
     let again = file.try_clone()?;
-    let reader = caught(|| SerializedFileReader::new(again));
-    reader.unwrap_or_else(Err).map_err(TableError::of)
+    let reader = catch_panic(|| SerializedFileReader::new(again));
+    reader.unwrap_or_else(Err).map_err(TableError::from_parquet)
 }
 
 /// The columns of the file that hold these fields of its schema: a field that is a group has several.
@@ -56,7 +56,7 @@ fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
 }
 
 /// The name of a codec that the library is built without, or has none for; `None` for those that are read.
-fn unread(codec: Compression) -> Option<&'static str> {
+fn unsupported_codec(codec: Compression) -> Option<&'static str> {
     match codec {
         Compression::BROTLI(_) => Some("brotli"),
         Compression::LZO => Some("lzo"),
@@ -120,7 +120,7 @@ impl Parquet {
         // The library finds columns by their names, and of two alike it would read the last one twice.
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
-            return Err(TableError::Twice(twice.name().to_owned()));
+            return Err(TableError::DuplicateColumn(twice.name().to_owned()));
         }
         Ok(Self {
             names: columns.iter().map(|column| column.name().into()).collect(),
@@ -166,16 +166,16 @@ impl Rows for Parquet {
         let mut chunks =
             groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
         // The library would take it for damage, at the first row.
-        if let Some(codec) = chunks.find_map(|chunk| unread(chunk.compression())) {
-            return Err(TableError::Codec(codec));
+        if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
+            return Err(TableError::UnsupportedCodec(codec));
         }
         let fields = || columns.iter().map(|at| &schema.get_fields()[*at]);
         let read = columns
             .iter()
             .map(|at| (self.names[*at].clone(), self.kinds[*at]));
         self.read = read.collect();
-        let rows = caught(|| -> Result<_, ParquetFault> {
-            pages::check(&self.file, reader.metadata(), &leaves)?;
+        let rows = catch_panic(|| -> Result<_, ParquetFault> {
+            page_sizes::check(&self.file, reader.metadata(), &leaves)?;
             let fields = fields().cloned().collect();
             let projection = Type::group_type_builder(schema.name()).with_fields(fields);
             let projection = projection.build()?;
@@ -192,7 +192,7 @@ impl Rows for Parquet {
         }
         let Self { rows, read, .. } = self;
         // A value can be one that the library writes nothing for, but a panic.
-        let next = caught(|| {
+        let next = catch_panic(|| {
             let row = rows.as_mut()?.next()?;
             Some(row.map(|row| {
                 let cells = row.into_columns().into_iter().zip(&*read);
@@ -212,7 +212,7 @@ impl Rows for Parquet {
                     }
                     _ => "it is damaged",
                 };
-                if let TableError::Io(error) = TableError::of(error) {
+                if let TableError::Io(error) = TableError::from_parquet(error) {
                     return Err(error.into());
                 }
                 let why = format!("{what} behind row {}", self.number);

@@ -48,7 +48,7 @@ impl Shared<'_> {
                 Event::WindowEnd(lease, suspects, took) => {
                     let (stages, computed) = *took;
                     done.new.stages.add(&stages);
-                    done.new.computed(&computed);
+                    done.new.add_computed(&computed);
                     (lease, true, suspects)
                 }
             };

@@ -72,6 +72,6 @@ async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
     let note = record["gpu_note"].as_str().unwrap();
     assert!(note.contains("NVML cannot be asked"), "{note}");
     // And a record is read as it was written.
-    let read: Labelled = serde_json::from_value(record).unwrap();
+    let read: ClassifyCounts = serde_json::from_value(record).unwrap();
     assert_eq!((read.posts, read.gpu_note), (20, done.gpu_note));
 }

@@ -144,13 +144,13 @@ impl Scene {
             listing: None,
             after: None,
             newest: None,
-            posts: Authors::Stored.ready(posts),
+            posts: AuthorPolicy::Stored.prepare(posts),
             now,
         };
         self.store.posts().save_pages(&[page], None).await.unwrap();
     }
 
-    pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)
+    pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, ClassifyCounts)
     where
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
@@ -161,7 +161,7 @@ impl Scene {
     }
 
     /// Labels under a label set with scripted engines, and tells what was done.
-    pub(super) async fn label_as(&self, labels: &LabelSet) -> Labelled {
+    pub(super) async fn label_as(&self, labels: &LabelSet) -> ClassifyCounts {
         let engine = Box::new(Scripted::default());
         let (ended, done) = self.label_with(vec![engine], labels, options()).await;
         ended.unwrap();
@@ -173,7 +173,7 @@ impl Scene {
         engines: Vec<Box<dyn Engine>>,
         labels: &LabelSet,
         options: Options,
-    ) -> (Result<(), BacklogError>, Labelled) {
+    ) -> (Result<(), BacklogError>, ClassifyCounts) {
         let models = engines.into_iter().map(models).collect();
         self.label_by(models, labels, options).await
     }
@@ -183,7 +183,7 @@ impl Scene {
         models: Vec<Models>,
         labels: &LabelSet,
         options: Options,
-    ) -> (Result<(), BacklogError>, Labelled) {
+    ) -> (Result<(), BacklogError>, ClassifyCounts) {
         self.label_hearing(models, labels, options, &|_| {}).await
     }
 
@@ -193,7 +193,7 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
         listen: OnLabelStep<'_>,
-    ) -> (Result<(), BacklogError>, Labelled) {
+    ) -> (Result<(), BacklogError>, ClassifyCounts) {
         let worker = Worker {
             store: &self.store,
             clock: &self.clock,
@@ -201,7 +201,7 @@ impl Scene {
             name: "w",
             run: self.run,
         };
-        let mut done = Labelled::default();
+        let mut done = ClassifyCounts::default();
         let ended = label(&worker, models, labels, &options, listen, &mut done).await;
         (ended, done)
     }

@@ -11,7 +11,7 @@ use super::Export;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::Subject;
 use crate::placing::{Standing, beside, place, put};
-use topicmill_core::{Chosen, Fullname};
+use topicmill_core::{Fullname, SampleReason};
 use topicmill_review::ask;
 use topicmill_review::tasks::Tasks;
 use topicmill_store::{Access, ReviewPost, Store};
@@ -77,7 +77,7 @@ impl Export {
         &self,
         store: &Store,
         subject: &Subject,
-    ) -> Result<Vec<(ReviewPost, Chosen)>, CliError> {
+    ) -> Result<Vec<(ReviewPost, SampleReason)>, CliError> {
         let limit = self.limit.unwrap_or(TASKS);
         let share = self.random_share.unwrap_or(RANDOM_SHARE);
         let closest = store
@@ -134,10 +134,12 @@ impl Export {
     /// Tells of the tasks; `config` is none where none were written.
     fn tell(
         &self,
-        posts: &[(ReviewPost, Chosen)],
+        posts: &[(ReviewPost, SampleReason)],
         config: Option<&Path>,
     ) -> Result<Exit, CliError> {
-        let random = posts.iter().filter(|(_, chosen)| *chosen == Chosen::Random);
+        let random = posts
+            .iter()
+            .filter(|(_, chosen)| *chosen == SampleReason::Random);
         let random = random.count();
         if self.json {
             let path = config.map(|_| &self.out);

@@ -8,7 +8,7 @@ use super::entries;
 use crate::cli::setup::PipelineFlags;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::schedule::{self, Entry};
-use topicmill_core::{SlotStatus, Timestamp, WAITS_FOR_CLOCK, ago};
+use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.
@@ -66,7 +66,7 @@ impl ScheduleOutlook {
             .await?;
         let now = state.now.as_datetime();
         // What a wrong clock ran years ahead is not the last that ran, once the clock is right again.
-        let until = (now + WAITS_FOR_CLOCK).into();
+        let until = (now + MAX_CLOCK_SETBACK).into();
         let latest = store
             .schedules()
             .latest_slots(&entry.name, until, LOOKED_AT)
@@ -95,7 +95,7 @@ impl ScheduleOutlook {
         (self.state.now.as_datetime() - next > BEHIND).then(|| next.into())
     }
 
-    fn count(&self, status: SlotStatus) -> u64 {
+    fn count(&self, status: ScheduledRunStatus) -> u64 {
         let of_status = self.counts.iter().filter(|count| count.status == status);
         of_status.map(|count| count.slots).sum()
     }
@@ -115,9 +115,9 @@ impl ScheduleOutlook {
         let running = self.state.running.as_ref();
         let died = running.is_some_and(|held| held.is_expired);
         Some(match last.status {
-            SlotStatus::Running if died => "died",
+            ScheduledRunStatus::Running if died => "died",
             // It began, and was handed back.
-            SlotStatus::Waiting => "to go on",
+            ScheduledRunStatus::Waiting => "to go on",
             status => status.as_str(),
         })
     }
@@ -129,7 +129,7 @@ impl ScheduleOutlook {
         if late < TimeDelta::minutes(1) {
             return Some(ended.to_owned());
         }
-        Some(format!("{ended}, {} late", ago(late)))
+        Some(format!("{ended}, {} late", format_duration(late)))
     }
 
     fn note(&self) -> Option<String> {
@@ -162,7 +162,7 @@ fn table_for_people(all: &[ScheduleOutlook]) -> Table {
         let last = last.map_or("never".to_owned(), |last| short(last.due_at));
         json!({
             "schedule": standing.entry.name, "next (UTC)": standing.next().map(short), "last (UTC)": last,
-            "ended": standing.ended_for_people(), "failed": standing.count(SlotStatus::Failed),
+            "ended": standing.ended_for_people(), "failed": standing.count(ScheduledRunStatus::Failed),
             "missed": standing.missed(),
         })
     });
@@ -182,8 +182,8 @@ fn table_for_programs(all: &[ScheduleOutlook]) -> Table {
             "last_started_at": last.and_then(|last| last.started_at),
             "last_finished_at": last.and_then(|last| last.finished_at),
             "last_late_secs": standing.late(), "last_error": last.and_then(|last| last.error.as_ref()),
-            "waiting": standing.state.waiting, "failed_7_days": standing.count(SlotStatus::Failed),
-            "skipped_7_days": standing.count(SlotStatus::Skipped), "missed_7_days": standing.missed(),
+            "waiting": standing.state.waiting, "failed_7_days": standing.count(ScheduledRunStatus::Failed),
+            "skipped_7_days": standing.count(ScheduledRunStatus::Skipped), "missed_7_days": standing.missed(),
             "behind_since": standing.behind(),
         })
     });

@@ -12,7 +12,7 @@ use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
 use crate::schedule::{Entry, Event, Scheduler, StageOrder};
-use topicmill_core::SlotStatus;
+use topicmill_core::ScheduledRunStatus;
 use topicmill_store::Access;
 use topicmill_store::worker_name;
 
@@ -65,8 +65,11 @@ impl Run {
             }
         };
         tell.end().await;
-        let is_good = |(_, status): &(String, Option<SlotStatus>)| {
-            !matches!(status, Some(SlotStatus::Failed | SlotStatus::Partial))
+        let is_good = |(_, status): &(String, Option<ScheduledRunStatus>)| {
+            !matches!(
+                status,
+                Some(ScheduledRunStatus::Failed | ScheduledRunStatus::Partial)
+            )
         };
         let exit = Exit::done_if(ended?.iter().all(is_good));
         if let Some(metrics) = metrics {

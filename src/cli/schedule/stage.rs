@@ -10,7 +10,7 @@ use crate::cli::{
     CliError, Exit, Setup, classify, collect, db, export, import, output, purge, report, run,
 };
 use crate::schedule::{StageEnd, StageOrder};
-use topicmill_core::SlotStatus;
+use topicmill_core::ScheduledRunStatus;
 use topicmill_store::is_stop;
 
 /// A command line without the program's name.
@@ -148,9 +148,9 @@ fn ended(exit: Exit) -> StageEnd {
         _ => Some("see the log"),
     };
     let status = match exit {
-        Exit::Done => SlotStatus::Done,
-        Exit::Partial | Exit::TryAgain => SlotStatus::Partial,
-        _ => SlotStatus::Failed,
+        Exit::Done => ScheduledRunStatus::Done,
+        Exit::Partial | Exit::TryAgain => ScheduledRunStatus::Partial,
+        _ => ScheduledRunStatus::Failed,
     };
     end(exit, status, error.map(str::to_owned))
 }
@@ -158,13 +158,13 @@ fn ended(exit: Exit) -> StageEnd {
 fn failed(exit: Exit, error: String) -> StageEnd {
     // What passes by itself is no failure of the stage's own.
     let status = match exit {
-        Exit::TryAgain => SlotStatus::Partial,
-        _ => SlotStatus::Failed,
+        Exit::TryAgain => ScheduledRunStatus::Partial,
+        _ => ScheduledRunStatus::Failed,
     };
     end(exit, status, Some(error))
 }
 
-fn end(exit: Exit, status: SlotStatus, error: Option<String>) -> StageEnd {
+fn end(exit: Exit, status: ScheduledRunStatus, error: Option<String>) -> StageEnd {
     StageEnd {
         status,
         exit: exit.code(),

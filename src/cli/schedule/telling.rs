@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::notify::EndedWork;
 use crate::schedule::{Event, What};
 use topicmill_core::record::RunCounts;
-use topicmill_core::{RunStatus, SlotStatus, Timestamp, ago};
+use topicmill_core::{RunStatus, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::Store;
 use topicmill_store::worker_name;
 
@@ -71,9 +71,9 @@ impl Telling {
             } => {
                 self.metrics.slots(schedule, status.as_str(), 1);
                 let status = match status {
-                    SlotStatus::Failed => RunStatus::Failed,
-                    SlotStatus::Done => RunStatus::Done,
-                    SlotStatus::Partial => RunStatus::Partial,
+                    ScheduledRunStatus::Failed => RunStatus::Failed,
+                    ScheduledRunStatus::Done => RunStatus::Done,
+                    ScheduledRunStatus::Partial => RunStatus::Partial,
                     _ => return,
                 };
                 // The receiver lives until `end`.
@@ -108,7 +108,7 @@ fn log(event: &Event<'_>) {
         }
         What::Started { late, deaths } => {
             let late = TimeDelta::from_std(late).ok().filter(|_| late > LATE);
-            let late = late.map(ago);
+            let late = late.map(format_duration);
             let deaths = Some(deaths).filter(|deaths| *deaths > 0);
             tracing::info!(schedule, %due, late, deaths, "a scheduled run starts");
         }
@@ -120,10 +120,10 @@ fn log(event: &Event<'_>) {
         } => {
             let secs = took.as_secs();
             match (status, error.unwrap_or_default()) {
-                (SlotStatus::Failed, error) => {
+                (ScheduledRunStatus::Failed, error) => {
                     tracing::error!(schedule, %due, secs, "a scheduled run failed: {error}");
                 }
-                (SlotStatus::Waiting, _) => {
+                (ScheduledRunStatus::Waiting, _) => {
                     tracing::info!(schedule, %due, secs, "a scheduled run was stopped, and continues when a scheduler runs again");
                 }
                 (status, "") => {

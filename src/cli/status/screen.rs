@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 use crate::cli::{output, screen};
 use crate::outlook::{FailedTopic, Outlook, short};
 use crate::telemetry::harmless;
-use topicmill_core::{RunStatus, Timestamp, ago};
+use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_store::{LastRun, StageRuns};
 
 /// The widest of the words that a line begins with, and two spaces.
@@ -109,7 +109,7 @@ impl Lines {
         for last in stages {
             let good = last
                 .good_at
-                .map(|at| format!("{} ago", ago(outlook.since(at))));
+                .map(|at| format!("{} ago", format_duration(outlook.since(at))));
             let day = outlook.last_day.iter().find(|day| day.stage == last.stage);
             let of = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
             let new = Some(of(|day| day.new)).filter(|new| *new > 0);
@@ -124,7 +124,7 @@ impl Lines {
         }
         for last in outlook.stages.iter().filter(|last| last.is_bad()) {
             let error = last.error.as_deref().unwrap_or("no reason is recorded");
-            let ended = ago(outlook.since(last.finished_at));
+            let ended = format_duration(outlook.since(last.finished_at));
             let told = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
             let name = if last.status == RunStatus::Died {
                 "Died"
@@ -148,7 +148,8 @@ fn running(outlook: &Outlook) -> String {
     let told = listed(&outlook.running, |run| {
         let host = run.worker.split(':').next().unwrap_or_default();
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
-        let [began, seen] = [run.started_at, run.seen_at].map(|at| ago(outlook.since(at)));
+        let [began, seen] =
+            [run.started_at, run.seen_at].map(|at| format_duration(outlook.since(at)));
         let (stage, id) = (&run.stage, run.id);
         format!("{stage} for {began} (run {id}, process {pid} on {host}, seen {seen} ago)")
     });
@@ -158,10 +159,10 @@ fn running(outlook: &Outlook) -> String {
 fn posts(outlook: &Outlook) -> String {
     let mut text = about(outlook, outlook.backlog.posts);
     if let Some(stored) = outlook.newest.collected_at {
-        let stored = ago(outlook.since(stored));
+        let stored = format_duration(outlook.since(stored));
         text.extend([format!("; the last new one came {stored} ago")]);
         if let Some(posted) = outlook.newest.created_at {
-            let age = ago(outlook.since(posted));
+            let age = format_duration(outlook.since(posted));
             text.extend([format!("; the newest is {age} old")]);
         }
     }
@@ -199,7 +200,10 @@ fn waiting(outlook: &Outlook) -> Option<String> {
     }
     let mut text = about(outlook, standing.unlabelled);
     if let Some(oldest) = standing.oldest_unlabelled {
-        text.extend([format!(", the oldest for {}", ago(outlook.since(oldest)))]);
+        text.extend([format!(
+            ", the oldest for {}",
+            format_duration(outlook.since(oldest))
+        )]);
     }
     if standing.claimed > 0 {
         text.extend([format!("; {} held by workers", number(standing.claimed))]);
@@ -207,7 +211,10 @@ fn waiting(outlook: &Outlook) -> Option<String> {
     if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
         let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
         let digits = usize::from(pace < 10.0);
-        text.extend([format!("; about {} at {pace:.digits$}/s", ago(left))]);
+        text.extend([format!(
+            "; about {} at {pace:.digits$}/s",
+            format_duration(left)
+        )]);
     }
     Some(text)
 }
@@ -230,7 +237,7 @@ fn schedules(outlook: &Outlook) -> Option<String> {
         format!(
             "{} failed {} ago",
             run.schedule,
-            ago(outlook.since(run.due_at))
+            format_duration(outlook.since(run.due_at))
         )
     });
     told.map(|told| format!("{told}; `topicmill schedule list` says why"))

@@ -32,7 +32,7 @@ fn the_obvious_columns_are_found() {
 
 fn object(json: &str) -> Row {
     let members: json::Members = serde_json::from_str(json).unwrap();
-    let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
+    let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::from_raw_json(&value));
     Row {
         line: 1,
         cells: members.0.into_iter().map(cell).collect(),

@@ -9,7 +9,7 @@ use topicmill::classify::{self, BacklogError, Options};
 use topicmill::pipeline::Context;
 use topicmill::worker::Worker;
 use topicmill_core::clock::{Clock, SharedClock, Sleep, SystemClock};
-use topicmill_core::record::Labelled;
+use topicmill_core::record::ClassifyCounts;
 use topicmill_core::{Fullname, RunStatus, Stage};
 use topicmill_store::{Access, Claimant, RunId, Store, Suspicion, Written};
 
@@ -41,7 +41,7 @@ async fn label(
     clock: &SharedClock,
     stop: &CancellationToken,
     options: &Options,
-) -> (Result<(), BacklogError>, Labelled) {
+) -> (Result<(), BacklogError>, ClassifyCounts) {
     let name = topicmill_store::worker_name();
     let worker = Worker {
         store,
@@ -50,7 +50,7 @@ async fn label(
         name: &name,
         run: begin(store, &name).await,
     };
-    let mut done = Labelled::default();
+    let mut done = ClassifyCounts::default();
     let labelers = vec![scripted(|_| slow()).into()];
     let set = label_set();
     let ended = classify::label(&worker, labelers, &set, options, &|_| {}, &mut done).await;
@@ -211,7 +211,7 @@ async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
         ..Scripted::default()
     };
     let labelers = vec![scripted(|_| slow()).into()];
-    let (set, mut done) = (label_set(), Labelled::default());
+    let (set, mut done) = (label_set(), ClassifyCounts::default());
     proxy.gate.lose("UPDATE leases SET expires_at");
     let expired = async || {
         let sql = "SELECT COUNT(*) FROM leases WHERE expires_at <= clock_timestamp()";
@@ -316,7 +316,7 @@ async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
         proxy.be_away(true);
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
-    assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_passing()));
+    assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_transient()));
 
     // One that is stopped in an outage ends well, with posts in hand, too: their leases expire.
     proxy.be_away(false);

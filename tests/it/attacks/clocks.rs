@@ -68,7 +68,7 @@ async fn clocks_that_differ_share_one_quota() {
     let terms = QuotaTerms {
         interval: Duration::from_mins(1),
         burst: 1,
-        patience: Duration::from_mins(5),
+        max_wait: Duration::from_mins(5),
     };
     let right = SystemClock::shared().now();
     let first = store

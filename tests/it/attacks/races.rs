@@ -12,7 +12,7 @@ use serde_json::Value;
 use sqlx::{Connection, Executor};
 use topicmill_core::clock::SystemClock;
 use topicmill_core::{
-    Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
+    AuthorPolicy, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 };
 use topicmill_store::{
     Access, Checked, Claimant, Classified, ImportState, Page, RunId, Store, StoreError, Suspicion,
@@ -65,7 +65,7 @@ fn post(id: &str, title: &str, source: SourceKind) -> Post {
 
 fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'static> {
     let live = source.is_live();
-    let mut ready = Authors::Stored.ready(posts.to_vec());
+    let mut ready = AuthorPolicy::Stored.prepare(posts.to_vec());
     for (post, rank) in ready.iter_mut().zip(0..) {
         post.rank = live.then_some(rank);
     }
@@ -275,7 +275,7 @@ impl Scene {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let said = said_of(TextHash::of(&post.text));
+                let said = said_of(TextHash::new(&post.text));
                 let logits = made::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
                 Classified {
@@ -496,7 +496,7 @@ async fn blocked(onlooker: &mut sqlx::PgConnection) {
 async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     for _ in 0..5 {
         match call().await {
-            Err(error) if error.is_passing() => {}
+            Err(error) if error.is_transient() => {}
             ended => return ended,
         }
     }

@@ -1,7 +1,7 @@
 //! Posts, label sets, models and labels for tests to which it does not matter much which.
 
 use serde_json::json;
-use topicmill_core::{Authors, Post, SourceKind, TextHash, Timestamp};
+use topicmill_core::{AuthorPolicy, Post, SourceKind, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 use topicmill_store::{Classified, LabelWrite, Lease, ModelRow, Page, RunId, Store, Target};
 
@@ -44,7 +44,7 @@ pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> P
         listing: None,
         after: None,
         newest: None,
-        posts: Authors::Stored.ready(posts.to_vec()),
+        posts: AuthorPolicy::Stored.prepare(posts.to_vec()),
         now,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Labelled, Traffic};
+use super::{ClassifyCounts, Traffic};
 use crate::{PurgeReason, Rejections, Stage, TopicReport};
 
 /// The counts of a run.
@@ -13,13 +13,13 @@ use crate::{PurgeReason, Rejections, Stage, TopicReport};
 #[serde(untagged)]
 pub enum RunCounts {
     /// Posts collected from a source.
-    Collect(Box<Collected>),
+    Collect(Box<CollectCounts>),
     /// Posts of files, or named by their ids.
-    Import(Box<Imported>),
+    Import(Box<ImportCounts>),
     /// Posts labelled.
-    Classify(Box<Labelled>),
+    Classify(Box<ClassifyCounts>),
     /// Posts purged.
-    Purge(Box<PurgeReport>),
+    Purge(Box<PurgeCounts>),
     /// Nothing: the run is not over, was killed, or is of an earlier version.
     #[default]
     Unknown,
@@ -59,7 +59,7 @@ impl RunCounts {
 /// What collecting did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Collected {
+pub struct CollectCounts {
     /// Topics that were begun.
     pub topics: u64,
     /// How many of them ended in which way.
@@ -84,7 +84,7 @@ pub struct Collected {
     pub traffic: BTreeMap<String, Traffic>,
 }
 
-impl Collected {
+impl CollectCounts {
     /// Adds up what was read for each topic. `section` is that of the source.
     pub fn of(reports: &[TopicReport], section: &str, traffic: Traffic) -> Self {
         let mut sum = Self {
@@ -144,7 +144,7 @@ mod rejected {
 /// What an import did. A file of posts is read; of a file of ids, Reddit is asked for the posts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Imported {
+pub struct ImportCounts {
     /// Records that are posts.
     pub posts: u64,
     /// How many of them were not known before.
@@ -181,7 +181,7 @@ pub struct Imported {
     pub reddit: Option<Traffic>,
 }
 
-impl Imported {
+impl ImportCounts {
     /// Adds what another file gave.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
@@ -198,7 +198,7 @@ impl Imported {
 /// What a purge did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PurgeReport {
+pub struct PurgeCounts {
     /// Posts that Reddit was asked about.
     pub checked: u64,
     /// Posts that were here and are not any more; those of the next four that were.
@@ -233,7 +233,7 @@ pub struct PurgeReport {
     pub reddit: Option<Traffic>,
 }
 
-impl PurgeReport {
+impl PurgeCounts {
     /// Counts a post that is gone.
     pub fn count(&mut self, reason: PurgeReason) {
         match reason {
@@ -242,7 +242,7 @@ impl PurgeReport {
             PurgeReason::Missing => self.missing += 1,
             PurgeReason::Requested => self.requested += 1,
             // The store counts them.
-            PurgeReason::Shown => {}
+            PurgeReason::ParentPurged => {}
         }
     }
 }
@@ -261,16 +261,16 @@ mod tests {
             smaller: Some(1),
             ..Traffic::default()
         };
-        let collected = Collected {
+        let collected = CollectCounts {
             by_outcome: BTreeMap::from([("ok".into(), 2)]),
             rejected: rejected.clone(),
             traffic: BTreeMap::from([("arctic_shift".into(), traffic.clone())]),
-            ..Collected::default()
+            ..CollectCounts::default()
         };
-        let imported = Imported {
+        let imported = ImportCounts {
             rejected,
             reddit: Some(traffic),
-            ..Imported::default()
+            ..ImportCounts::default()
         };
         for (stage, counts) in [
             (Stage::Collect, RunCounts::Collect(collected.into())),

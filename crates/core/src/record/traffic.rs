@@ -57,19 +57,19 @@ impl Traffic {
 #[serde(default)]
 pub struct Waits {
     /// For our own limit, `requests_per_minute`, which all processes with one database share.
-    pub own_pace: Waited,
+    pub own_pace: WaitTotal,
     /// For the site's window, as the `X-Ratelimit-*` headers tell it.
-    pub their_quota: Waited,
+    pub their_quota: WaitTotal,
     /// Because an answer said how long, and while that held for all.
-    pub retry_after: Waited,
+    pub retry_after: WaitTotal,
     /// Before another try, where no answer said how long.
-    pub backoff: Waited,
+    pub backoff: WaitTotal,
 }
 
 impl Waits {
     /// All of them.
-    pub fn total(mut self) -> Waited {
-        let mut sum = Waited::default();
+    pub fn total(mut self) -> WaitTotal {
+        let mut sum = WaitTotal::default();
         self.each_mut()
             .into_iter()
             .for_each(|waited| sum.add(*waited));
@@ -77,7 +77,7 @@ impl Waits {
     }
 
     /// In the order of the fields.
-    pub fn each_mut(&mut self) -> [&mut Waited; 4] {
+    pub fn each_mut(&mut self) -> [&mut WaitTotal; 4] {
         let Self {
             own_pace,
             their_quota,
@@ -91,7 +91,7 @@ impl Waits {
 /// Waits of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Waited {
+pub struct WaitTotal {
     /// How many.
     pub times: u64,
     /// How long they were together.
@@ -99,7 +99,7 @@ pub struct Waited {
     pub sum: Duration,
 }
 
-impl Waited {
+impl WaitTotal {
     /// Adds other waits.
     pub fn add(&mut self, other: Self) {
         self.times += other.times;

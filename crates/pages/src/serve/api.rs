@@ -19,7 +19,7 @@ use super::listing::{self, Parameters, head};
 use super::pages::Failed;
 use super::pages::post::{PostName, find};
 use topicmill_store::Table;
-use topicmill_tables::csv::csv_of;
+use topicmill_tables::csv::to_csv;
 
 pub const OPENAPI: &str = include_str!("openapi.json");
 
@@ -143,7 +143,7 @@ const FITS: &str = "memory takes what is written";
 /// A table as a file for spreadsheets, none of whose cells is computed.
 fn csv(table: &Table, is_cut: bool) -> Response {
     let names = table.columns.iter().cloned().map(Value::from).collect();
-    let bytes = csv_of([&names].into_iter().chain(&table.rows), true);
+    let bytes = to_csv([&names].into_iter().chain(&table.rows), true);
     let name = if is_cut {
         "answer-cut.csv"
     } else {

@@ -25,7 +25,7 @@ fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> KnownScores {
         })
         .collect();
     KnownScores {
-        text_hash: TextHash::of(&key.to_string()),
+        text_hash: TextHash::new(&key.to_string()),
         evidence: evidence(&kind, mode, &pairs),
         right: right.to_vec(),
     }

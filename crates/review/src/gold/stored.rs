@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::GoldRow;
-use topicmill_core::{Chosen, Fullname};
+use topicmill_core::{Fullname, SampleReason};
 use topicmill_score::LabelSet;
 use topicmill_store::{Store, StoreError, StoredGold};
 
@@ -56,7 +56,10 @@ pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
         }
         if said.iter().any(|one| one.in_random_sample) {
             found.random.insert(fullname.clone());
-        } else if said.iter().any(|one| one.answer.chosen == Chosen::Closest) {
+        } else if said
+            .iter()
+            .any(|one| one.answer.chosen == SampleReason::Closest)
+        {
             found.has_close_calls = true;
         }
         if first.label.is_none() {

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{GoldError, GoldRow};
-use topicmill_core::{Chosen, Fullname, GoldSource, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
 /// Lines with something wrong that are told; more of them are counted.
@@ -96,13 +96,13 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
         line: row.line,
-        id: Fullname::of_address(&id).map_err(told)?,
+        id: Fullname::from_url(&id).map_err(told)?,
         label: text(row, "label")?.unwrap_or_default(),
         reviewer: word("reviewer")?.or(word("who")?),
         answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
         chosen: match word("chosen")? {
             Some(chosen) => chosen.parse().map_err(told)?,
-            None => Chosen::Import,
+            None => SampleReason::Import,
         },
         // Columns of these names may mean anything in the files of others.
         source: word("source")?
@@ -118,7 +118,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     let data = json(row, "data")?;
     let id = data["fullname"].as_str().or(data["id"].as_str());
     let id = id.ok_or("its `data` has no `fullname`")?;
-    let id = Fullname::of_address(id).map_err(told)?;
+    let id = Fullname::from_url(id).map_err(told)?;
     let annotations = json(row, "annotations")?;
     let annotations = annotations
         .as_array()
@@ -149,7 +149,7 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
             // With the tool's name in front: the number means nobody elsewhere.
             reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
-            chosen: parsed(&data["chosen"]).unwrap_or(Chosen::Import),
+            chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,
             text_hash: data["text_hash"]
                 .as_str()

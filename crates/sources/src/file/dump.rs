@@ -22,8 +22,8 @@ use super::json::JsonPosts;
 use super::row::{FileRow, Position, PostRows, Record};
 use super::table::{Column, Given, Posts};
 use topicmill_core::hex;
-use topicmill_tables::bytes::{self, Bytes, Text};
-use topicmill_tables::{TableError, TableFormat, recognise};
+use topicmill_tables::bytes::{self, ByteReader, TextReader};
+use topicmill_tables::{TableError, TableFormat, detect_format};
 
 /// Bytes that are hashed to know a file again.
 const HASHED: u64 = 1 << 20;
@@ -222,7 +222,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
         read: read.clone(),
     };
     let recognised =
-        recognise(path, Box::new(counted), reading.format).map_err(|error| match error {
+        detect_format(path, Box::new(counted), reading.format).map_err(|error| match error {
             TableError::Io(error) => DumpError::of(path)(error),
             error => wrong(error.to_string()),
         });
@@ -262,7 +262,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
 
 /// Counts what is read of a file.
 struct Counted {
-    file: Bytes,
+    file: ByteReader,
     read: Arc<AtomicU64>,
 }
 
@@ -275,7 +275,7 @@ impl Read for Counted {
 }
 
 /// Opens a file that is there and not empty, or a pipe.
-fn open(path: &Path) -> Result<Bytes, DumpError> {
+fn open(path: &Path) -> Result<ByteReader, DumpError> {
     let io_error = DumpError::of(path);
     let about = std::fs::metadata(path).ok();
     if about.as_ref().is_some_and(std::fs::Metadata::is_dir) {
@@ -289,7 +289,7 @@ fn open(path: &Path) -> Result<Bytes, DumpError> {
 }
 
 /// Looks at the first row of JSON: what is wrong with all of a file is told before anything is stored.
-fn check_first_row(path: &Path, text: &mut Text, is_dump: bool) -> Result<(), DumpError> {
+fn check_first_row(path: &Path, text: &mut TextReader, is_dump: bool) -> Result<(), DumpError> {
     let first = match text.fill_buf() {
         Ok([]) => return Err(empty(path)),
         Ok(chunk) => chunk

@@ -16,12 +16,14 @@ use crate::listing::mended;
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post};
 use topicmill_core::SourceKind;
-use topicmill_tables::bytes::Text;
-use topicmill_tables::json::{Piece, Place, Records, parsed, too_long, wrapped};
+use topicmill_tables::bytes::TextReader;
+use topicmill_tables::json::{
+    JsonItem, JsonPosition, JsonRecords, parse_record, too_long, unwrap_records,
+};
 
 /// The posts of a file of JSON.
 pub struct JsonPosts {
-    records: Records,
+    records: JsonRecords,
     filter: Filter,
     given: Vec<Given>,
     /// Of those that one record wraps, how many were read.
@@ -33,9 +35,9 @@ pub struct JsonPosts {
 
 impl JsonPosts {
     /// Reads posts from `text`; a field that one lacks is as it was `given`.
-    pub fn new(text: Text, filter: Filter, given: Vec<Given>) -> Self {
+    pub fn new(text: TextReader, filter: Filter, given: Vec<Given>) -> Self {
         Self {
-            records: Records::new(text),
+            records: JsonRecords::new(text),
             filter,
             given,
             inner: 0,
@@ -61,19 +63,21 @@ impl JsonPosts {
             } else {
                 self.inner = 0;
                 match self.records.read(|line| self.filter.may_take(line))? {
-                    Piece::End => return Ok(None),
-                    Piece::Quiet => return Ok(Some(FileRow::Quiet)),
-                    Piece::TooLong => Err(too_long()),
-                    Piece::Whole => record(self.records.record(), &self.given, &mut self.nulls),
+                    JsonItem::End => return Ok(None),
+                    JsonItem::Yield => return Ok(Some(FileRow::Quiet)),
+                    JsonItem::TooLong => Err(too_long()),
+                    JsonItem::Record => record(self.records.record(), &self.given, &mut self.nulls),
                 }
             };
             match read {
                 Ok(record) => return Ok(Some(FileRow::Record(record))),
                 // Looked at only here, because nearly every record is a post.
-                Err(reason) => match wrapped(self.records.record()).filter(|_| self.inner == 0) {
-                    Some(inner) => self.unwrap(inner),
-                    None => return Ok(Some(self.rejected(reason))),
-                },
+                Err(reason) => {
+                    match unwrap_records(self.records.record()).filter(|_| self.inner == 0) {
+                        Some(inner) => self.unwrap(inner),
+                        None => return Ok(Some(self.rejected(reason))),
+                    }
+                }
             }
         }
     }
@@ -90,7 +94,7 @@ impl JsonPosts {
                 !thing.is_ok_and(|thing| ["t1", "more"].contains(&thing.kind))
             });
         }
-        self.records.unwrap(inner);
+        self.records.push_inner(inner);
     }
 }
 
@@ -105,7 +109,7 @@ impl PostRows for JsonPosts {
                 io::ErrorKind::UnexpectedEof => "the file breaks off here".to_owned(),
                 _ => format!("cannot be read, nor what follows: {error}"),
             };
-            let at = format!("line {}", self.records.place().lines + 1);
+            let at = format!("line {}", self.records.position().lines + 1);
             Some(FileRow::Rejected(Rejected { at, reason }))
         });
         self.ended = self.broken || row.is_none();
@@ -113,11 +117,11 @@ impl PostRows for JsonPosts {
     }
 
     fn position(&self) -> Position {
-        let Place {
+        let JsonPosition {
             bytes,
             lines: rows,
             left_out,
-        } = self.records.place();
+        } = self.records.position();
         Position {
             bytes,
             rows,
@@ -126,7 +130,7 @@ impl PostRows for JsonPosts {
     }
 
     fn resume(&mut self, position: Position) {
-        self.records.resume(Place {
+        self.records.resume(JsonPosition {
             bytes: position.bytes,
             lines: position.rows,
             left_out: position.left_out,
@@ -151,7 +155,7 @@ fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, Strin
         add(&mut value, given);
         Fields::deserialize(value)
     };
-    let fields = parsed(json, |json| mended(json, read), nulls)?;
+    let fields = parse_record(json, |json| mended(json, read), nulls)?;
     let topic = fields.topic.str().and_then(topic_named);
     let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })

@@ -14,7 +14,7 @@ use super::row::{FileRow, LONGEST_CELL, Position, PostRows, Record, topic_named}
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post, flag_of, integer_of, is_null, number_of};
 use topicmill_core::SourceKind;
-use topicmill_tables::bytes::Text;
+use topicmill_tables::bytes::TextReader;
 use topicmill_tables::{Cell, Rows as _};
 
 /// As many columns as an error names.
@@ -99,7 +99,7 @@ impl Posts {
     /// # Errors
     /// When a column is missing, and when there is no line of names.
     pub fn csv(
-        text: Text,
+        text: TextReader,
         delimiter: Option<u8>,
         wanted: &[Column],
         given: &[Given],

@@ -65,7 +65,7 @@ impl Field {
     /// The same as a person wrote it, whether or not the source escapes it for HTML.
     pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
         let text = self.clean()?;
-        if !source.about().is_escaped {
+        if !source.traits().is_escaped {
             return Some(text.into_owned());
         }
         Some(unescaped(&text).into_owned()).filter(|text| !text.trim().is_empty())

@@ -20,7 +20,9 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::hex;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{Fullname, Listing, SourceKind, Timestamp};
-use topicmill_http::{Answer, Judgement, PoliteClient, Purpose, extend, is_loopback};
+use topicmill_http::{
+    HttpResponse, PoliteClient, Purpose, RetryDecision, append_path, is_loopback,
+};
 
 /// Posts that Reddit tells about in one answer of `/api/info` at most.
 pub const INFO_LIMIT: u32 = 100;
@@ -79,7 +81,7 @@ impl Reddit {
         settings::check_numbers(&settings)?;
         let local = is_loopback(&token_url) && is_loopback(&api_url);
         let http = PoliteClient::new(site_of(kind), &settings.client, local, clock.clone())?;
-        extend(&mut token_url, &["api", "v1", "access_token"]);
+        append_path(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
             http,
             tokens: Tokens::new(settings.token_margin),
@@ -127,7 +129,7 @@ impl Reddit {
 
     fn info_url(&self, fullnames: &[Fullname]) -> Url {
         let mut url = self.api_url.clone();
-        extend(&mut url, &["api", "info"]);
+        append_path(&mut url, &["api", "info"]);
         let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();
         url.query_pairs_mut()
             .append_pair("id", &names.join(","))
@@ -143,7 +145,7 @@ impl Reddit {
     pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, SourceError> {
         let answer = self.page(subreddit, Listing::Hot, 1, None).await;
         if let Err(error) = answer
-            && !error.outcome().is_of_the_subreddit()
+            && !error.outcome().is_subreddit_specific()
         {
             return Err(error);
         }
@@ -232,9 +234,9 @@ impl Reddit {
         request: impl Fn(&Client) -> RequestBuilder,
         decode: impl Fn(&[u8]) -> Result<T, ListingError>,
     ) -> Result<T, SourceError> {
-        let judge = |answer: &Answer| {
+        let judge = |answer: &HttpResponse| {
             if answer.status() == 401 {
-                return Judgement::Never(SourceError::Unauthorized(what.to_owned()));
+                return RetryDecision::Fail(SourceError::Unauthorized(what.to_owned()));
             }
             let judge = Judge {
                 kind: self.kind,
@@ -245,7 +247,7 @@ impl Reddit {
             let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
             judge.judge(answer, &decode, refusal)
         };
-        self.http.exchange(purpose, what, request, judge).await
+        self.http.send(purpose, what, request, judge).await
     }
 }
 
@@ -279,7 +281,7 @@ impl Listed for Reddit {
         Box::pin(async move {
             check_subreddit(subreddit)?;
             let mut url = self.api_url.clone();
-            extend(&mut url, &["r", subreddit, listing.as_str()]);
+            append_path(&mut url, &["r", subreddit, listing.as_str()]);
             {
                 let mut query = url.query_pairs_mut();
                 query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());

@@ -5,11 +5,15 @@ use serde_json::Value;
 
 use crate::verdict::Refusal;
 use topicmill_core::Outcome;
-use topicmill_http::Answer;
+use topicmill_http::HttpResponse;
 
 /// What it means, where it is more than what everybody means. A JSON 403 is the API answering, anything else the edge
 /// in front of it.
-pub(super) fn refusal(answer: &Answer, status: u16, redirect: Option<&str>) -> Option<Refusal> {
+pub(super) fn refusal(
+    answer: &HttpResponse,
+    status: u16,
+    redirect: Option<&str>,
+) -> Option<Refusal> {
     if let Some(location) = redirect {
         let path = location.split_once("://").map_or(location, |(_, rest)| {
             rest.find('/').map_or("", |slash| &rest[slash..])
@@ -58,13 +62,13 @@ mod tests {
     use reqwest::StatusCode;
     use std::time::Duration;
     use topicmill_core::SourceKind;
-    use topicmill_http::Judgement;
+    use topicmill_http::RetryDecision;
 
     fn judged(
         status: u16,
         headers: &[(&'static str, &str)],
         body: &str,
-    ) -> Judgement<(), SourceError> {
+    ) -> RetryDecision<(), SourceError> {
         let judge = Judge {
             kind: SourceKind::Reddit,
             what: "r/climate",
@@ -74,7 +78,7 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        let answer = Answer {
+        let answer = HttpResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: headers.collect(),
             body: body.as_bytes().to_vec(),
@@ -98,7 +102,9 @@ mod tests {
             (301, elsewhere, "", Outcome::Server),
         ] {
             match judged(status, &[header], body) {
-                Judgement::Never(error) => assert_eq!(error.outcome(), outcome, "{status} {body}"),
+                RetryDecision::Fail(error) => {
+                    assert_eq!(error.outcome(), outcome, "{status} {body}")
+                }
                 _ => panic!("{status} was not refused"),
             }
         }
@@ -127,7 +133,7 @@ mod tests {
                 headers,
                 r#"{"message": "Too Many\n Requests", "error": 429}"#,
             ) {
-                Judgement::Again(trouble) => {
+                RetryDecision::Retry(trouble) => {
                     assert_eq!(trouble.wait, wait.map(Duration::from_secs), "{headers:?}");
                 }
                 _ => panic!("{status} is not asked again"),

@@ -94,7 +94,7 @@ impl ColumnBatch {
     /// The rows for which `wanted` is true.
     #[must_use]
     pub fn picked(&self, wanted: &[bool]) -> Self {
-        let columns: Vec<_> = self.columns.iter().map(|c| c.picked(wanted)).collect();
+        let columns: Vec<_> = self.columns.iter().map(|c| c.filter(wanted)).collect();
         let texts = columns.iter().map(|column| match &column.values {
             ColumnValues::Text(texts) => texts.text.len(),
             _ => 0,

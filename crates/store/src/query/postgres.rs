@@ -16,7 +16,7 @@ use sqlx::{
 };
 use topicmill_core::{ColumnCell, ColumnKind};
 
-use super::super::failure::{is_passing, unanswered};
+use super::super::failure::{is_transient, unanswered};
 use super::columns::{Batches, ColumnReading, ReadStatement};
 use super::gathering::Gathering;
 use super::{
@@ -469,7 +469,7 @@ fn refused(error: &sqlx::Error) -> StoreError {
         Some(advice) => StoreError::Unanswered {
             said: message(error),
             advice,
-            is_passing: is_passing(error),
+            is_transient: is_transient(error),
         },
         None => refusal(message(error)),
     }

@@ -100,7 +100,7 @@ impl<DB: Dialect> SqlStore<DB> {
             let claimed = Self::claimed_posts(&mut tx, lease).await?;
             // Logits are stored by the hash of a text. If a text had another hash, all posts that really have that
             // hash would get its logits.
-            let is_whole = |post: &ClaimedPost| TextHash::of(&post.text) == post.text_hash;
+            let is_whole = |post: &ClaimedPost| TextHash::new(&post.text) == post.text_hash;
             let (whole, odd): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_whole);
             for post in odd {
                 Self::set_aside(&mut tx, lease, &post.fullname, wanted.max_attempts).await?;

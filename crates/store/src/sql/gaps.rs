@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row, Transaction};
 use super::super::dialect::Dialect;
 use super::super::{Gap, Result, RunId, StoreError};
 use super::{Doing, SqlStore};
-use topicmill_core::{SourceKind, Timestamp, UnknownWord};
+use topicmill_core::{SourceKind, Timestamp, UnknownVariant};
 
 /// Where two begin at the same time, the longer one stays.
 const RECORD: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
@@ -59,7 +59,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .doing("read the gaps")?;
         let gap = |(source, topic, subreddit, from_at, until_at): (String, String, _, _, _)| {
             let source = source.parse();
-            let source = source.map_err(|error: UnknownWord| StoreError::Corrupt {
+            let source = source.map_err(|error: UnknownVariant| StoreError::Corrupt {
                 table: "gaps",
                 row: topic.clone(),
                 detail: error.to_string(),

@@ -8,7 +8,7 @@ use super::super::dialect::Dialect;
 use super::super::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 use super::super::{Result, StoreError, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
-use topicmill_core::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
 /// Joins labels under a target, `$1` and `$2`, for the present texts of posts.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -71,7 +71,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 // Only topicmill draws in the order of the hashes: a table that says that a post was drawn at random says
                 // nothing of the posts before it.
                 let is_draw =
-                    answer.chosen == Chosen::Random && answer.source != GoldSource::Import;
+                    answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
                 if is_draw && is_present && is_further {
                     drawn = Some(hash.clone());
                 }

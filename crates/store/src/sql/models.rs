@@ -96,7 +96,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
                  ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
             )
-            .bind(TextHash::of(text).as_bytes())
+            .bind(TextHash::new(text).as_bytes())
             .bind(text.as_str())
             .fetch_one(&mut *tx)
             .await

@@ -167,7 +167,7 @@ impl<DB: Dialect> SqlStore<DB> {
             purged += deleted.len() as u64;
             let gone = deleted
                 .iter()
-                .map(|name| (name.as_str(), PurgeReason::Shown));
+                .map(|name| (name.as_str(), PurgeReason::ParentPurged));
             Self::leave_tombstones(tx, run, &gone.collect::<Vec<_>>(), now).await?;
         }
         Ok(purged)

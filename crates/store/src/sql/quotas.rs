@@ -13,7 +13,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use super::super::Result;
 use super::super::dialect::Dialect;
 use super::{Doing, SqlStore};
-use topicmill_core::{QuotaSlot, QuotaTerms};
+use topicmill_core::{QuotaReservation, QuotaTerms};
 
 /// Patience that other processes may have at least: what they reserved within it is believed.
 const OTHERS_PATIENCE: Duration = Duration::from_mins(10);
@@ -44,14 +44,14 @@ impl<DB: Dialect> SqlStore<DB> {
         id: &str,
         terms: QuotaTerms,
         now: DateTime<Utc>,
-    ) -> Result<QuotaSlot> {
+    ) -> Result<QuotaReservation> {
         const WHAT: &str = "take a slot of the shared quota";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
         let interval = micros(terms.interval);
         let burst = micros(terms.interval * terms.burst.saturating_sub(1));
-        let patience = micros(terms.patience);
+        let patience = micros(terms.max_wait);
         let too_far = now + burst + interval + patience.max(micros(OTHERS_PATIENCE));
         let held_too_far = now + micros(LONGEST_HOLD);
         let slot = |next_at: i64, held_until: i64| {
@@ -65,9 +65,9 @@ impl<DB: Dialect> SqlStore<DB> {
             } else {
                 held_until
             };
-            QuotaSlot {
+            QuotaReservation {
                 wait: Duration::from_micros((paced.max(held) - now).max(0).unsigned_abs()),
-                held: held > paced.max(now),
+                is_throttled: held > paced.max(now),
             }
         };
         loop {
@@ -95,7 +95,7 @@ impl<DB: Dialect> SqlStore<DB> {
                 .doing(WHAT)?;
             let not_taken = slot(next_at, held_until);
             // Where it came closer in between, it is asked for again: a slot that was not taken is nobody's.
-            if not_taken.wait > terms.patience {
+            if not_taken.wait > terms.max_wait {
                 return Ok(not_taken);
             }
         }

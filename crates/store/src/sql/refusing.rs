@@ -44,7 +44,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for row in &rows_found {
             let fullname: String = row.try_get(0).doing(WHAT)?;
             let reason: String = row.try_get(1).doing(WHAT)?;
-            let lifts = reason.parse().is_ok_and(PurgeReason::lifts);
+            let lifts = reason.parse().is_ok_and(PurgeReason::is_reversible);
             if lifts && alive.contains_key(fullname.as_str()) {
                 lifted.push(fullname);
             } else {

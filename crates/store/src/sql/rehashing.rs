@@ -41,7 +41,7 @@ impl<DB: Dialect> SqlStore<DB> {
             for row in &rows {
                 let cell = |column: usize| row.try_get::<String, _>(column).doing(WHAT);
                 let (fullname, old) = (cell(0)?, row.try_get::<Vec<u8>, _>(1).doing(WHAT)?);
-                let hash = TextHash::of(&post_text(&cell(2)?, &cell(3)?));
+                let hash = TextHash::new(&post_text(&cell(2)?, &cell(3)?));
                 if old != hash.as_bytes() {
                     // An edit that was stored meanwhile has a hash by this rule already, and a purged text keeps its own.
                     let update = "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 AND text_purged_at IS NULL";

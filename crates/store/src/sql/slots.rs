@@ -16,10 +16,10 @@ use super::super::slots::{
 };
 use super::super::{Result, RunId, StoreError};
 use super::{Doing, SqlStore, at, count};
-use topicmill_core::{SlotStatus, Timestamp};
+use topicmill_core::{ScheduledRunStatus, Timestamp};
 
-const WAITING: &str = SlotStatus::Waiting.as_str();
-const RUNNING: &str = SlotStatus::Running.as_str();
+const WAITING: &str = ScheduledRunStatus::Waiting.as_str();
+const RUNNING: &str = ScheduledRunStatus::Running.as_str();
 
 /// Only the one who saw how far it was planned plans further; `$2` is that time.
 const PLAN_FURTHER: &str = "\
@@ -294,7 +294,7 @@ impl<DB: Dialect> SqlStore<DB> {
         const WHAT: &str = "record the end of a slot";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
-        let finished = (end.status != SlotStatus::Waiting).then(|| Timestamp::from(now));
+        let finished = (end.status != ScheduledRunStatus::Waiting).then(|| Timestamp::from(now));
         let update = format!(
             "UPDATE scheduled_runs SET status = $3, outcomes = $4, error = $5, finished_at = $6, lease_until = NULL{UNDER_LEASE}"
         );
@@ -372,14 +372,15 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    fn slot_status(row: &DB::Row, column: usize, key: &str) -> Result<SlotStatus> {
+    fn slot_status(row: &DB::Row, column: usize, key: &str) -> Result<ScheduledRunStatus> {
         let word: String = row.try_get(column).doing("read a slot")?;
-        word.parse()
-            .map_err(|error: topicmill_core::UnknownWord| StoreError::Corrupt {
+        word.parse().map_err(
+            |error: topicmill_core::UnknownVariant| StoreError::Corrupt {
                 table: "scheduled_runs",
                 row: key.to_owned(),
                 detail: error.to_string(),
-            })
+            },
+        )
     }
 
     pub async fn count_slots(

@@ -156,7 +156,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     pub(crate) async fn find_hypotheses(&self, texts: &[String]) -> Result<Vec<Option<i64>>> {
         const WHAT: &str = "look for hypotheses";
-        let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::of(text)).collect();
+        let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::new(text)).collect();
         let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
         for chunk in hashes.chunks(ROWS_A_STATEMENT) {
             let mut select =

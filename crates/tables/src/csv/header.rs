@@ -3,24 +3,24 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bytes::Text;
-use crate::lines::{filled, is_damage};
+use crate::bytes::TextReader;
+use crate::lines::{fill_buffer, is_damage};
 use crate::{NOT_UTF8, TableError};
 
 /// A line of names above this is none.
-const LONGEST_HEADER: usize = 1 << 20;
+const MAX_HEADER_BYTES: usize = 1 << 20;
 
 /// A table of more columns is none of posts or texts.
-pub(super) const MOST_COLUMNS: usize = 10_000;
+pub(super) const MAX_COLUMNS: usize = 10_000;
 
-/// What stands between values, the likeliest first.
+/// What stands between values, the detect_delimiter first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// Whether a text that begins so has a line of names, of which one is a name that tables of texts have.
 pub(crate) fn has_names(start: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
     let line = first_line(start);
-    let names = line.split(|byte| *byte == likeliest(line));
+    let names = line.split(|byte| *byte == detect_delimiter(line));
     let names: Vec<&[u8]> = names.map(|name| unquoted(name.trim_ascii())).collect();
     let is_known = |name: &&[u8]| KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known));
     names.len() > 1 && names.iter().any(is_known)
@@ -53,7 +53,7 @@ pub(super) fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
-pub(super) fn of_names(error: io::Error) -> TableError {
+pub(super) fn header_error(error: io::Error) -> TableError {
     if is_damage(&error) {
         TableError::Header(format!("the line of names: {error}"))
     } else {
@@ -62,10 +62,10 @@ pub(super) fn of_names(error: io::Error) -> TableError {
 }
 
 /// The bytes of the first line that is not blank, up to its end outside of quotes, and how many lines come before it.
-pub(super) fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError> {
+pub(super) fn read_header(text: &mut TextReader) -> Result<(Vec<u8>, u64), TableError> {
     let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
     loop {
-        let chunk = filled(text).map_err(of_names)?;
+        let chunk = fill_buffer(text).map_err(header_error)?;
         if chunk.is_empty() {
             break;
         }
@@ -83,8 +83,8 @@ pub(super) fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError>
         } else if end.is_some() {
             break;
         }
-        if header.len() > LONGEST_HEADER {
-            let most = LONGEST_HEADER >> 20;
+        if header.len() > MAX_HEADER_BYTES {
+            let most = MAX_HEADER_BYTES >> 20;
             let why = format!("its line of names is longer than {most} MiB: it is no table");
             return Err(TableError::Header(why));
         }
@@ -93,7 +93,7 @@ pub(super) fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError>
 }
 
 /// The delimiter that a line of names has most often outside of quotes.
-pub(super) fn likeliest(header: &[u8]) -> u8 {
+pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     let mut counts = [0_usize; DELIMITERS.len()];
     let mut quoted = false;
     for byte in header {
@@ -110,11 +110,11 @@ pub(super) fn likeliest(header: &[u8]) -> u8 {
 
 /// Names without the blanks around them; what has none gets one, and so does the second of two alike. With them those
 /// that come again.
-pub(super) fn names_of(
+pub(super) fn column_names(
     header: &csv::ByteRecord,
 ) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {
-    if header.len() > MOST_COLUMNS {
-        let many = format!("its line of names has more than {MOST_COLUMNS}: is it one?");
+    if header.len() > MAX_COLUMNS {
+        let many = format!("its line of names has more than {MAX_COLUMNS}: is it one?");
         return Err(TableError::Header(many));
     }
     let mut names: Vec<Arc<str>> = Vec::new();

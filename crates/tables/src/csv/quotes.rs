@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 
 /// A row of a table above this is none, but a quote that nobody closed.
-const LONGEST_ROW: u64 = 32 << 20;
+const MAX_ROW_BYTES: u64 = 32 << 20;
 
 /// Reads no more than `left` bytes until it is told how many again, and finds quotes that should have been doubled.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl<R> Limited<R> {
     pub(super) fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,
-            left: LONGEST_ROW,
+            left: MAX_ROW_BYTES,
             quotes: 0,
             delimiter,
             passed: 0,
@@ -43,7 +43,7 @@ impl<R> Limited<R> {
 
     /// Lets another row be read.
     pub(super) fn next_row(&mut self) {
-        self.left = LONGEST_ROW;
+        self.left = MAX_ROW_BYTES;
     }
 
     /// Follows the quotes as the library does, which takes one that is not doubled for the end of its value.
@@ -85,7 +85,7 @@ impl<R: Read> Read for Limited<R> {
         if self.left == 0 {
             let reason = format!(
                 "a row is longer than {} MiB: a quote that is not closed?",
-                LONGEST_ROW >> 20
+                MAX_ROW_BYTES >> 20
             );
             return Err(io::Error::other(reason));
         }

@@ -1,6 +1,6 @@
 //! Tests of CSV.
 
-use super::header::MOST_COLUMNS;
+use super::header::MAX_COLUMNS;
 use super::*;
 use std::io::BufReader;
 
@@ -37,7 +37,7 @@ fn the_delimiter_is_what_the_line_of_names_has() {
         assert_eq!(read(text.as_bytes(), None).unwrap(), expected, "{text:?}");
     }
     assert_eq!(read(b"a,b;c\n1,2;3", Some(b';')).unwrap()[0], "a,b|c");
-    let error = read("x,".repeat(MOST_COLUMNS).as_bytes(), None).unwrap_err();
+    let error = read("x,".repeat(MAX_COLUMNS).as_bytes(), None).unwrap_err();
     assert!(error.to_string().contains("more than 10000"), "{error}");
 }
 

@@ -57,7 +57,7 @@ pub fn value_text(value: &Value, safe: bool) -> Cow<'_, str> {
 }
 
 /// Rows of JSON values as CSV. `safe`: see [`spreadsheet_safe`].
-pub fn csv_of<'r>(rows: impl IntoIterator<Item = &'r Vec<Value>>, safe: bool) -> String {
+pub fn to_csv<'r>(rows: impl IntoIterator<Item = &'r Vec<Value>>, safe: bool) -> String {
     let mut writer = CsvWriter::new(Vec::new(), b',');
     let written = rows
         .into_iter()

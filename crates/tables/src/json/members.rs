@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{begins, parsed};
+use super::{looks_like_json, parse_record};
 use crate::Cell;
 
 /// Members under which APIs put the array of their records.
@@ -65,14 +65,14 @@ impl<'de> Visitor<'de> for MembersVisitor {
 
 /// The records in an answer of an API, such as `{"data": [{…}, {…}]}` or a listing of Reddit; `None` where the object is
 /// a record itself.
-pub fn wrapped(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
+pub fn unwrap_records(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
     Members::parse(json).ok()?.wrapped()
 }
 
 impl Members {
     /// Parses the text of a record, or returns what is wrong with it.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        parsed(json, |text| serde_json::from_str(text), &mut 0)
+        parse_record(json, |text| serde_json::from_str(text), &mut 0)
     }
 
     fn get(&self, name: &str) -> Option<&RawValue> {
@@ -87,7 +87,7 @@ impl Members {
         WRAPPERS.iter().find_map(|name| {
             let value = self.get(name)?.get();
             match value.as_bytes()[0] {
-                b'[' if begins(value.as_bytes()) => serde_json::from_str(value).ok(),
+                b'[' if looks_like_json(value.as_bytes()) => serde_json::from_str(value).ok(),
                 b'{' => serde_json::from_str::<Self>(value).ok()?.wrapped(),
                 _ => None,
             }
@@ -95,7 +95,7 @@ impl Members {
     }
 
     /// The post of a thing of Reddit, `{"kind": "t3", "data": {…}}`, or the object itself.
-    fn of_the_thing(self) -> Self {
+    fn unwrap_thing(self) -> Self {
         let is_thing = self.get("kind").is_some_and(|kind| kind.get() == "\"t3\"");
         let data = self.get("data").filter(|_| is_thing);
         let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
@@ -103,7 +103,8 @@ impl Members {
     }
 
     pub(super) fn into_cells(self) -> Vec<(Arc<str>, Cell)> {
-        let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
-        self.of_the_thing().0.into_iter().map(cell).collect()
+        let cell =
+            |(name, value): (String, Box<RawValue>)| (name.into(), Cell::from_raw_json(&value));
+        self.unwrap_thing().0.into_iter().map(cell).collect()
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Members, Nesting, begins, too_long};
-use crate::bytes::Text;
-use crate::lines::{MAX_LINE_BYTES, filled, last_row, read_line};
+use super::{Members, Nesting, looks_like_json, too_long};
+use crate::bytes::TextReader;
+use crate::lines::{MAX_LINE_BYTES, fill_buffer, last_row, read_line};
 use crate::{Row, Rows, TableError};
 
 /// After so many bytes without a record that is wanted, the caller gets control.
@@ -16,20 +16,20 @@ const QUIET_BYTES: u64 = 16 << 20;
 
 /// What reading on came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub enum JsonItem {
     /// A record, which is in the buffer.
-    Whole,
+    Record,
     /// More than can be held; it was passed over.
     TooLong,
     /// Nothing that is wanted for quite a while; reading goes on.
-    Quiet,
+    Yield,
     /// The end of the file.
     End,
 }
 
 /// How far JSON was read: totals from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct JsonPosition {
     /// Bytes of text.
     pub bytes: u64,
     /// Lines, blank ones too.
@@ -39,12 +39,12 @@ pub struct Place {
 }
 
 /// The records of JSON, however they are laid out; one of them is held at a time.
-pub struct Records {
-    text: Text,
+pub struct JsonRecords {
+    text: TextReader,
     buffer: Vec<u8>,
-    at: Place,
+    at: JsonPosition,
     /// Where the record in the buffer begins.
-    begun: Place,
+    begun: JsonPosition,
     /// Whether the records are the elements of an array; `None` before the first byte.
     is_array: Option<bool>,
     /// The array's end was read.
@@ -52,19 +52,19 @@ pub struct Records {
     ended: bool,
     /// Bytes that an earlier reading has dealt with.
     skip: u64,
-    resumed: Option<Place>,
+    resumed: Option<JsonPosition>,
     /// Records that the one in the buffer wraps and that are not read yet.
     inner: VecDeque<Box<RawValue>>,
 }
 
-impl Records {
+impl JsonRecords {
     /// Reads JSON in UTF-8.
-    pub fn new(text: Text) -> Self {
+    pub fn new(text: TextReader) -> Self {
         Self {
             text,
             buffer: Vec::new(),
-            at: Place::default(),
-            begun: Place::default(),
+            at: JsonPosition::default(),
+            begun: JsonPosition::default(),
             is_array: None,
             closed: false,
             ended: false,
@@ -85,7 +85,7 @@ impl Records {
     }
 
     /// How far this is: as long as records are left of those that one wraps, in front of that one.
-    pub fn place(&self) -> Place {
+    pub fn position(&self) -> JsonPosition {
         if self.inner.is_empty() {
             self.at
         } else {
@@ -94,7 +94,7 @@ impl Records {
     }
 
     /// Goes on from a place that a reading of the same text was at; called before the first record.
-    pub fn resume(&mut self, place: Place) {
+    pub fn resume(&mut self, place: JsonPosition) {
         self.resumed = Some(place);
     }
 
@@ -104,7 +104,7 @@ impl Records {
     }
 
     /// Takes the records that the last one wraps, to hand them out first.
-    pub fn unwrap(&mut self, inner: VecDeque<Box<RawValue>>) {
+    pub fn push_inner(&mut self, inner: VecDeque<Box<RawValue>>) {
         self.inner = inner;
     }
 
@@ -118,7 +118,7 @@ impl Records {
     ///
     /// # Errors
     /// When the text cannot be read, and when it ends within an array or has more behind it.
-    pub fn read(&mut self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Piece> {
+    pub fn read(&mut self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<JsonItem> {
         if self.is_array.is_none() {
             self.is_array = Some(self.find_layout()?);
             if let Some(place) = self.resumed {
@@ -128,8 +128,8 @@ impl Records {
         }
         while self.skip > 0 {
             match self.skip_some()? {
-                0 => return Ok(Piece::End),
-                _ if self.skip > 0 => return Ok(Piece::Quiet),
+                0 => return Ok(JsonItem::End),
+                _ if self.skip > 0 => return Ok(JsonItem::Yield),
                 _ => {}
             }
         }
@@ -137,21 +137,21 @@ impl Records {
             return self.element();
         }
         loop {
-            if self.pass_over(&wanted)? {
-                return Ok(Piece::Quiet);
+            if self.skip_unwanted(&wanted)? {
+                return Ok(JsonItem::Yield);
             }
             self.begun = self.at;
             match self.next_line()? {
-                0 => return Ok(Piece::End),
-                length if length > MAX_LINE_BYTES => return Ok(Piece::TooLong),
+                0 => return Ok(JsonItem::End),
+                length if length > MAX_LINE_BYTES => return Ok(JsonItem::TooLong),
                 _ if self.buffer.trim_ascii().is_empty() => continue,
                 _ => {}
             }
             if self.read_on()? {
-                return Ok(Piece::TooLong);
+                return Ok(JsonItem::TooLong);
             }
             if wanted(&self.buffer) {
-                return Ok(Piece::Whole);
+                return Ok(JsonItem::Record);
             }
             self.at.left_out += self.at.lines - self.begun.lines;
         }
@@ -160,11 +160,11 @@ impl Records {
     /// Whether this is an array. White space before it is passed over, and so is its bracket.
     fn find_layout(&mut self) -> io::Result<bool> {
         loop {
-            let chunk = filled(&mut self.text)?;
+            let chunk = fill_buffer(&mut self.text)?;
             let blank = chunk.len() - chunk.trim_ascii_start().len();
             let (is_blank, is_array) = (
                 blank == chunk.len(),
-                begins(&chunk[blank..]) && chunk[blank] == b'[',
+                looks_like_json(&chunk[blank..]) && chunk[blank] == b'[',
             );
             // The white space of a line of an object stays, as it counts for a column of an error.
             let passed = if is_array {
@@ -189,7 +189,7 @@ impl Records {
     fn skip_some(&mut self) -> io::Result<u64> {
         let mut passed = 0;
         while passed < QUIET_BYTES && self.skip > 0 {
-            let chunk = filled(&mut self.text)?;
+            let chunk = fill_buffer(&mut self.text)?;
             let skipped = chunk
                 .len()
                 .min(usize::try_from(self.skip).unwrap_or(usize::MAX));
@@ -205,10 +205,10 @@ impl Records {
     }
 
     /// Passes over whole lines that are not wanted; true if that was so much that the caller should get control.
-    fn pass_over(&mut self, wanted: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+    fn skip_unwanted(&mut self, wanted: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut quiet = 0;
         while quiet < QUIET_BYTES {
-            let chunk = filled(&mut self.text)?;
+            let chunk = fill_buffer(&mut self.text)?;
             let mut passed = 0;
             let mut is_wanted = false;
             for newline in memchr::memchr_iter(b'\n', chunk) {
@@ -251,12 +251,12 @@ impl Records {
         }
         let mut nesting = Nesting::default();
         for byte in &self.buffer {
-            nesting.take(*byte);
+            nesting.push(*byte);
         }
         let mut line = Vec::new();
         while let Some(innermost) = nesting.open.last() {
             // Within an object stands a name: this is the next record.
-            if *innermost == b'{' && filled(&mut self.text)?.starts_with(b"{\"") {
+            if *innermost == b'{' && fill_buffer(&mut self.text)?.starts_with(b"{\"") {
                 break;
             }
             let length = read_line(&mut self.text, &mut line, MAX_LINE_BYTES)?;
@@ -269,7 +269,7 @@ impl Records {
                 return Ok(true);
             }
             for byte in &line {
-                nesting.take(*byte);
+                nesting.push(*byte);
             }
             self.buffer.append(&mut line);
         }
@@ -278,7 +278,7 @@ impl Records {
 
     /// The next byte; `None` at the end.
     fn byte(&mut self) -> io::Result<Option<u8>> {
-        let next = filled(&mut self.text)?.first().copied();
+        let next = fill_buffer(&mut self.text)?.first().copied();
         if next.is_some() {
             self.text.consume(1);
             self.at.bytes += 1;
@@ -288,11 +288,11 @@ impl Records {
     }
 
     /// Reads what stands behind the array, which is nothing.
-    fn end(&mut self) -> io::Result<Piece> {
+    fn end(&mut self) -> io::Result<JsonItem> {
         loop {
             self.begun = self.at;
             match self.byte()? {
-                None => return Ok(Piece::End),
+                None => return Ok(JsonItem::End),
                 Some(blank) if blank.is_ascii_whitespace() => {}
                 Some(_) => {
                     let more =
@@ -304,7 +304,7 @@ impl Records {
     }
 
     /// Reads the next element of the array into the buffer.
-    fn element(&mut self) -> io::Result<Piece> {
+    fn element(&mut self) -> io::Result<JsonItem> {
         if self.closed {
             return self.end();
         }
@@ -316,19 +316,27 @@ impl Records {
                 // An array that is not closed may end with a whole element; the next call finds nothing more.
                 let is_whole = nesting.open.is_empty() && !nesting.in_text;
                 if is_whole && !self.buffer.is_empty() {
-                    return Ok(if whole { Piece::Whole } else { Piece::TooLong });
+                    return Ok(if whole {
+                        JsonItem::Record
+                    } else {
+                        JsonItem::TooLong
+                    });
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             // A text of JSON has no line end: its quote is missing, and the next element may be sound.
             let is_torn = nesting.in_text && byte == b'\n';
-            if is_torn || nesting.take(byte) {
+            if is_torn || nesting.push(byte) {
                 self.closed = byte == b']';
                 // `[]`, and the comma that some leave behind the last element.
                 if self.closed && self.buffer.is_empty() {
                     return self.end();
                 }
-                return Ok(if whole { Piece::Whole } else { Piece::TooLong });
+                return Ok(if whole {
+                    JsonItem::Record
+                } else {
+                    JsonItem::TooLong
+                });
             }
             if self.buffer.is_empty() && byte.is_ascii_whitespace() {
                 self.begun = self.at;
@@ -342,7 +350,7 @@ impl Records {
     }
 }
 
-impl Rows for Records {
+impl Rows for JsonRecords {
     fn names(&self) -> Option<&[Arc<str>]> {
         None
     }
@@ -361,13 +369,13 @@ impl Rows for Records {
                     self.ended = true;
                     return last_row(self.at.lines + 1, error).map(Some);
                 }
-                Ok(Piece::End) => {
+                Ok(JsonItem::End) => {
                     self.ended = true;
                     return Ok(None);
                 }
-                Ok(Piece::Quiet) => continue,
-                Ok(Piece::TooLong) => Err(too_long()),
-                Ok(Piece::Whole) => Members::parse(&self.buffer),
+                Ok(JsonItem::Yield) => continue,
+                Ok(JsonItem::TooLong) => Err(too_long()),
+                Ok(JsonItem::Record) => Members::parse(&self.buffer),
             };
             match members.as_ref().ok().and_then(Members::wrapped) {
                 Some(inner) => self.inner = inner,

@@ -34,7 +34,7 @@ fn lines_are_rows_and_blank_ones_are_none() {
     let text =
         b"{\"a\":1.10,\"b\":\"x\"}\r\n\n{\"a\":NaN}\nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
     assert_eq!(
-        told(&mut Records::new(slow(text))),
+        told(&mut JsonRecords::new(slow(text))),
         [
             "1 a=1.10 b=\"x\"",
             "3 a=null",
@@ -55,17 +55,17 @@ fn elements_are_rows_however_they_are_laid_out() {
         "5 is not a JSON object",
         "5 a=null",
     ];
-    assert_eq!(told(&mut Records::new(slow(text))), expected);
-    assert!(told(&mut Records::new(slow(b"[]"))).is_empty());
+    assert_eq!(told(&mut JsonRecords::new(slow(text))), expected);
+    assert!(told(&mut JsonRecords::new(slow(b"[]"))).is_empty());
     for (text, rows) in [(&b"[{\"a\":1}]\n [{\"a\":2}]"[..], 1), (b"[]{}", 0)] {
-        let behind = told(&mut Records::new(slow(text)));
+        let behind = told(&mut JsonRecords::new(slow(text)));
         assert_eq!(behind.len(), rows + 1);
         assert!(behind[rows].contains("behind the array"), "{behind:?}");
     }
-    let cut = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\"")));
+    let cut = told(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\"")));
     assert_eq!(cut[0], "1 a=1");
     assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
-    let open = told(&mut Records::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
+    let open = told(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
     assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
     assert!(
         open.len() == 3 && open[2].contains("breaks off"),
@@ -73,7 +73,7 @@ fn elements_are_rows_however_they_are_laid_out() {
     );
     // A quote that is missing costs its element.
     let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
-    let torn = told(&mut Records::new(slow(torn)));
+    let torn = told(&mut JsonRecords::new(slow(torn)));
     assert_eq!(torn, ["2 a=1", "3 is JSON that breaks off", "4 a=2"]);
 }
 
@@ -87,17 +87,17 @@ fn objects_over_several_lines_are_rows_and_so_are_those_that_an_api_wraps() {
         "6 is not JSON (at its line 3, column 2)",
         "9 a=4",
     ];
-    assert_eq!(told(&mut Records::new(slow(text))), expected);
+    assert_eq!(told(&mut JsonRecords::new(slow(text))), expected);
     for text in [
         "{\"status\": \"ok\", \"data\": [{\"a\":1}, {\"a\":2}], \"next\": null}",
         "{\n\"data\": {\"posts\": [\n{\"a\":1},\n{\"a\":2}\n]\n}}",
         "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},{\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
     ] {
-        let rows = told(&mut Records::new(slow(text.as_bytes())));
+        let rows = told(&mut JsonRecords::new(slow(text.as_bytes())));
         assert_eq!(rows, ["1 a=1", "1 a=2"], "{text}");
     }
     // A text next to an array is a record of its own.
-    let own = told(&mut Records::new(slow(
+    let own = told(&mut JsonRecords::new(slow(
         b"{\"text\":\"x\",\"items\":[{\"a\":1}]}",
     )));
     assert_eq!(own, ["1 text=\"x\" items=[{\"a\":1}]"]);

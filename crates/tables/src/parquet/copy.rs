@@ -14,7 +14,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use topicmill_core::{ColumnCells, ColumnKind};
 
 use super::write::{ParquetWriter, disk_error, field, write_column};
-use super::{caught, reader};
+use super::{catch_panic, reader};
 use crate::TableError;
 
 /// A Parquet file whose columns are copied.
@@ -44,7 +44,7 @@ impl ParquetSource {
     }
 
     /// Whether another file has the same columns.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn has_same_schema(&self, other: &Self) -> bool {
         self.fields() == other.fields()
     }
 
@@ -58,7 +58,7 @@ impl ParquetSource {
 
     /// What it says of itself, without what would be wrong of a copy: arrow's list of all columns, which lacks the new
     /// ones and which readers would believe, and what pandas finds again by names, where one has another name now.
-    fn kept_about(&self, is_renamed: bool) -> Option<Vec<KeyValue>> {
+    fn copied_metadata(&self, is_renamed: bool) -> Option<Vec<KeyValue>> {
         let all = self.about.file_metadata().key_value_metadata()?;
         let is_wrong = |key: &str| key == "ARROW:schema" || (is_renamed && key == "pandas");
         let kept = all.iter().filter(|entry| !is_wrong(&entry.key));
@@ -71,7 +71,7 @@ impl ParquetWriter {
     ///
     /// # Errors
     /// Where nothing can be written.
-    pub fn beside<'c>(
+    pub fn with_source<'c>(
         to: BufWriter<File>,
         source: &ParquetSource,
         renamed: impl Fn(&str) -> String,
@@ -82,13 +82,13 @@ impl ParquetWriter {
             for field in source.fields() {
                 let name = renamed(field.name());
                 is_renamed |= name != field.name();
-                fields.push(under(field, &name)?);
+                fields.push(rename_field(field, &name)?);
             }
             for (name, kind) in added {
                 fields.push(field(name, kind)?);
             }
             let root = source.about.file_metadata().schema().name();
-            Self::begin(to, root, fields, source.kept_about(is_renamed), &[])
+            Self::begin(to, root, fields, source.copied_metadata(is_renamed), &[])
         };
         begun().map_err(disk_error)
     }
@@ -108,8 +108,8 @@ impl ParquetWriter {
             let columns: Vec<ColumnDescPtr> = self.file.schema_descr().columns().to_vec();
             let mut out = self.file.next_row_group()?;
             for (chunk, column) in group.columns().iter().zip(columns) {
-                let closed = as_closed(chunk, column, group.num_rows())?;
-                caught(|| out.append_column(&source.file, closed)).unwrap_or_else(Err)?;
+                let closed = copied_chunk(chunk, column, group.num_rows())?;
+                catch_panic(|| out.append_column(&source.file, closed)).unwrap_or_else(Err)?;
             }
             for cells in added {
                 write_column(&mut out, [cells])?;
@@ -121,7 +121,7 @@ impl ParquetWriter {
 }
 
 /// A field under a name.
-fn under(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
+fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
     if field.name() == name {
         return Ok(field.clone());
     }
@@ -158,7 +158,7 @@ fn under(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
 }
 
 /// A column of an input as if it had just been written, under the name that it gets.
-fn as_closed(
+fn copied_chunk(
     chunk: &ColumnChunkMetaData,
     column: ColumnDescPtr,
     rows: i64,

@@ -338,7 +338,7 @@ pub fn key(fullname: &str) -> i64 {
     let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
     // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
     key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
-        let hash = TextHash::of(fullname);
+        let hash = TextHash::new(fullname);
         let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
         i64::from_be_bytes(*half) | i64::MIN
     })

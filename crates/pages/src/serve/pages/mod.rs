@@ -95,7 +95,8 @@ impl From<StoreError> for Failed {
         let status = match &error {
             StoreError::Query(_)
             | StoreError::Unanswered {
-                is_passing: false, ..
+                is_transient: false,
+                ..
             } => StatusCode::BAD_REQUEST,
             StoreError::Powerful { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
             StoreError::Newer { .. }
@@ -103,7 +104,7 @@ impl From<StoreError> for Failed {
             | StoreError::Open { .. }
             | StoreError::Unread(_)
             | StoreError::Away => StatusCode::SERVICE_UNAVAILABLE,
-            error if error.is_passing() => StatusCode::SERVICE_UNAVAILABLE,
+            error if error.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {

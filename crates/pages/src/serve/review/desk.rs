@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, MutexGuard};
 
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{Chosen, Fullname, GoldSource};
+use topicmill_core::{Fullname, GoldSource, SampleReason};
 use topicmill_review::ask;
 use topicmill_review::calibrate::Share;
 use topicmill_review::evaluate::evaluate;
@@ -57,14 +57,14 @@ struct Person {
 #[derive(Clone)]
 struct InHand {
     post: Fullname,
-    chosen: Chosen,
+    chosen: SampleReason,
     since: DateTime<Utc>,
 }
 
 /// What there is to do for a person.
 pub enum NextPost {
     /// This post.
-    Ask(Box<ReviewPost>, Chosen),
+    Ask(Box<ReviewPost>, SampleReason),
     /// Nothing but what was skipped: so many posts.
     Skipped(usize),
     /// Nothing: everything has an answer.
@@ -119,13 +119,13 @@ impl Desk {
         let taken = asked.taken(who, now);
         let number = asked.person(who).answers;
         let first = if ask::is_random(number, self.random_share) {
-            Chosen::Random
+            SampleReason::Random
         } else {
-            Chosen::Closest
+            SampleReason::Closest
         };
         let second = match first {
-            Chosen::Random => Chosen::Closest,
-            _ => Chosen::Random,
+            SampleReason::Random => SampleReason::Closest,
+            _ => SampleReason::Random,
         };
         // Posts without any answer first; then what others answered, because a second opinion shows how sure people are; at
         // last what others have in hand, so that nobody waits for anybody.
@@ -156,17 +156,17 @@ impl Desk {
         &self,
         asked: &mut MutexGuard<'_, Asked>,
         target: Target,
-        chosen: Chosen,
+        chosen: SampleReason,
         reviewer: Option<&str>,
         taken: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
         let more = u32::try_from(taken.len()).unwrap_or(u32::MAX);
         let store = &self.store;
-        if chosen == Chosen::Random || reviewer.is_some() {
+        if chosen == SampleReason::Random || reviewer.is_some() {
             // So many may be taken at most, so one more is free, if there is any.
             let limit = more.saturating_add(1);
             let found = match chosen {
-                Chosen::Random => store.gold().random_posts(target, reviewer, limit).await?,
+                SampleReason::Random => store.gold().random_posts(target, reviewer, limit).await?,
                 _ => store.gold().closest_calls(target, reviewer, limit).await?,
             };
             let free = found.into_iter().find(|post| !taken.contains(post));
@@ -372,7 +372,7 @@ impl Asked {
                 || !person.skipped.is_empty()
                 || person.in_hand.as_ref().is_some_and(|one| one.is_fresh(now));
             if let (false, Some(one)) = (stays, &person.in_hand)
-                && one.chosen == Chosen::Closest
+                && one.chosen == SampleReason::Closest
             {
                 closest.push_front(one.post.clone());
             }
@@ -410,10 +410,10 @@ mod tests {
         for at in 0..100 {
             asked.person(&format!("visitor {at}"));
         }
-        asked.person("looked").in_hand = in_hand("t3_a1", Chosen::Closest);
-        asked.person("drew").in_hand = in_hand("t3_a2", Chosen::Random);
-        asked.person("ada").in_hand = in_hand("t3_a3", Chosen::Closest);
-        asked.person("ben").in_hand = in_hand("t3_a4", Chosen::Closest);
+        asked.person("looked").in_hand = in_hand("t3_a1", SampleReason::Closest);
+        asked.person("drew").in_hand = in_hand("t3_a2", SampleReason::Random);
+        asked.person("ada").in_hand = in_hand("t3_a3", SampleReason::Closest);
+        asked.person("ben").in_hand = in_hand("t3_a4", SampleReason::Closest);
         asked.person("ben").said = vec!["t3_a5".parse().unwrap()];
         asked.person("carl").skipped = ["t3_a6".parse().unwrap()].into();
         asked.forget_visitors("ada", start + Duration::from_mins(1));

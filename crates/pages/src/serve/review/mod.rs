@@ -23,7 +23,7 @@ use super::listing::address;
 use super::pages::{Failed, file, html};
 use crate::look;
 use topicmill_core::clock::SharedClock;
-use topicmill_core::{Chosen, Fullname, GoldSource, TextHash};
+use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash};
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewPost, Store, Target};
 
@@ -237,7 +237,7 @@ async fn answer(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<
         label,
         label_set: Some(target.label_set),
         // Unless the desk drew it: only what was drawn at random may stand for all posts.
-        chosen: Chosen::Closest,
+        chosen: SampleReason::Closest,
         source: GoldSource::Review,
         answered_at: review.desk.clock.now().into(),
         // It may be edited between the look at it and now.
@@ -372,7 +372,7 @@ impl Review {
 }
 
 impl Ask {
-    fn new(post: ReviewPost, chosen: Chosen) -> Self {
+    fn new(post: ReviewPost, chosen: SampleReason) -> Self {
         let ReviewPost {
             fullname,
             subreddit,
@@ -395,7 +395,7 @@ impl Ask {
                 .map(|path| format!("https://www.reddit.com{path}")),
             day: created_at.as_datetime().format("%-d %B %Y").to_string(),
             why: match chosen {
-                Chosen::Random => "drawn at random",
+                SampleReason::Random => "drawn at random",
                 _ => "a close call",
             },
             text: text_hash,

@@ -8,27 +8,27 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
 /// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
-pub const LARGEST_ANSWER: usize = 32 << 20;
+pub const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// The body of an error is shorter.
-const LONGEST_ERROR: usize = 4 << 10;
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// As many characters of an error's message are shown.
-const LONGEST_MESSAGE: usize = 100;
+const MAX_MESSAGE_CHARS: usize = 100;
 
 /// The shortest wait that an answer can ask for. Reddit sends `retry-after: 0`, and a reset of 0 with
 /// nothing remaining; to ask again at once would draw the next 429.
-pub const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+pub const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// No window is longer; a larger number is none that was meant, and would overflow a date.
-pub const LONGEST_WINDOW: Duration = Duration::from_hours(24);
+pub const MAX_WINDOW: Duration = Duration::from_hours(24);
 
 /// The longest wait that an answer can ask for: a year. Nobody waits as long, and more would overflow a date.
-pub const LONGEST_WAIT: Duration = Duration::from_hours(24 * 366);
+pub const MAX_WAIT: Duration = Duration::from_hours(24 * 366);
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status line's number.
     pub status: StatusCode,
     /// The headers.
@@ -39,37 +39,37 @@ pub struct Answer {
 
 /// What an answer says by its status, whoever gave it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum ResponseClass {
     /// Its body is what was asked for.
-    Good,
+    Data,
     /// A web page in place of data.
     WebPage,
     /// It names another address, cut short where that is long.
     Redirect(String),
     /// Too many requests, and the wait that it asks for.
-    TooMany(Option<Duration>),
+    RateLimited(Option<Duration>),
     /// The server has trouble, and the wait that it asks for.
-    Trouble(Option<Duration>),
+    ServerError(Option<Duration>),
     /// Any other status: the same request has the same answer.
-    Refused,
+    ClientError,
 }
 
-impl Answer {
-    /// Sends a request and reads its answer; `None` for one above [`LARGEST_ANSWER`].
+impl HttpResponse {
+    /// Sends a request and reads its answer; `None` for one above [`MAX_RESPONSE_BYTES`].
     ///
     /// # Errors
     /// When the request cannot be sent, or its answer breaks off.
-    pub async fn read(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
+    pub async fn fetch(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
         // The header may be missing or wrong, so it only saves the reading; the bytes are counted below all the same.
-        if declared > LARGEST_ANSWER as u64 {
+        if declared > MAX_RESPONSE_BYTES as u64 {
             return Ok(None);
         }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             // Counted after decompression, so that a small answer cannot swell without bounds.
-            if body.len() + chunk.len() > LARGEST_ANSWER {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Ok(None);
             }
             body.extend_from_slice(&chunk);
@@ -98,30 +98,30 @@ impl Answer {
         let shown = message
             .chars()
             .flat_map(char::escape_debug)
-            .take(LONGEST_MESSAGE);
+            .take(MAX_MESSAGE_CHARS);
         Some(shown.collect()).filter(|shown: &String| !shown.is_empty())
     }
 
     /// Its body, where that is as short as an error's.
     fn told(&self) -> Option<Value> {
-        let is_short = self.body.len() <= LONGEST_ERROR;
+        let is_short = self.body.len() <= MAX_ERROR_BYTES;
         is_short.then(|| serde_json::from_slice(&self.body).ok())?
     }
 
     /// What its status means, at this time of day.
-    pub fn meaning(&self, now: DateTime<Utc>) -> Meaning {
+    pub fn classify(&self, now: DateTime<Utc>) -> ResponseClass {
         match self.status() {
-            200..=299 if self.is_web_page() => Meaning::WebPage,
-            200..=299 => Meaning::Good,
+            200..=299 if self.is_web_page() => ResponseClass::WebPage,
+            200..=299 => ResponseClass::Data,
             300..=399 => {
                 let to = self.headers.get(LOCATION).and_then(|to| to.to_str().ok());
-                Meaning::Redirect(to.unwrap_or("nowhere").chars().take(100).collect())
+                ResponseClass::Redirect(to.unwrap_or("nowhere").chars().take(100).collect())
             }
-            429 => Meaning::TooMany(asked_wait(&self.headers, now)),
+            429 => ResponseClass::RateLimited(rate_limit_wait(&self.headers, now)),
             status if status == 408 || status >= 500 => {
-                Meaning::Trouble(retry_after(&self.headers, now))
+                ResponseClass::ServerError(retry_after(&self.headers, now))
             }
-            _ => Meaning::Refused,
+            _ => ResponseClass::ClientError,
         }
     }
 
@@ -133,8 +133,8 @@ impl Answer {
 }
 
 /// The wait that a 429 asks for: `Retry-After`, else the reset of the quota.
-fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
-    retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(SHORTEST_WAIT)))
+fn rate_limit_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+    retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(MIN_WAIT)))
 }
 
 /// `Retry-After` in either of its forms: seconds, or a date.
@@ -143,13 +143,13 @@ pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> 
     let wait = if let Ok(secs) = text.parse::<f64>() {
         // A header may hold a negative or an endless number.
         let is_wait = secs.is_finite() && secs >= 0.0;
-        Duration::from_secs_f64(is_wait.then(|| secs.min(LONGEST_WAIT.as_secs_f64()))?)
+        Duration::from_secs_f64(is_wait.then(|| secs.min(MAX_WAIT.as_secs_f64()))?)
     } else {
         let until = DateTime::parse_from_rfc2822(text).ok()?;
         // A date in the past means no wait, and becomes the shortest one.
         (until.to_utc() - now).to_std().unwrap_or_default()
     };
-    Some(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
+    Some(wait.clamp(MIN_WAIT, MAX_WAIT))
 }
 
 /// The time until the site's window ends: a number of seconds, or a time of day in seconds or milliseconds since 1970.
@@ -168,9 +168,7 @@ pub fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
         let since_1970 = now.timestamp() as f64;
         secs = (secs - since_1970).max(0.0);
     }
-    Some(Duration::from_secs_f64(
-        secs.min(LONGEST_WINDOW.as_secs_f64()),
-    ))
+    Some(Duration::from_secs_f64(secs.min(MAX_WINDOW.as_secs_f64())))
 }
 
 /// A header that is an int in one answer and a float in the next.
@@ -187,12 +185,12 @@ mod tests {
     fn a_wait_is_bounded_whatever_is_asked_for() {
         let now = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
         for (given, wait) in [
-            ("0", Some(SHORTEST_WAIT)),
+            ("0", Some(MIN_WAIT)),
             ("7.5", Some(Duration::from_millis(7_500))),
             // The greatest number that a `Duration` holds: added to what a clock says it overflows.
-            ("18446744073709549568", Some(LONGEST_WAIT)),
-            ("1e300", Some(LONGEST_WAIT)),
-            ("Thu, 01 Jan 9998 00:00:00 GMT", Some(LONGEST_WAIT)),
+            ("18446744073709549568", Some(MAX_WAIT)),
+            ("1e300", Some(MAX_WAIT)),
+            ("Thu, 01 Jan 9998 00:00:00 GMT", Some(MAX_WAIT)),
             ("-5", None),
             ("inf", None),
             ("NaN", None),

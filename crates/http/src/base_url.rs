@@ -7,13 +7,13 @@ use reqwest::Url;
 use topicmill_core::redact_url;
 
 /// A base URL that must not be used: as given, without its secrets, and why.
-pub type BadAddress = (String, String);
+pub type InvalidUrl = (String, String);
 
 /// A base URL: `https`, or plain `http` to this machine. `danger` says what plain `http` to another one would do.
 ///
 /// # Errors
 /// The URL without its secrets, and why it is refused.
-pub fn base_url(text: &str, danger: &str) -> Result<Url, BadAddress> {
+pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
     let refuse = |reason: &str| (redact_url(text), reason.to_owned());
     let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -43,7 +43,7 @@ pub fn is_loopback(url: &Url) -> bool {
 }
 
 /// Adds segments to the path of a base URL, encoded where they need it.
-pub fn extend(url: &mut Url, segments: &[&str]) {
+pub fn append_path(url: &mut Url, segments: &[&str]) {
     url.path_segments_mut()
         .expect("an http or https URL has a path")
         .pop_if_empty()

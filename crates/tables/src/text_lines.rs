@@ -7,7 +7,7 @@ use super::lines::{MAX_LINE_BYTES, last_row, read_line};
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
 /// The lines of a text, each the cell `text` of a row; blank ones are passed over.
-pub struct Texts {
+pub struct TextLines {
     text: Box<dyn BufRead + Send>,
     buffer: Vec<u8>,
     names: [Arc<str>; 1],
@@ -15,7 +15,7 @@ pub struct Texts {
     ended: bool,
 }
 
-impl Texts {
+impl TextLines {
     /// Reads lines of UTF-8.
     pub fn new(text: Box<dyn BufRead + Send>) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Texts {
     }
 }
 
-impl Rows for Texts {
+impl Rows for TextLines {
     fn names(&self) -> Option<&[Arc<str>]> {
         Some(&self.names)
     }

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::words::UnknownWord;
+use super::string_enum::UnknownVariant;
 
-words! {
+string_enum! {
     /// How a slot, a due time of a schedule, stands or ended.
-    SlotStatus {
+    ScheduledRunStatus {
         /// It fell due, and nobody runs it yet.
         Waiting = "waiting",
         /// Its stages run.
@@ -29,7 +29,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What becomes of slots that fell due while no scheduler ran.
     CatchUp {
         /// They are recorded as missed.
@@ -41,7 +41,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What becomes of a slot that falls due while an earlier one of its schedule still runs.
     Overlap {
         /// It is recorded as skipped.

@@ -1,7 +1,7 @@
 //! Words that are written in one spelling everywhere.
 
 /// Declares an enum of words that are written in one spelling everywhere: database, configuration, JSON.
-macro_rules! words {
+macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,10 +25,10 @@ macro_rules! words {
         }
 
         impl FromStr for $name {
-            type Err = UnknownWord;
+            type Err = UnknownVariant;
 
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownWord {
+            fn from_str(text: &str) -> Result<Self, UnknownVariant> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownVariant {
                     found: text.to_owned(),
                     expected: &[$($word),+],
                 })
@@ -40,7 +40,7 @@ macro_rules! words {
 /// A word that is none of those expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is none of {}", expected.join(", "))]
-pub struct UnknownWord {
+pub struct UnknownVariant {
     pub(super) found: String,
     pub(super) expected: &'static [&'static str],
 }

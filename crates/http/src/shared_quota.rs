@@ -11,12 +11,12 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use topicmill_core::{FailureKind, QuotaSlot, QuotaTerms};
+use topicmill_core::{FailureKind, QuotaReservation, QuotaTerms};
 
 /// A failure of the keeper.
 #[derive(Debug, thiserror::Error)]
 #[error("keep the quota that all runs with this client id share: {source}")]
-pub struct KeeperError {
+pub struct SharedQuotaError {
     /// The kind of what it failed with.
     pub kind: FailureKind,
     /// What it failed with.
@@ -24,23 +24,23 @@ pub struct KeeperError {
 }
 
 /// What the keeper will have answered.
-pub type Kept<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send>>;
+pub type QuotaFuture<T> = Pin<Box<dyn Future<Output = Result<T, SharedQuotaError>> + Send>>;
 
 /// Takes the next slot.
-pub type Reserve = Box<dyn Fn(QuotaTerms) -> Kept<QuotaSlot> + Send + Sync>;
+pub type Reserve = Box<dyn Fn(QuotaTerms) -> QuotaFuture<QuotaReservation> + Send + Sync>;
 /// Lets nobody through for that long.
-pub type Hold = Box<dyn Fn(Duration) -> Kept<()> + Send + Sync>;
+pub type Throttle = Box<dyn Fn(Duration) -> QuotaFuture<()> + Send + Sync>;
 
 /// Keeps the quota of one client id for all processes.
-pub struct Keeper {
+pub struct SharedQuota {
     /// Asked before each request.
     pub reserve: Reserve,
     /// Told of each answer that holds everybody.
-    pub hold: Hold,
+    pub throttle: Throttle,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for SharedQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").finish_non_exhaustive()
+        f.debug_struct("SharedQuota").finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 
 /// A length of time in its largest unit: `40 s`, `12 min`, `3 h`, `2 days`.
-pub fn ago(time: TimeDelta) -> String {
+pub fn format_duration(time: TimeDelta) -> String {
     let seconds = time.num_seconds().max(0);
     match seconds {
         0..=89 => format!("{seconds} s"),
@@ -17,7 +17,7 @@ pub fn ago(time: TimeDelta) -> String {
 ///
 /// # Errors
 /// What to write instead.
-pub fn length(text: &str) -> Result<TimeDelta, String> {
+pub fn parse_duration(text: &str) -> Result<TimeDelta, String> {
     let read = || {
         let unit = text.chars().last()?;
         let number = text.strip_suffix(unit)?;
@@ -51,10 +51,10 @@ mod tests {
             (5_400, "2 h"),
             (172_800, "2 days"),
         ] {
-            assert_eq!(ago(TimeDelta::seconds(seconds)), told);
+            assert_eq!(format_duration(TimeDelta::seconds(seconds)), told);
         }
         for (text, seconds) in [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1w", 604_800)] {
-            assert_eq!(length(text), Ok(TimeDelta::seconds(seconds)));
+            assert_eq!(parse_duration(text), Ok(TimeDelta::seconds(seconds)));
         }
         for text in [
             "",
@@ -67,7 +67,7 @@ mod tests {
             "5ü",
             "２h",
         ] {
-            assert!(length(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

@@ -54,7 +54,7 @@ const PAGE: &str = "fetch the file itself";
 const SEARCHED: usize = 1 << 10;
 
 /// Returns the name of the format of a file that begins so, and what to do; `None` where it may be text or Parquet.
-pub(super) fn kind_of(head: &[u8]) -> Option<(&'static str, &'static str)> {
+pub(super) fn unsupported_format(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let has = |part: &[u8]| memchr::memmem::find(head, part).is_some();
     if head.starts_with(b"PK\x03\x04") {
         let sheet = "save its sheet as CSV (UTF-8)";

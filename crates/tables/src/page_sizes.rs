@@ -17,13 +17,13 @@ use super::ParquetFault;
 
 /// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
-const LARGEST_PAGE: u64 = 128 << 20;
+const MAX_PAGE_BYTES: u64 = 128 << 20;
 /// The largest page and dictionary of each column, summed over all columns: what is in memory at once.
-const LARGEST_PAGES: u64 = 512 << 20;
+const MAX_PAGES_BYTES: u64 = 512 << 20;
 /// A header holds numbers, and the least and the greatest value of its page.
-const LONGEST_HEADER: u64 = 1 << 20;
+const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// Structures in structures in a header; the format has 3.
-const DEEPEST: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 
 /// Checks the pages of these columns.
 ///
@@ -50,11 +50,11 @@ fn check_group(
         let stop = start.saturating_add(length).min(end);
         together += largest_pages(file, start..stop, chunk.compression())?;
     }
-    if together > LARGEST_PAGES {
+    if together > MAX_PAGES_BYTES {
         let mib = together >> 20;
         return Err(ParquetFault::TooLarge {
             what: format!("pages of {mib} MiB would be in memory at once"),
-            most: LARGEST_PAGES,
+            most: MAX_PAGES_BYTES,
         });
     }
     Ok(())
@@ -70,7 +70,7 @@ fn largest_pages(
     let mut at = place.start;
     while at < place.end {
         let mut reader = file.get_read(at)?;
-        let mut header = Header(reader.by_ref().take(LONGEST_HEADER.min(place.end - at)));
+        let mut header = Header(reader.by_ref().take(MAX_HEADER_BYTES.min(place.end - at)));
         let room = header.0.limit();
         let page = header.read().map_err(ParquetError::from)?;
         at += room - header.0.limit();
@@ -78,13 +78,13 @@ fn largest_pages(
             return Err(ParquetFault::damaged("a page ends behind its column"));
         }
         let mut bytes = page.unpacked.max(page.packed);
-        if bytes <= LARGEST_PAGE && page.packed > 0 {
+        if bytes <= MAX_PAGE_BYTES && page.packed > 0 {
             let levels = io::copy(&mut reader.by_ref().take(page.levels), &mut io::sink());
             levels.map_err(ParquetError::from)?;
             let packed = reader.by_ref().take(page.packed);
             bytes = bytes.max(unpacked(codec, packed));
         }
-        if bytes > LARGEST_PAGE {
+        if bytes > MAX_PAGE_BYTES {
             let size = if bytes == u64::MAX {
                 "more than it says".to_owned()
             } else {
@@ -92,7 +92,7 @@ fn largest_pages(
             };
             return Err(ParquetFault::TooLarge {
                 what: format!("a page of it holds {size}"),
-                most: LARGEST_PAGE,
+                most: MAX_PAGE_BYTES,
             });
         }
         let of_its_kind = if page.is_dictionary {
@@ -120,7 +120,7 @@ fn unpacked(codec: Compression, packed: impl Read) -> u64 {
 }
 
 fn count(unpacked: impl Read) -> u64 {
-    let mut unpacked = unpacked.take(LARGEST_PAGE + 1);
+    let mut unpacked = unpacked.take(MAX_PAGE_BYTES + 1);
     let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
     loop {
         match unpacked.read(&mut buffer) {
@@ -130,7 +130,7 @@ fn count(unpacked: impl Read) -> u64 {
             Ok(read) => bytes += read as u64,
         }
     }
-    if bytes > LARGEST_PAGE {
+    if bytes > MAX_PAGE_BYTES {
         u64::MAX
     } else {
         bytes
@@ -223,7 +223,7 @@ impl<R: Read> Header<R> {
     }
 
     fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(no_header("structures too deep"));
         }
         match kind {
@@ -283,7 +283,7 @@ mod tests {
     use std::io::Write;
 
     fn header(bytes: &[u8]) -> io::Result<PageSize> {
-        Header(bytes.take(LONGEST_HEADER)).read()
+        Header(bytes.take(MAX_HEADER_BYTES)).read()
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let nothing = vec![0; 1 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
-        for _ in 0..=LARGEST_PAGE >> 20 {
+        for _ in 0..=MAX_PAGE_BYTES >> 20 {
             gzip.write_all(&nothing).unwrap();
             lz4.write_all(&nothing).unwrap();
         }
