@@ -210,7 +210,7 @@ fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
         learned: Arc::default(),
     });
     let beside = |logit: f32, key: usize, right: &[usize]| KnownScores {
-        text_hash: TextHash::of(&key.to_string()),
+        text_hash: TextHash::new(&key.to_string()),
         evidence: score::evidence_beside(
             &kind,
             Mode::Single,

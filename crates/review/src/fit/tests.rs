@@ -20,7 +20,7 @@ fn answers(rows: usize, help: f64) -> Vec<Answer> {
         #[expect(clippy::cast_possible_truncation, reason = "stored so")]
         let vector = (0..4).map(|column| wave(row, column) as f32).collect();
         Answer {
-            text_hash: TextHash::of(&row.to_string()),
+            text_hash: TextHash::new(&row.to_string()),
             logits: (0..3)
                 .map(|class| 0.3 * wave(row, class + 9) + if class == right { help } else { 0.0 })
                 .collect(),

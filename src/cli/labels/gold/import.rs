@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::{Found, NamedSet};
 use crate::cli::output::facts;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
-use topicmill_core::{Chosen, Fullname, Timestamp};
+use topicmill_core::{Fullname, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
@@ -72,7 +72,7 @@ impl Import {
         let mut rows = gold::rows(&self.file)?;
         if self.random {
             for row in &mut rows {
-                row.chosen = Chosen::Random;
+                row.chosen = SampleReason::Random;
             }
         }
         if rows.is_empty() {
