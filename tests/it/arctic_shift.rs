@@ -120,7 +120,7 @@ fn too_much() -> ResponseTemplate {
 }
 
 #[tokio::test]
-async fn the_first_run_reads_the_newest_posts_back_to_the_limit() {
+async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.put(minutes(0..400));
@@ -156,7 +156,7 @@ async fn the_first_run_reads_the_newest_posts_back_to_the_limit() {
 }
 
 #[tokio::test]
-async fn later_runs_read_all_that_came_since_however_much() {
+async fn later_runs_read_everything_since_the_last() {
     for borders in [Borders::Included, Borders::LeftOut] {
         for database in databases() {
             let scene = Scene::with(&database, Archive::start(borders).await).await;
@@ -187,7 +187,7 @@ async fn later_runs_read_all_that_came_since_however_much() {
 }
 
 #[tokio::test]
-async fn posts_of_one_second_are_all_read_wherever_a_page_ends() {
+async fn posts_of_one_second_are_all_read_across_page_boundaries() {
     // (posts before, posts of the second, posts after): the border falls before, among and behind them.
     for crowd in [
         (99, 3, 120),
@@ -242,7 +242,7 @@ async fn posts_of_one_second_are_all_read_wherever_a_page_ends() {
 }
 
 #[tokio::test]
-async fn a_second_with_more_posts_than_any_page_ends_the_topic_and_not_the_run() {
+async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
     for database in databases() {
         // It gives 150 at most, and 400 were posted at once.
         let archive = Archive::with(Borders::LeftOut, 150, Duration::ZERO).await;
@@ -267,7 +267,7 @@ async fn a_second_with_more_posts_than_any_page_ends_the_topic_and_not_the_run()
 }
 
 #[tokio::test]
-async fn a_page_that_is_too_much_is_halved_and_grows_again() {
+async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.put(minutes(0..200));
@@ -294,7 +294,7 @@ async fn a_page_that_is_too_much_is_halved_and_grows_again() {
 }
 
 #[tokio::test]
-async fn the_archives_headers_are_waited_for() {
+async fn rate_limit_headers_of_the_archive_are_obeyed() {
     let newest_first: Vec<Value> = minutes(0..100).into_iter().rev().collect();
     let body = json!({"data": newest_first});
     let reset_at = (NOW + 31).to_string();
@@ -318,7 +318,7 @@ async fn the_archives_headers_are_waited_for() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
+async fn transient_errors_are_retried_and_permanent_ones_are_not() {
     let status = |status| ResponseTemplate::new(status);
     let text = |text: &str| ResponseTemplate::new(200).set_body_raw(text, "application/json");
     // (answer, times, requests that it takes, outcome)
@@ -366,7 +366,7 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
 }
 
 #[tokio::test]
-async fn rows_of_every_year_are_read_and_odd_ones_cost_only_themselves() {
+async fn rows_of_every_year_are_read_and_an_invalid_row_loses_only_itself() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let odd = [
@@ -420,7 +420,7 @@ async fn rows_of_every_year_are_read_and_odd_ones_cost_only_themselves() {
 }
 
 #[tokio::test]
-async fn half_a_surrogate_pair_costs_one_character() {
+async fn a_lone_surrogate_loses_one_character() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
     let page = json!({"data": [row("a", 0)]}).to_string();
@@ -482,7 +482,7 @@ fn flags() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_score_that_was_read_too_soon_is_flagged() {
+async fn a_score_read_too_early_is_flagged() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.put(
@@ -505,7 +505,7 @@ async fn a_score_that_was_read_too_soon_is_flagged() {
 }
 
 #[tokio::test]
-async fn a_real_score_takes_a_placeholders_place_and_never_the_other_way() {
+async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
     const SCORE: &str = "SELECT reddit_score, num_comments, upvote_ratio, reddit_score_is_placeholder, source FROM posts";
     let placeholder = json!({"score": 1, "num_comments": 0, "upvote_ratio": 1.0, "_meta": null});
     for database in databases() {
@@ -562,7 +562,7 @@ fn of_reddit(id: &str, fields: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_reddit_told_stands_against_the_archive() {
+async fn data_from_reddit_takes_precedence_over_the_archive() {
     const ROW: &str = "SELECT title, reddit_score, reddit_score_is_placeholder, source FROM posts";
     let placeholder = json!({"score": 1, "_meta": null});
     for database in databases() {
@@ -612,7 +612,7 @@ async fn answer_slowly(State(load): State<Arc<Load>>) -> axum::Json<Value> {
 }
 
 #[tokio::test]
-async fn however_many_topics_one_request_is_under_way() {
+async fn topics_share_one_request_at_a_time() {
     let load = Arc::new(Load::default());
     let router = axum::Router::new()
         .fallback(answer_slowly)
@@ -639,7 +639,7 @@ async fn however_many_topics_one_request_is_under_way() {
 }
 
 #[tokio::test]
-async fn it_says_who_asks_and_sends_no_key() {
+async fn requests_send_a_user_agent_and_no_key() {
     let named = "linux:topicmill:v0 (by /u/tester)";
     let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
     for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
@@ -680,7 +680,7 @@ fn collecting(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_tells_of_the_archive() {
+async fn the_command_line_describes_the_archive() {
     let archive = Archive::start(Borders::LeftOut).await;
     archive.shelf.put(minutes(0..5));
     let (program, uri) = (Program::new(), archive.server.uri());

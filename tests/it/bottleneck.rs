@@ -30,7 +30,7 @@ fn classify(program: &Program) {
 }
 
 #[test]
-fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
+fn the_latest_labelling_run_is_explained_on_both_databases() {
     for database in databases() {
         let program = Program::on(&database.url);
         label(&program);
@@ -87,7 +87,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
 }
 
 #[test]
-fn a_run_is_told_by_its_number() {
+fn a_run_is_explained_by_its_number() {
     let database = crate::support::postgres::sqlite();
     let program = Program::on(&database.url);
     label(&program);

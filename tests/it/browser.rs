@@ -14,7 +14,7 @@ fn page(body: &str) -> (tempfile::TempDir, String) {
 }
 
 #[tokio::test]
-async fn the_browser_notices_what_is_wrong_with_a_page() {
+async fn the_browser_checks_detect_page_errors() {
     let Some(browser) = Browser::start().await else {
         return;
     };

@@ -159,7 +159,7 @@ fn tried(dir: &Path) -> Result<Vec<f64>, String> {
 const THREE: &str = r#"{"vocab_size":9999,"id2label":{"0":"a","1":"b","2":"c"}}"#;
 
 #[test]
-fn odd_models_are_taken_or_refused_with_a_reason() {
+fn unusual_models_load_or_are_rejected_with_a_reason() {
     if !runtime_is_here("odd classifiers") {
         return;
     }
@@ -213,7 +213,7 @@ fn odd_models_are_taken_or_refused_with_a_reason() {
 }
 
 #[test]
-fn labels_that_are_not_the_model_s_are_refused() {
+fn labels_that_the_model_lacks_are_rejected() {
     if !runtime_is_here("labels of a classifier") {
         return;
     }
@@ -294,7 +294,7 @@ fn texts() -> String {
 }
 
 #[test]
-fn labels_for_a_classifier_are_refused() {
+fn custom_labels_are_rejected_for_a_classifier() {
     let program = Program::new();
     program.write("in.ndjson", texts());
     let moods = model(MOODS);
@@ -311,7 +311,7 @@ fn labels_for_a_classifier_are_refused() {
 }
 
 #[test]
-fn a_made_classifier_is_verified_and_a_foreign_graph_refused() {
+fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
     if !runtime_is_here("verifying a classifier") {
         return;
     }
@@ -396,7 +396,7 @@ impl Scene {
 }
 
 #[test]
-fn posts_are_labelled_with_a_classifier_s_own_labels() {
+fn a_classifier_assigns_its_own_labels() {
     if !runtime_is_here("classify with a classifier") {
         return;
     }
@@ -445,7 +445,7 @@ fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
 const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "sadness")];
 
 #[test]
-fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
+fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     if !runtime_is_here("a pipeline file for a classifier") {
         return;
     }

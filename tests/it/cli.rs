@@ -30,7 +30,7 @@ fn number(program: &Program, sql: &str) -> i64 {
 }
 
 #[test]
-fn the_demo_goes_the_whole_way_and_its_four_commands_work() {
+fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     let program = Program::new();
     let demo = program.ok(&["demo"]);
     assert!(
@@ -64,7 +64,7 @@ fn the_demo_goes_the_whole_way_and_its_four_commands_work() {
 }
 
 #[test]
-fn every_named_query_answers_on_both_databases() {
+fn every_named_query_runs_on_both_databases() {
     for database in databases() {
         let program = Program::new().shipped();
         let url = ["--database", database.url.as_str()];
@@ -112,7 +112,7 @@ fn every_named_query_answers_on_both_databases() {
 }
 
 #[test]
-fn a_dry_run_tells_what_classify_then_computes_on_both_databases() {
+fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
     for database in databases() {
         let program = Program::new().shipped();
         let run = |args: &[&str]| {
@@ -272,7 +272,7 @@ const MISUSE: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn misuse_says_what_to_do_and_exits_with_its_code() {
+fn misuse_is_rejected_with_advice_and_its_exit_code() {
     let program = Program::new();
     for (name, text) in [
         ("empty.ndjson", &b""[..]),
@@ -325,7 +325,7 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
 }
 
 #[test]
-fn a_wrong_library_is_one_sentence_and_exit_5() {
+fn a_wrong_library_fails_in_one_sentence_with_exit_5() {
     let program = Program::new();
     let foreign = program.write("libforeign.so", "not a library");
     for library in [foreign.as_str(), "/no/such/libonnxruntime.so"] {
@@ -342,7 +342,7 @@ fn a_wrong_library_is_one_sentence_and_exit_5() {
 }
 
 #[test]
-fn a_read_only_database_is_told_and_left_alone() {
+fn a_read_only_database_is_reported_and_unchanged() {
     let program = Program::new();
     let file = program.write("posts.ndjson", posts(3));
     program.ok(&["import", &file]);
@@ -392,7 +392,7 @@ fn secrets_are_never_printed() {
 }
 
 #[test]
-fn a_variable_that_is_no_text_is_no_matter() {
+fn a_non_utf8_environment_variable_is_ignored() {
     use std::os::unix::ffi::OsStrExt;
     let program = Program::new();
     let mut command = program.command(&["config", "show"]);
@@ -401,7 +401,7 @@ fn a_variable_that_is_no_text_is_no_matter() {
 }
 
 #[test]
-fn completions_and_help_come_without_settings() {
+fn completions_and_help_need_no_settings() {
     let program = Program::new();
     program.write("topicmill.toml", "broken [");
     for shell in ["bash", "zsh", "fish"] {
@@ -436,7 +436,7 @@ fn start_classify(program: &Program) -> Child {
 }
 
 #[test]
-fn a_watcher_labels_what_is_imported_and_ends_at_a_signal_on_both_databases() {
+fn a_watcher_labels_imported_posts_and_stops_at_a_signal_on_both_databases() {
     for database in databases() {
         let program = Program::new();
         let url = database.url.as_str();
@@ -472,7 +472,7 @@ fn a_watcher_labels_what_is_imported_and_ends_at_a_signal_on_both_databases() {
 }
 
 #[test]
-fn a_watcher_ends_where_its_file_is_replaced() {
+fn a_watcher_stops_when_its_database_file_is_replaced() {
     let program = Program::new();
     let file = program.write("posts.ndjson", posts(5));
     let path = file.replace("posts.ndjson", "watched.db");
@@ -499,7 +499,7 @@ fn a_watcher_ends_where_its_file_is_replaced() {
 }
 
 #[test]
-fn an_interrupted_run_finishes_its_batch_and_the_next_one_the_rest() {
+fn an_interrupted_run_finishes_its_batch_and_the_next_run_the_rest() {
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
         let program = Program::new();
         let file = program.write("posts.ndjson", posts(3_000));

@@ -221,7 +221,7 @@ pub fn outcomes(reports: &[TopicReport]) -> Vec<Outcome> {
 }
 
 #[tokio::test]
-async fn a_limit_counts_only_posts_that_are_not_stickied() {
+async fn a_limit_does_not_count_stickied_posts() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let pinned = |id| child(id, &json!({"stickied": true}));
@@ -252,7 +252,7 @@ async fn a_limit_counts_only_posts_that_are_not_stickied() {
 }
 
 #[tokio::test]
-async fn a_post_on_two_pages_is_stored_and_counted_once_and_all_keep_their_rank() {
+async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
     const RANKS: &str = "SELECT rank, fullname FROM sightings \
                           WHERE run_id = (SELECT MAX(id) FROM runs) ORDER BY rank";
     for database in databases() {
@@ -300,7 +300,7 @@ async fn a_post_on_two_pages_is_stored_and_counted_once_and_all_keep_their_rank(
 }
 
 #[tokio::test]
-async fn an_after_that_repeats_or_goes_in_a_circle_ends_the_topic() {
+async fn a_repeated_or_cyclic_after_ends_the_topic() {
     let repeats = ["t3_b", "t3_b"];
     let circles = ["t3_b", "t3_c", "t3_d", "t3_b"];
     for (cursors, posts) in [(&repeats[..], 2), (&circles[..], 4)] {
@@ -392,7 +392,7 @@ async fn fallback_subreddits_are_recorded_with_their_outcomes() {
 }
 
 #[tokio::test]
-async fn a_topic_that_fails_ends_as_server_and_the_others_go_on() {
+async fn a_failing_topic_ends_as_server_and_the_others_continue() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("food", None, &children(&["f"]), None).await;
@@ -545,7 +545,7 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
 }
 
 #[tokio::test]
-async fn author_names_are_hashed_with_the_databases_own_key() {
+async fn author_names_are_hashed_with_a_key_of_the_database() {
     let mut seen = HashSet::new();
     for database in [databases(), databases()].into_iter().flatten() {
         let scene = Scene::of(&database).await;
@@ -577,7 +577,7 @@ async fn author_names_are_hashed_with_the_databases_own_key() {
 }
 
 #[tokio::test]
-async fn an_author_deleted_on_reddit_is_erased_here() {
+async fn an_author_deleted_on_reddit_is_erased() {
     const KNOWN: &str = "SELECT fullname FROM posts WHERE author IS NOT NULL ORDER BY fullname";
     for (store_author, gone) in [
         (true, json!("[deleted]")),
@@ -603,7 +603,7 @@ async fn an_author_deleted_on_reddit_is_erased_here() {
 }
 
 #[tokio::test]
-async fn children_that_are_no_posts_are_counted_by_reason() {
+async fn children_that_are_not_posts_are_counted_by_reason() {
     let comment = json!({"kind": "t1", "data": {"name": "t1_x", "body": "no"}});
     for database in databases() {
         let scene = Scene::of(&database).await;
@@ -658,7 +658,7 @@ async fn counts(store: &Store) -> Value {
 }
 
 #[tokio::test]
-async fn nul_bytes_on_a_listing_do_no_harm() {
+async fn nul_bytes_in_a_listing_are_harmless() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let fields = json!({"title": "a\0b", "selftext": "c\0d", "author": "some\0one"});
@@ -680,7 +680,7 @@ async fn nul_bytes_on_a_listing_do_no_harm() {
 }
 
 #[tokio::test]
-async fn nul_bytes_in_a_file_do_no_harm() {
+async fn nul_bytes_in_a_file_are_harmless() {
     let post = |id: &str, fields: Value| child(id, &fields)["data"].take();
     let records = [
         post(
@@ -742,7 +742,7 @@ pub fn new_climate(limit: u32) -> Topic {
 }
 
 #[tokio::test]
-async fn new_posts_are_read_back_to_those_that_are_known_and_no_further() {
+async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.new_page(None, &posted(0..5), Some("t3_old")).await;
@@ -774,7 +774,7 @@ async fn new_posts_are_read_back_to_those_that_are_known_and_no_further() {
 }
 
 #[tokio::test]
-async fn a_run_that_dies_between_two_pages_leaves_no_hole() {
+async fn a_run_that_crashes_between_two_pages_leaves_no_gap() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.new_page(None, &posted(0..3), None).await;
@@ -798,7 +798,7 @@ async fn a_run_that_dies_between_two_pages_leaves_no_hole() {
 }
 
 #[tokio::test]
-async fn more_new_posts_than_reddit_lists_are_a_gap_that_is_recorded() {
+async fn more_new_posts_than_reddit_lists_are_recorded_as_a_gap() {
     let database = crate::support::postgres::sqlite();
     let scene = Scene::of(&database).await;
     scene.new_page(None, &posted(0..1), None).await;
@@ -822,7 +822,7 @@ async fn more_new_posts_than_reddit_lists_are_a_gap_that_is_recorded() {
 
 /// A short listing is no quiet subreddit where it does not go back to what is stored, however it ends.
 #[tokio::test]
-async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_one_meets_it() {
+async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_another_reaches_it() {
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
     for empty_page in [false, true] {
         let database = crate::support::postgres::sqlite();
@@ -856,7 +856,7 @@ async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_one_me
 }
 
 #[tokio::test]
-async fn topics_are_read_side_by_side_and_reported_in_order() {
+async fn topics_are_read_concurrently_and_reported_in_order() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let names: Vec<String> = (0..8).map(|i| format!("topic{i}")).collect();

@@ -76,7 +76,7 @@ async fn labelled(f: &Fixture, step: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn the_views_count_what_is_there_whatever_becomes_of_it() {
+async fn view_counts_match_a_direct_count_after_every_change() {
     for database in databases() {
         let url = database.url.as_str();
         let f = fixture(database.open().await, 8).await;

@@ -21,7 +21,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 const CODE: [&str; 2] = ["src", "crates"];
 
 #[test]
-fn every_module_says_what_it_is() {
+fn every_module_has_a_description() {
     let mut files = Vec::new();
     for folder in CODE {
         sources(&repository(folder), &mut files);
@@ -78,7 +78,7 @@ fn pages() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_readme_or_a_page_names_every_command_and_no_other() {
+fn the_docs_name_every_command_and_no_other() {
     let pages = pages();
     let commands = commands();
     assert!(commands.len() >= 10, "{commands:?}");
@@ -101,7 +101,7 @@ fn the_readme_or_a_page_names_every_command_and_no_other() {
 }
 
 #[test]
-fn the_readme_names_every_page_and_every_link_leads_to_a_file() {
+fn the_readme_links_every_page_and_no_link_is_broken() {
     let pages = pages();
     let (_, readme) = pages.last().unwrap();
     let operating = pages.iter().find(|(page, _)| page == "operating.md");
@@ -133,7 +133,7 @@ fn the_readme_names_every_page_and_every_link_leads_to_a_file() {
 }
 
 #[test]
-fn the_verdict_on_a_run_names_only_flags_and_commands_that_there_are() {
+fn advice_about_a_run_names_existing_flags_and_commands() {
     let text = std::fs::read_to_string(repository("src/advice.rs")).unwrap();
     let help = Program::new().ok(&["classify", "--help"]).stdout;
     let words = |start: &'static str| {
@@ -158,7 +158,7 @@ fn the_verdict_on_a_run_names_only_flags_and_commands_that_there_are() {
 }
 
 #[test]
-fn the_readme_or_a_page_names_every_section_of_the_settings() {
+fn the_docs_name_every_settings_section() {
     let pages = pages();
     let defaults = std::fs::read_to_string(repository("config/topicmill.toml")).unwrap();
     for section in defaults.lines().filter(|line| line.starts_with('[')) {
@@ -188,7 +188,7 @@ fn all_code() -> String {
 }
 
 #[test]
-fn every_promise_of_the_page_on_security_has_a_test() {
+fn every_test_named_in_the_security_page_exists() {
     let text = std::fs::read_to_string(repository("docs/security.md")).unwrap();
     let all = all_code();
     let promises = text.split("## ").find(|part| part.starts_with("Promises"));
@@ -208,7 +208,7 @@ fn every_promise_of_the_page_on_security_has_a_test() {
 }
 
 #[test]
-fn the_table_of_the_thirteen_points_names_what_is_there() {
+fn every_file_named_in_the_requirements_table_exists() {
     let text = std::fs::read_to_string(repository("docs/collect.md")).unwrap();
     let all = all_code();
     let mut points = 0;

@@ -55,7 +55,7 @@ fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
 }
 
 #[test]
-fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
+fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
     if !openvino_is_here("two engines on one backlog") {
         return;
     }
@@ -111,7 +111,7 @@ fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
 }
 
 #[test]
-fn what_an_engine_cannot_do_is_one_sentence_with_its_exit_code() {
+fn an_unsupported_engine_fails_in_one_sentence_with_its_exit_code() {
     let program = Program::new();
     let cases: [((&str, &str), &[&str], &str); 7] = [
         (
@@ -146,7 +146,7 @@ fn what_an_engine_cannot_do_is_one_sentence_with_its_exit_code() {
 }
 
 #[test]
-fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
+fn a_wrong_openvino_library_fails_in_one_sentence_and_only_where_it_is_used() {
     let program = Program::new();
     let foreign = program.write("libforeign.so", "not a library");
     let named = program.write("libopenvino_c.so", "ov_get_openvino_version");
@@ -164,7 +164,7 @@ fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
 }
 
 #[test]
-fn agreement_is_measured_on_own_texts_and_then_chosen() {
+fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
     if !openvino_is_here("agreement") {
         return;
     }

@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_are_held_against_gold_in_scope_and_out_of_scope_apart() {
+async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
     for database in databases() {
         let scene = Scene::new(&database);
         scene.set().await;
@@ -159,7 +159,7 @@ async fn labels_are_held_against_gold_in_scope_and_out_of_scope_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
+async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
     for database in databases() {
         let scene = Scene::new(&database);
         let write = |name: &str, text: &str| scene.program.write(name, text);
@@ -246,7 +246,7 @@ async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_were_purged_edited_or_never_labelled_are_left_out() {
+async fn purged_edited_and_unlabelled_posts_are_excluded() {
     for database in databases() {
         let scene = Scene::new(&database);
         let gold = scene.gold("gold.csv", |_| None);
@@ -351,7 +351,7 @@ async fn two_label_sets_are_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
+async fn two_models_are_compared_without_changing_current_labels() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let gold = scene.gold("gold.csv", |_| None);

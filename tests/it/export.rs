@@ -110,8 +110,8 @@ impl Scene {
 }
 
 #[test]
-fn every_format_holds_what_the_view_shows() {
-    if !runtime_is_here("every_format_holds_what_the_view_shows") {
+fn every_format_contains_the_rows_of_the_view() {
+    if !runtime_is_here("every_format_contains_the_rows_of_the_view") {
         return;
     }
     let mut first: Option<Vec<Value>> = None;
@@ -197,8 +197,8 @@ fn every_format_holds_what_the_view_shows() {
 }
 
 #[test]
-fn filters_let_through_what_they_say() {
-    if !runtime_is_here("filters_let_through_what_they_say") {
+fn filters_select_the_matching_rows() {
+    if !runtime_is_here("filters_select_the_matching_rows") {
         return;
     }
     for database in databases() {
@@ -255,8 +255,8 @@ fn filters_let_through_what_they_say() {
 }
 
 #[test]
-fn bad_input_says_what_to_do_and_writes_nothing() {
-    if !runtime_is_here("bad_input_says_what_to_do_and_writes_nothing") {
+fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
+    if !runtime_is_here("invalid_input_is_rejected_with_advice_and_writes_nothing") {
         return;
     }
     let database = sqlite();
@@ -332,8 +332,8 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
 }
 
 #[test]
-fn labels_of_another_set_come_from_the_model_that_gave_them() {
-    if !runtime_is_here("labels_of_another_set_come_from_the_model_that_gave_them") {
+fn labels_of_another_set_come_from_the_model_that_produced_them() {
+    if !runtime_is_here("labels_of_another_set_come_from_the_model_that_produced_them") {
         return;
     }
     let database = sqlite();
@@ -372,9 +372,9 @@ fn labels_of_another_set_come_from_the_model_that_gave_them() {
 }
 
 #[test]
-fn a_spreadsheet_gets_no_formula_and_sees_utf_8() {
+fn spreadsheets_get_no_formulas_and_detect_utf_8() {
     let database = crate::support::postgres::sqlite();
-    if !runtime_is_here("a_spreadsheet_gets_no_formula_and_sees_utf_8") {
+    if !runtime_is_here("spreadsheets_get_no_formulas_and_detect_utf_8") {
         return;
     }
     let scene = Scene::labelled(&database, 6);
@@ -390,9 +390,9 @@ fn a_spreadsheet_gets_no_formula_and_sees_utf_8() {
 }
 
 #[tokio::test]
-async fn a_data_set_is_of_one_moment() {
+async fn an_export_is_a_consistent_snapshot() {
     const N: usize = 1_200;
-    if !runtime_is_here("a_data_set_is_of_one_moment") {
+    if !runtime_is_here("an_export_is_a_consistent_snapshot") {
         return;
     }
     for database in databases() {
@@ -466,9 +466,9 @@ async fn a_data_set_is_of_one_moment() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn who_is_killed_or_has_no_room_leaves_what_was_there() {
+fn a_killed_or_failed_export_keeps_the_previous_file() {
     let database = crate::support::postgres::sqlite();
-    if !runtime_is_here("who_is_killed_or_has_no_room_leaves_what_was_there") {
+    if !runtime_is_here("a_killed_or_failed_export_keeps_the_previous_file") {
         return;
     }
     let scene = Scene::labelled(&database, 12);

@@ -85,7 +85,7 @@ fn lines(n: usize) -> String {
 }
 
 #[test]
-fn a_stopped_run_goes_on_where_it_was_and_another_starts_over() {
+fn a_stopped_run_resumes_and_a_different_one_starts_over() {
     let input = format!("broken\n{}", lines(60));
     let whole = Bench::new(&[&input]);
     whole.run().unwrap();
@@ -132,7 +132,7 @@ fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
 }
 
 #[test]
-fn a_shortlist_leaves_labels_out_and_fails_a_text_in_its_place() {
+fn a_shortlist_limits_labels_and_reports_a_text_that_fails() {
     let whole = Bench::new(&[&lines(20)]);
     shortlisted(&whole, Scripted::default());
     let mut bench = Bench::new(&[&lines(20)]);
@@ -158,7 +158,7 @@ fn a_shortlist_leaves_labels_out_and_fails_a_text_in_its_place() {
 }
 
 #[test]
-fn a_shortlist_does_not_go_on_with_what_was_scored_without() {
+fn a_run_with_a_shortlist_does_not_resume_one_without() {
     let bench = Bench::new(&[&lines(40)]);
     let asked = Cell::new(0);
     let stop = || {
@@ -173,7 +173,7 @@ fn a_shortlist_does_not_go_on_with_what_was_scored_without() {
 }
 
 #[test]
-fn an_error_before_the_first_row_leaves_nothing() {
+fn an_error_before_the_first_row_leaves_no_file() {
     let bench = Bench::new(&[&lines(3)]);
     let broken = Scripted {
         life: 0,
@@ -185,7 +185,7 @@ fn an_error_before_the_first_row_leaves_nothing() {
 }
 
 #[test]
-fn two_runs_do_not_write_one_file() {
+fn two_runs_cannot_write_one_file() {
     let bench = Bench::new(&[&lines(3)]);
     let first = fs::File::create(bench.dir.path().join("out.ndjson.partial")).unwrap();
     first.lock().unwrap();

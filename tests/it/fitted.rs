@@ -33,7 +33,7 @@ fn outcome(scene: &Scene<'_>, gold: &str) -> (u64, u64) {
 const LABEL_OF: &str = "SELECT label, ROUND(CAST(score AS NUMERIC), 5) FROM labeled_posts WHERE fullname = 't3_k00025'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fit_labels_stored_and_new_posts_by_the_answers() {
+async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
     for database in databases() {
         let scene = Scene::new(&database);
         let answers = first(&scene, "answers.csv", 24);
@@ -87,7 +87,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_answers() {
 }
 
 #[test]
-fn a_fit_that_is_not_made_current_changes_no_label() {
+fn a_fit_that_is_not_current_changes_no_label() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let answers = first(&scene, "answers.csv", 24);
@@ -126,7 +126,7 @@ fn a_fit_that_is_not_made_current_changes_no_label() {
 }
 
 #[test]
-fn answers_that_teach_nothing_are_rejected_and_named() {
+fn unusable_answers_are_rejected_and_named() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let few = first(&scene, "few.csv", 3);

@@ -55,7 +55,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_come_from_a_file_and_go_out_as_they_came() {
+async fn answers_are_imported_from_a_file_and_exported_unchanged() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let csv = "ID,Label,reviewer,answered_at\nk00000,Video Games,ada,2026-11-20T08:00:00+01:00\n\
@@ -107,7 +107,7 @@ async fn answers_come_from_a_file_and_go_out_as_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
+async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let ids = scene.program.write("ids.txt", "t3_k00007\n");
@@ -148,7 +148,7 @@ async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on() {
+async fn evaluate_uses_the_random_sample_without_disputed_posts() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
         // 30 at random, of which 3 are wrong; 20 close calls, all wrong.
@@ -204,7 +204,7 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_random_posts_counts_after_close_calls_if_it_says_so() {
+async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
         let rows = (0..40).map(|i| format!("k{i:05},{},ada\n", LABELS[i % 3].0));
@@ -231,7 +231,7 @@ async fn a_file_of_random_posts_counts_after_close_calls_if_it_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
+async fn a_draw_reuses_earlier_answers_for_the_sample() {
     for database in databases() {
         let scene = Scene::new(&database, 20).await;
         let store = database.open().await;
@@ -288,7 +288,7 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_edit() {
+async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_after_an_edit() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let rows: String = (0..4).map(|i| format!("k{i:05},food\n")).collect();
@@ -321,7 +321,7 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn none_of_these_counts_only_where_all_labels_were_offered() {
+async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let database = sqlite();
     let program = Program::on(&database.url).shipped();
     let scene = Scene::of(program, &database, 12).await;
@@ -354,7 +354,7 @@ fn read(scene: &Scene, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_go_to_label_studio_and_answers_come_back() {
+async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     let database = sqlite();
     let scene = Scene::new(&database, 40).await;
     let export = ["export", "tasks.json", "--format", "label-studio"];
@@ -414,7 +414,7 @@ fn edit(scene: &Scene, i: usize, title: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_from_files_are_about_the_text_that_people_saw() {
+async fn imported_answers_apply_to_the_text_that_annotators_saw() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let before_an_edit = || scene.json(&["labels", "gold", "list"])["before_an_edit"].clone();

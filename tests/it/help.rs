@@ -41,7 +41,7 @@ fn each_command(check: &mut dyn FnMut(&mut Command, &[String])) {
 }
 
 #[test]
-fn every_help_text_fits_eighty_columns() {
+fn help_texts_fit_eighty_columns() {
     let mut commands = 0;
     each_command(&mut |command, path| {
         commands += 1;
@@ -54,7 +54,7 @@ fn every_help_text_fits_eighty_columns() {
 }
 
 #[test]
-fn short_help_has_the_everyday_flags_alone() {
+fn short_help_lists_only_common_flags() {
     each_command(&mut |command, path| {
         let lines = command.render_help().to_string().lines().count();
         let most = match path {
@@ -88,7 +88,7 @@ fn every_command_has_two_examples_that_parse() {
 }
 
 #[test]
-fn every_command_has_a_page_and_every_shell_a_script() {
+fn every_command_has_a_man_page_and_every_shell_completions() {
     let program = Program::new();
     program.ok(&["man", "."]);
     let names = |folder: &str| -> BTreeSet<String> {

@@ -552,13 +552,13 @@ async fn work_off(
 }
 
 #[test]
-fn some_histories_of_the_backlog_end_as_the_model_says() {
+fn some_backlog_histories_match_the_model() {
     histories(25);
 }
 
 #[test]
 #[ignore = "deep: long histories"]
-fn every_history_of_the_backlog_ends_as_the_model_says() {
+fn every_backlog_history_matches_the_model() {
     histories(75);
 }
 

@@ -65,7 +65,7 @@ fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_dump_is_filtered_by_subreddit_and_date_while_it_is_read() {
+fn a_dump_is_filtered_by_subreddit_and_date_during_the_import() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..3_000)));
     let day = 24 * 3_600;
@@ -100,7 +100,7 @@ fn a_dump_is_filtered_by_subreddit_and_date_while_it_is_read() {
 }
 
 #[test]
-fn a_finished_dump_is_not_read_twice_unless_asked_for() {
+fn a_finished_dump_is_not_read_again_unless_forced() {
     for database in databases() {
         let program = Program::new();
         let file = program.write("RS.zst", packed(dump(0..30)));
@@ -119,7 +119,7 @@ fn a_finished_dump_is_not_read_twice_unless_asked_for() {
 }
 
 #[test]
-fn a_window_of_2_gib_is_unpacked() {
+fn a_zstd_window_of_2_gib_is_decompressed() {
     let program = Program::new();
     let file = program.write("RS.zst", frame(31, dump(0..900).as_bytes()));
     expect(&program, &[&file], 0, &["posts=300", "rejected=0"]);
@@ -127,7 +127,7 @@ fn a_window_of_2_gib_is_unpacked() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_database_that_may_not_grow_says_so_and_loses_nothing() {
+fn a_full_database_is_reported_and_loses_nothing() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..60_000)));
     // The schema fits, and the whole import does not.
@@ -163,7 +163,7 @@ fn goes_on(program: &Program, file: &str) {
 }
 
 #[test]
-fn a_truncated_dump_keeps_what_it_has_and_says_where_it_breaks_off() {
+fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
     let program = Program::new();
     let mut bytes = packed(dump(0..9_000));
     bytes.truncate(bytes.len() / 2);
@@ -179,7 +179,7 @@ fn a_truncated_dump_keeps_what_it_has_and_says_where_it_breaks_off() {
 }
 
 #[test]
-fn a_flipped_bit_costs_what_follows_it_at_most() {
+fn a_flipped_bit_loses_only_what_follows() {
     let program = Program::new();
     let text = dump(0..9_000);
     let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
@@ -201,7 +201,7 @@ fn a_flipped_bit_costs_what_follows_it_at_most() {
 }
 
 #[test]
-fn a_dump_of_comments_is_told_and_a_stray_one_rejected() {
+fn a_comments_dump_is_identified_and_a_stray_comment_rejected() {
     let program = Program::new();
     let comment = json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1_700_000_000});
     let file = program.write("RC.zst", packed(format!("{comment}\n")));
@@ -212,7 +212,7 @@ fn a_dump_of_comments_is_told_and_a_stray_one_rejected() {
 }
 
 #[test]
-fn odd_rows_of_all_years_are_taken_or_rejected_with_a_reason() {
+fn unusual_rows_of_all_years_are_imported_or_rejected_with_a_reason() {
     let program = Program::new();
     let mut rows = vec![row(0), row(3), row(6), row(9), row(12), row(15)];
     rows[1]["created_utc"] = json!("1389000000");
@@ -248,7 +248,7 @@ fn odd_rows_of_all_years_are_taken_or_rejected_with_a_reason() {
 }
 
 #[test]
-fn what_is_no_dump_says_so_before_anything_is_stored() {
+fn a_file_that_is_no_dump_is_rejected_before_anything_is_stored() {
     let program = Program::new();
     let good = program.write("RS.zst", packed(dump(0..3)));
     let empty = program.write("empty.zst", "");
@@ -292,7 +292,7 @@ fn what_is_no_dump_says_so_before_anything_is_stored() {
 }
 
 #[test]
-fn csv_columns_are_mapped_and_wrong_values_cost_their_row() {
+fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {
     let program = Program::new();
     let table = "key,headline,subreddit,posted\na1,One,food,2024-01-01 10:00:00\na2,Two,food,soon\na3,Three,music,1700000000\n";
     let file = program.write("posts.csv", table);
@@ -330,7 +330,7 @@ fn csv_columns_are_mapped_and_wrong_values_cost_their_row() {
 }
 
 #[test]
-fn a_number_that_cannot_be_stored_costs_its_row_of_a_table_and_is_left_out_elsewhere() {
+fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
     let program = Program::new();
     let head = "id,title,subreddit,created_utc,score,num_comments\n";
     let most = i64::MAX;
@@ -383,7 +383,7 @@ fn a_number_that_cannot_be_stored_costs_its_row_of_a_table_and_is_left_out_elsew
 /// The fixture was written by pyarrow, with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
 /// and `over_18`, and the same time in `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
 #[test]
-fn parquet_columns_are_read_with_times_of_every_kind() {
+fn parquet_columns_are_read_with_every_timestamp_type() {
     let program = Program::new();
     let file = crate::support::engine::repository("tests/it/fixtures/posts.parquet");
     let file = file.display().to_string();
@@ -453,7 +453,7 @@ pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
 
 /// Three rows: Latin-1, plain, and a replacement character that somebody wrote.
 #[test]
-fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements() {
+fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
     let line = |id: &str, title: &[u8]| {
         let head = format!(
             "{{\"id\":\"{id}\",\"subreddit\":\"food\",\"created_utc\":1700000000,\"title\":\""
@@ -512,7 +512,7 @@ fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements()
 }
 
 #[test]
-fn a_file_in_utf16_is_imported() {
+fn a_utf16_file_is_imported() {
     let program = Program::new();
     let table =
         "\u{feff}id,title,subreddit,created_utc\r\na1,caf\u{e9} \u{1f35e},food,1700000000\r\n";
@@ -524,7 +524,7 @@ fn a_file_in_utf16_is_imported() {
 }
 
 #[test]
-fn files_in_gzip_are_imported_whole_of_as_many_parts_as_they_have() {
+fn gzip_files_of_several_members_are_imported_completely() {
     let gzip = |text: &str| {
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packer.write_all(text.as_bytes()).unwrap();
@@ -544,7 +544,7 @@ fn files_in_gzip_are_imported_whole_of_as_many_parts_as_they_have() {
 }
 
 #[test]
-fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
+fn duplicate_column_names_are_rejected_in_csv_and_parquet() {
     let program = Program::new();
     let csv = "id,subreddit,created_utc,title,title\na1,food,1700000000,One,Two\n";
     let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
@@ -564,7 +564,7 @@ fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
 }
 
 #[test]
-fn what_programs_write_for_nothing_is_null_and_told_once() {
+fn common_null_spellings_are_null_and_reported_once() {
     let program = Program::new();
     let line = |id: &str, score: &str| {
         format!(
@@ -613,7 +613,7 @@ fn two(layout: &str) -> String {
 }
 
 #[test]
-fn a_file_says_itself_what_it_holds() {
+fn the_format_is_detected_from_the_content() {
     let table = "id;title;subreddit;created_utc\na1;Rye;food;1700000000\na2;Rye;food;1700000000\n";
     let pretty = two("$1$2").replace('{', "{\n  ").replace(',', ",\n  ");
     for (name, text) in [
@@ -644,7 +644,7 @@ fn a_file_says_itself_what_it_holds() {
 }
 
 #[test]
-fn an_array_that_is_broken_costs_what_is_broken() {
+fn a_broken_json_array_loses_only_the_broken_part() {
     for (layout, good, told) in [
         ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
         ("[$1, $2", 2, "breaks off"),
@@ -662,7 +662,7 @@ fn an_array_that_is_broken_costs_what_is_broken() {
 }
 
 #[test]
-fn dumps_in_bzip2_and_xz_are_read_to_the_end_and_once() {
+fn bzip2_and_xz_dumps_are_read_completely_once() {
     let halves = [dump(0..3_000), dump(3_000..9_000)];
     let bzip2 = |text: &String| {
         let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
@@ -694,7 +694,7 @@ fn dumps_in_bzip2_and_xz_are_read_to_the_end_and_once() {
 
 #[test]
 #[cfg(unix)]
-fn pipes_are_read_once_and_do_not_hang() {
+fn pipes_are_read_once_without_hanging() {
     let program = Program::new();
     let file = program.write("posts.ndjson", two("$1\n$2\n"));
     let import = |name: &str, script: &str| {
@@ -727,7 +727,7 @@ fn pipes_are_read_once_and_do_not_hang() {
 }
 
 #[test]
-fn what_is_no_table_is_called_by_its_name() {
+fn unsupported_formats_are_named() {
     let program = Program::new();
     for (bytes, told) in [
         (
@@ -761,7 +761,7 @@ fn what_is_no_table_is_called_by_its_name() {
 }
 
 #[test]
-fn a_field_that_a_file_lacks_is_set() {
+fn a_missing_field_can_be_set_by_a_flag() {
     let program = Program::new();
     // The names that a well-known table of one subreddit has.
     let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
@@ -783,7 +783,7 @@ fn a_field_that_a_file_lacks_is_set() {
 }
 
 #[test]
-fn a_quote_behind_a_backslash_costs_its_row_and_is_told() {
+fn a_backslash_escaped_quote_rejects_its_row_and_is_reported() {
     let program = Program::new();
     let table = "id,title,subreddit,created_utc\na1,\"so \\\"hi\\\" it\",food,1700000000\na2,\"C:\\new\\\",food,1700000000\n";
     let file = program.write("posts.csv", table);

@@ -33,7 +33,7 @@ fn imported(program: &Program, args: &[&str]) -> Ran {
 }
 
 #[test]
-fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
+fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
     for database in databases() {
         let program = Program::on(&database.url);
         let pipeline = program.write("mine.toml", PIPELINE);
@@ -93,7 +93,7 @@ fn escaped(id: &str) -> Value {
 const DECODED: &str = "Salt & pepper <3|I typed &amp; 'once'|https://a.example/?x=1&y=2|Q&A";
 
 #[test]
-fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
+fn every_format_is_imported_once_and_a_second_import_changes_nothing() {
     let (ndjson, listing) = (escaped("c1"), escaped("c2"));
     let listing =
         json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": listing}]}});
@@ -150,7 +150,7 @@ fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
 }
 
 #[tokio::test]
-async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() {
+async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() {
     use SourceKind::{ArcticShift, Import, Reddit};
     for database in databases() {
         let store = database.open().await;

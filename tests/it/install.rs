@@ -95,7 +95,7 @@ fn link(to: &Path, at: PathBuf) {
 }
 
 #[test]
-fn an_installed_program_finds_library_and_model_below_its_prefix() {
+fn an_installed_program_finds_library_and_model_under_its_prefix() {
     if !runtime_is_here("the program below a prefix") {
         return;
     }
@@ -120,7 +120,7 @@ fn an_installed_program_finds_library_and_model_below_its_prefix() {
 }
 
 #[test]
-fn setup_fetches_what_is_missing_once() {
+fn setup_downloads_missing_files_once() {
     if !runtime_is_here("setup") {
         return;
     }
@@ -179,7 +179,7 @@ fn setup_fetches_what_is_missing_once() {
 }
 
 #[test]
-fn what_setup_cannot_fetch_is_told_and_nothing_is_left() {
+fn a_failed_setup_download_is_reported_and_leaves_no_file() {
     if !runtime_is_here("setup") {
         return;
     }

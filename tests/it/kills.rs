@@ -180,13 +180,13 @@ fn pipeline(program: &Program) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_that_is_killed_twice_ends_as_if_it_had_not_been() {
+async fn an_import_killed_twice_equals_an_undisturbed_one() {
     import_is_killed(FEW).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: crashes anywhere"]
-async fn an_import_that_is_killed_anywhere_ends_as_if_it_had_not_been() {
+async fn an_import_killed_at_any_step_equals_an_undisturbed_one() {
     import_is_killed(MANY).await;
 }
 

@@ -61,7 +61,7 @@ impl Scene {
 }
 
 #[test]
-fn a_good_file_is_told_and_a_bad_one_refused() {
+fn a_valid_file_is_described_and_an_invalid_one_rejected() {
     let program = Program::new().shipped();
     let good = program.ok(&["labels", "validate", "--format", "json"]);
     let set: Value = serde_json::from_str(&good.stdout).unwrap();
@@ -91,7 +91,7 @@ fn a_good_file_is_told_and_a_bad_one_refused() {
 }
 
 #[test]
-fn diff_tells_the_cost_that_classify_then_has() {
+fn diff_predicts_the_cost_of_classify() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let changed = pipeline("changed", "", &[GAMING, FOOD, TRAVEL]);
@@ -179,7 +179,7 @@ fn diff_tells_the_cost_that_classify_then_has() {
 }
 
 #[test]
-fn diff_shows_which_posts_move_and_writes_nothing() {
+fn diff_shows_which_posts_change_and_writes_nothing() {
     let database = sqlite();
     let scene = Scene::new(&database, 31);
     let before = scene.dump();
@@ -230,7 +230,7 @@ fn softmax_scale() -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
+async fn calibrate_recovers_the_temperature_of_generated_data() {
     for database in databases() {
         let scene = Scene::new(&database, 101);
         // Every post is as much like games, and equally little like food and music: a cosine of 0.1, or a tenth of the
@@ -333,7 +333,7 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
 }
 
 #[test]
-fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
+fn two_models_are_compared_and_every_label_records_its_origin() {
     let database = sqlite();
     let scene = Scene::new(&database, 31);
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");

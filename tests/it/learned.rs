@@ -142,7 +142,7 @@ fn are_close(found: &[Row], wanted: &[Row], names: &[(&str, &str)]) {
 const SAID: &str = "the model has learned vectors for these labels";
 
 #[test]
-fn learned_vectors_count_for_all_labels_or_for_none() {
+fn learned_vectors_apply_to_all_labels_or_none() {
     if !runtime_is_here("learned label vectors") {
         return;
     }
@@ -191,7 +191,7 @@ fn learned_vectors_count_for_all_labels_or_for_none() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_refused() {
+fn an_invalid_vectors_file_is_rejected() {
     if !runtime_is_here("learned label vectors") {
         return;
     }
@@ -277,7 +277,7 @@ fn a_file_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn the_model_that_ships_has_learned_the_sixteen_topics() {
+fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     if !runtime_is_here("learned label vectors") {
         return;
     }

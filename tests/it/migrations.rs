@@ -31,7 +31,7 @@ async fn count(store: &Store, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_database_is_upgraded_with_all_that_it_holds() {
+async fn an_upgrade_preserves_all_data() {
     for database in databases() {
         fill(&database.url).await;
         let before = everything(&database.url).await;
@@ -63,7 +63,7 @@ async fn a_database_is_upgraded_with_all_that_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_upgrade_together_do_it_once() {
+async fn concurrent_upgrades_run_once() {
     for database in databases() {
         fill(&database.url).await;
         let database = Arc::new(database);
@@ -82,7 +82,7 @@ async fn processes_that_upgrade_together_do_it_once() {
 }
 
 #[tokio::test]
-async fn an_upgrade_happens_completely_or_not_at_all() {
+async fn an_upgrade_is_atomic() {
     const BROKEN: Migration = (
         2,
         "made up",
@@ -100,7 +100,7 @@ async fn an_upgrade_happens_completely_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn an_upgrade_removes_no_rights_and_gives_none() {
+async fn an_upgrade_changes_no_grants() {
     let Some(database) = postgres() else { return };
     database.open().await.close().await.unwrap();
     let role = format!("reader_{}", database.url.rsplit_once('/').unwrap().1);
@@ -132,7 +132,7 @@ async fn an_upgrade_removes_no_rights_and_gives_none() {
 }
 
 #[tokio::test]
-async fn a_database_of_an_earlier_build_is_rejected_with_the_way_out() {
+async fn a_database_of_an_earlier_build_is_rejected_with_instructions() {
     for database in databases() {
         fill(&database.url).await;
         execute(

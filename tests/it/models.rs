@@ -79,7 +79,7 @@ fn row<'r>(rows: &'r [Value], file: &str) -> &'r Value {
 }
 
 #[test]
-fn a_made_graph_is_chosen_by_precision_and_scores_as_the_exported_one() {
+fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
     if !runtime_is_here("graphs of a manifest") {
         return;
     }
@@ -105,7 +105,7 @@ fn a_made_graph_is_chosen_by_precision_and_scores_as_the_exported_one() {
 }
 
 #[test]
-fn what_is_wrong_with_a_model_is_told_before_a_text_is_scored() {
+fn model_errors_are_reported_before_any_text_is_scored() {
     if !runtime_is_here("refused models") {
         return;
     }
@@ -200,7 +200,7 @@ fn what_is_wrong_with_a_model_is_told_before_a_text_is_scored() {
 }
 
 #[test]
-fn one_label_and_a_thousand_are_scored_and_a_template_without_braces_is_refused() {
+fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected() {
     if !runtime_is_here("few and many labels") {
         return;
     }
@@ -227,7 +227,7 @@ fn one_label_and_a_thousand_are_scored_and_a_template_without_braces_is_refused(
 }
 
 #[test]
-fn verify_tells_of_every_file_and_graph() {
+fn verify_reports_every_file_and_graph() {
     if !runtime_is_here("model verify") {
         return;
     }
@@ -273,7 +273,7 @@ fn verify_tells_of_every_file_and_graph() {
 }
 
 #[test]
-fn list_tells_what_is_here_and_what_is_used() {
+fn list_shows_available_models_and_the_one_in_use() {
     let program = Program::new();
     let models = program.folder.path().join("models");
     fs::create_dir(&models).unwrap();
@@ -327,7 +327,7 @@ fn same_files(folder: &Path, original: &Path, names: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_export_of_the_hub_is_fetched_and_used() {
+async fn a_plain_hub_export_is_downloaded_and_used() {
     if !runtime_is_here("model pull") {
         return;
     }
@@ -376,7 +376,7 @@ async fn a_plain_export_of_the_hub_is_fetched_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_made_folder_is_fetched_with_the_graphs_that_are_asked_for() {
+async fn a_prepared_model_is_downloaded_with_the_requested_graphs() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/made", &repository(MADE));
     let ran = pulled(&program, &hub, &["someone/made", "--to", "one"], None).await;
@@ -403,7 +403,7 @@ async fn a_made_folder_is_fetched_with_the_graphs_that_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_breaks_off_goes_on_where_it_was() {
+async fn an_interrupted_download_resumes() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/made", &repository(MADE));
     hub.fault("cpu-fp32.onnx", Some(Fault::Break(2)));
@@ -429,7 +429,7 @@ async fn a_transfer_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_hub_refuses_is_told_and_the_token_is_not() {
+async fn hub_errors_are_reported_without_the_token() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/gated", &repository(MADE));
     hub.gate("someone/gated", "hf_secret");
@@ -490,7 +490,7 @@ async fn what_the_hub_refuses_is_told_and_the_token_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_that_the_hubs_own_programs_keep_is_sent() {
+async fn the_token_stored_by_the_hub_client_is_used() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/made", &repository(MADE));
     hub.gate("someone/made", "hf_kept");

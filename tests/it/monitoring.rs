@@ -93,7 +93,7 @@ fn sum(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)])
 }
 
 #[test]
-fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
+fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
         let pipeline = program.folder.path().join("two.toml").display().to_string();
@@ -155,7 +155,7 @@ fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
 }
 
 #[test]
-fn the_listener_answers_two_addresses_and_keeps_to_itself() {
+fn the_metrics_listener_serves_two_paths_only() {
     let database = sqlite();
     let program = Program::on(&database.url);
     program.ok(&["db", "create"]);
@@ -198,7 +198,7 @@ fn the_listener_answers_two_addresses_and_keeps_to_itself() {
 }
 
 #[test]
-fn a_port_in_use_is_said_before_the_work_and_is_an_error_of_use() {
+fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     let database = sqlite();
     let program = labelled(&database, &posts(2));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -243,7 +243,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn dashboard_and_rules_name_metrics_that_there_are_and_the_page_names_all() {
+fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
     let mut known: BTreeSet<String> = METRICS
         .iter()
         .map(|metric| metric.name.to_owned())

@@ -25,7 +25,7 @@ fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
 }
 
 #[test]
-fn labels_of_another_set_stand_beside_the_current_ones_until_they_are_asked_for() {
+fn another_label_set_is_stored_separately_until_it_is_made_current() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let before = scene.dump();
@@ -92,7 +92,7 @@ fn labels_of_another_set_stand_beside_the_current_ones_until_they_are_asked_for(
 }
 
 #[test]
-fn a_name_that_several_versions_share_is_refused_with_the_choices() {
+fn an_ambiguous_name_is_rejected_with_the_choices() {
     let database = sqlite();
     let scene = Scene::new(&database, 31);
     let before = scene.dump();
@@ -154,7 +154,7 @@ fn a_name_that_several_versions_share_is_refused_with_the_choices() {
 }
 
 #[test]
-fn another_model_labels_beside_too_and_is_chosen_by_its_name() {
+fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
     for database in databases() {
         let scene = Scene::new(&database, 31);
         let before = scene.dump();
@@ -190,7 +190,7 @@ fn another_model_labels_beside_too_and_is_chosen_by_its_name() {
 }
 
 #[test]
-fn of_two_that_begin_at_once_in_an_empty_database_one_is_current_and_the_other_says_so() {
+fn of_two_first_runs_one_becomes_current_and_the_other_reports_it() {
     for database in databases() {
         let program = Program::new();
         let url = ["--database", database.url.as_str()];

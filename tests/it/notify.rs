@@ -66,7 +66,7 @@ async fn reddit_that_refuses() -> MockServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_and_a_recovery_are_told_once_each() {
+async fn a_failure_and_a_recovery_are_each_notified_once() {
     let (good, bad) = (reddit_that_answers().await, reddit_that_refuses().await);
     let (program, database) = (Program::new(), sqlite());
     let (command, told) = told_to(&program);
@@ -99,7 +99,7 @@ async fn a_failure_and_a_recovery_are_told_once_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_sent_is_a_warning_and_is_sent_with_the_next_run() {
+async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
     let bad = reddit_that_refuses().await;
     let (program, database) = (Program::new(), sqlite());
     let (command, told) = told_to(&program);
@@ -126,7 +126,7 @@ async fn what_could_not_be_sent_is_a_warning_and_is_sent_with_the_next_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_hangs_is_killed_and_costs_the_run_nothing() {
+async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
     let bad = reddit_that_refuses().await;
     let (program, database) = (Program::new(), sqlite());
     let pids = program.folder.path().join("pids");
@@ -147,7 +147,7 @@ async fn a_command_that_hangs_is_killed_and_costs_the_run_nothing() {
 }
 
 #[test]
-fn a_setting_that_names_no_program_is_rejected() {
+fn a_setting_without_a_program_is_rejected() {
     let program = Program::new();
     for (value, said) in [
         ("[\"a\", 1]", "a list of texts is needed"),
@@ -162,7 +162,7 @@ fn a_setting_that_names_no_program_is_rejected() {
 
 #[cfg(unix)]
 #[test]
-fn a_settings_file_of_a_stranger_names_no_program_to_run() {
+fn a_settings_file_writable_by_others_cannot_name_a_program() {
     use std::os::unix::fs::PermissionsExt;
     let program = Program::new();
     program.write("topicmill.toml", "[notify]\ncommand = [\"evil\"]\n");

@@ -72,7 +72,7 @@ impl Users {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
+async fn each_database_role_can_do_its_job_and_nothing_else() {
     let Some(database) = postgres() else { return };
     if !runtime_is_here("the roles of a database") {
         return;
@@ -177,7 +177,7 @@ async fn no_statement_passes_its_role(users: &Users) {
 }
 
 #[test]
-fn a_secret_comes_from_a_file_and_a_missing_file_is_a_wrong_setting() {
+fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
     let program = Program::new();
     let file = program.write("url", "sqlite:hidden.db\n");
     let show = |file: &str| {
@@ -205,7 +205,7 @@ fn a_secret_comes_from_a_file_and_a_missing_file_is_a_wrong_setting() {
 }
 
 #[test]
-fn a_service_without_a_home_loses_what_it_would_remember_and_nothing_else() {
+fn a_service_without_a_home_directory_loses_only_its_cache() {
     if !runtime_is_here("a service without a home") {
         return;
     }
@@ -244,7 +244,7 @@ fn packaging(path: &str) -> String {
 }
 
 #[test]
-fn the_settings_of_the_debian_package_are_settings() {
+fn settings_in_the_debian_package_exist() {
     let file = repository("packaging/debian/config.toml");
     let shown = Program::new().ok(&["--config", file.to_str().unwrap(), "config", "show"]);
     assert!(
@@ -265,7 +265,7 @@ fn the_settings_of_the_debian_package_are_settings() {
 }
 
 #[test]
-fn the_variables_of_the_compose_files_are_settings() {
+fn variables_in_the_compose_files_exist() {
     let program = Program::new();
     let file = program.write("secret", "sqlite:x.db");
     let mut names = BTreeSet::new();
@@ -310,7 +310,7 @@ fn included(source: &Path, top: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_container_gets_every_file_that_the_sources_include() {
+fn the_container_build_includes_every_embedded_file() {
     let top = repository("").canonicalize().unwrap();
     let rules = packaging("docker/Dockerfile.dockerignore");
     let kept: Vec<&str> = rules
@@ -367,7 +367,7 @@ fn manifest() -> toml::Table {
 }
 
 #[test]
-fn the_debian_package_is_made_of_files_that_are_there() {
+fn files_in_the_debian_package_exist() {
     let manifest = manifest();
     let deb = &manifest["package"]["metadata"]["deb"];
     for asset in deb["assets"].as_array().unwrap() {

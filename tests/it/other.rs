@@ -85,7 +85,7 @@ impl Scene {
 }
 
 #[test]
-fn a_post_about_something_else_is_other_on_both_databases() {
+fn an_off_topic_post_is_labelled_other_on_both_databases() {
     for database in databases() {
         let scene = Scene::new(&database);
         let without = scene
@@ -182,7 +182,7 @@ fn a_post_about_something_else_is_other_on_both_databases() {
 }
 
 #[test]
-fn stored_logits_give_the_same_scores_again_in_each_mode_and_for_each_kind_of_model() {
+fn stored_logits_reproduce_scores_in_each_mode_for_each_kind_of_model() {
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.display().to_string();
     for model in [None, Some(nli.as_str())] {
@@ -218,7 +218,7 @@ fn stored_logits_give_the_same_scores_again_in_each_mode_and_for_each_kind_of_mo
 }
 
 #[test]
-fn a_shortlist_leaves_labels_out_and_the_background_has_its_say() {
+fn a_shortlist_excludes_labels_and_keeps_the_background() {
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let small = repository("models/minilm-reddit-topics");
     let database = sqlite();
@@ -266,7 +266,7 @@ fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
 }
 
 #[test]
-fn a_file_of_texts_says_what_became_of_each() {
+fn classify_file_reports_the_outcome_of_each_text() {
     let program = Program::new().shipped();
     let file = program.write("p.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
     let (lines, said) = scored(&program, &file);
@@ -288,7 +288,7 @@ fn a_file_of_texts_says_what_became_of_each() {
 }
 
 #[test]
-fn a_background_that_cannot_be_used_is_refused() {
+fn an_invalid_background_is_rejected() {
     let program = Program::new().shipped();
     program.write(
         "bad.toml",
@@ -345,7 +345,7 @@ fn a_background_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn a_text_that_fits_no_label_of_the_command_line_gets_none() {
+fn a_text_that_fits_no_command_line_label_gets_none() {
     let program = Program::new().shipped();
     let file = program.write(
         "texts.txt",

@@ -151,7 +151,7 @@ fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<Str
 }
 
 #[test]
-fn logits_do_not_follow_the_order_of_posts_or_the_size_of_batches() {
+fn logits_do_not_depend_on_post_order_or_batch_size() {
     if !runtime_is_here("scores on any batch") {
         return;
     }
@@ -206,7 +206,7 @@ fn logits_do_not_follow_the_order_of_posts_or_the_size_of_batches() {
 }
 
 #[test]
-fn engines_that_share_their_weights_compute_what_one_of_its_own_does() {
+fn engines_with_shared_weights_match_a_separate_engine() {
     if !runtime_is_here("engines that share their weights") {
         return;
     }
@@ -246,7 +246,7 @@ fn engines_that_share_their_weights_compute_what_one_of_its_own_does() {
 }
 
 #[test]
-fn the_default_model_tells_plain_topics_apart() {
+fn the_default_model_separates_plain_topics() {
     if !runtime_is_here("the default model") {
         return;
     }
@@ -280,7 +280,7 @@ fn the_default_model_tells_plain_topics_apart() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_an_error_and_not_a_slow_run() {
+fn a_missing_gpu_is_an_error() {
     if !runtime_is_here("the error without CUDA") {
         return;
     }

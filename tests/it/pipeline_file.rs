@@ -101,7 +101,7 @@ fn labels(program: &Program) -> String {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
+fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
     let program = Program::new();
     let said = refusal(&program, BAD);
     let mut lines = said.lines();
@@ -129,7 +129,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_tells_each_broken_line_and_what_else_is_wrong() {
+fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
     let program = Program::new();
     let said = refusal(
         &program,
@@ -229,7 +229,7 @@ fn a_file_that_is_no_toml_tells_each_broken_line_and_what_else_is_wrong() {
 }
 
 #[test]
-fn files_of_other_kinds_are_read_or_say_what_they_are() {
+fn other_formats_are_read_or_identified() {
     let program = Program::new();
     let text = "labels = [\"süße Sachen\", \"gaming\"]\n";
     let wide = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
@@ -277,7 +277,7 @@ fn files_of_other_kinds_are_read_or_say_what_they_are() {
 }
 
 #[test]
-fn a_list_of_labels_is_all_that_labelling_needs() {
+fn a_list_of_labels_is_a_complete_file() {
     let database = sqlite();
     let program = Program::on(&database.url).shipped();
     let file = program.write("posts.ndjson", posts());
@@ -320,7 +320,7 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
 }
 
 #[test]
-fn a_topic_reads_each_of_its_subreddits_in_shares() {
+fn a_topic_splits_its_limit_among_its_subreddits() {
     const TOPICS: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
          read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\nlisting = \"hot\"\n\
          [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
@@ -386,7 +386,7 @@ fn a_topic_reads_each_of_its_subreddits_in_shares() {
 }
 
 #[test]
-fn labels_may_share_their_words_where_the_model_reads_descriptions() {
+fn labels_may_share_words_if_the_model_reads_descriptions() {
     const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\ndescriptions = \"Video games and consoles.\"\n\
          [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\
          [[topic]]\nlabel = \"cooking\"\n";
@@ -432,7 +432,7 @@ fn labels_may_share_their_words_where_the_model_reads_descriptions() {
 }
 
 #[test]
-fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
+fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
     let program = Program::new();
     let path = program.folder.path().join("my.toml");
     let my = path.to_str().unwrap();
@@ -491,7 +491,7 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
+fn a_full_disk_leaves_no_partial_pipeline_file() {
     let program = Program::new();
     let new = ["labels", "new", "my.toml", "gaming", "food"];
     program.run_without_room(&new).ended(1, "free some space");
@@ -500,7 +500,7 @@ fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
 }
 
 #[test]
-fn labels_new_takes_the_labels_of_a_stored_set() {
+fn labels_new_can_start_from_a_stored_set() {
     let database = sqlite();
     let program = Program::on(&database.url).shipped();
     let file = program.write("posts.ndjson", posts());
@@ -531,7 +531,7 @@ fn labels_new_takes_the_labels_of_a_stored_set() {
 }
 
 #[test]
-fn the_setting_names_the_file_for_every_command() {
+fn the_setting_names_the_pipeline_file_for_every_command() {
     let program = Program::new();
     let folder = program.folder.path().join("conf");
     std::fs::create_dir(&folder).unwrap();

@@ -333,7 +333,7 @@ async fn taken_over(store: &Store, process: &Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_workers_of_which_each_meets_with_an_accident_label_every_post_once() {
+async fn three_failing_workers_label_every_post_once() {
     let Some(server) = OwnServer::start() else {
         return;
     };
@@ -423,18 +423,18 @@ async fn assert_sound(database: &TestDatabase) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_sound_and_whole_after_a_few_kills_in_the_midst_of_writes() {
+async fn a_sqlite_file_is_intact_after_a_few_kills_during_writes() {
     kill_at_random_moments(&sqlite(), 4, 5_000, 20_261_121).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: crashes anywhere"]
-async fn a_file_is_sound_and_whole_after_thirty_kills_in_the_midst_of_writes() {
+async fn a_sqlite_file_is_intact_after_thirty_kills_during_writes() {
     kill_at_random_moments(&sqlite(), 30, 20_000, 20_261_121).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_database_is_whole_after_kills_and_a_crash_of_its_server() {
+async fn a_postgres_database_is_intact_after_kills_and_a_server_crash() {
     let Some(server) = OwnServer::start() else {
         return;
     };
@@ -455,7 +455,7 @@ async fn a_postgres_database_is_whole_after_kills_and_a_crash_of_its_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_that_kills_its_worker_is_set_aside_and_its_neighbours_are_labelled() {
+async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelled() {
     let n = 2_000;
     for database in databases() {
         let store = database.open().await;

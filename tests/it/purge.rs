@@ -326,7 +326,7 @@ pub fn removed() -> Value {
 }
 
 #[tokio::test]
-async fn what_is_gone_on_reddit_goes_with_all_that_was_made_of_it() {
+async fn posts_deleted_on_reddit_are_purged_with_all_derived_data() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene
@@ -396,7 +396,7 @@ async fn what_is_gone_on_reddit_goes_with_all_that_was_made_of_it() {
 }
 
 #[tokio::test]
-async fn logits_stay_where_another_post_has_the_same_text() {
+async fn logits_are_kept_while_another_post_has_the_same_text() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let same = |id| Post {
@@ -419,7 +419,7 @@ async fn logits_stay_where_another_post_has_the_same_text() {
 }
 
 #[tokio::test]
-async fn a_tombstone_keeps_files_out_and_lifts_only_what_moderators_removed() {
+async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let all = some(&["a", "b", "c", "d"]);
@@ -468,7 +468,7 @@ async fn a_tombstone_keeps_files_out_and_lifts_only_what_moderators_removed() {
 }
 
 #[tokio::test]
-async fn those_asked_about_longest_ago_come_first_and_a_budget_ends_it() {
+async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
@@ -530,7 +530,7 @@ async fn those_asked_about_longest_ago_come_first_and_a_budget_ends_it() {
 }
 
 #[tokio::test]
-async fn a_stopped_run_keeps_what_it_did_and_the_next_goes_on() {
+async fn a_stopped_purge_keeps_its_progress_and_the_next_continues() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
@@ -580,7 +580,7 @@ async fn a_stopped_run_keeps_what_it_did_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_not_taken_for_the_end_of_everything() {
+async fn an_empty_response_does_not_purge_every_post() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let ids: Vec<String> = (0..150).map(|i| format!("n{i:03}")).collect();
@@ -620,7 +620,7 @@ async fn an_empty_answer_is_not_taken_for_the_end_of_everything() {
 }
 
 #[tokio::test]
-async fn retention_takes_the_text_and_leaves_the_label() {
+async fn retention_removes_the_text_and_keeps_the_label() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
@@ -706,7 +706,7 @@ pub fn holds(file: &str, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_status_tells_when_the_database_was_reconciled() {
+async fn status_shows_when_the_database_was_last_reconciled() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let standing = async || {
@@ -745,7 +745,7 @@ async fn the_status_tells_when_the_database_was_reconciled() {
 }
 
 #[test]
-fn the_command_purges_and_records_it() {
+fn the_purge_command_purges_and_records_its_run() {
     let program = Program::new();
     program.ok(&words("collect --source sample --topic gaming --limit 20"));
     let count = |program: &Program| -> u64 {
@@ -854,7 +854,7 @@ const STATUS: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_reddit_refuses_purges_nothing_and_tells_by_the_exit_code() {
+async fn a_reddit_error_purges_nothing_and_sets_the_exit_code() {
     for (answer, code) in [
         (ResponseTemplate::new(401), 3),
         (
@@ -875,7 +875,7 @@ async fn what_reddit_refuses_purges_nothing_and_tells_by_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_purge_ends_at_once_and_says_so() {
+async fn an_interrupted_purge_stops_at_once_and_reports_it() {
     let slow = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
     let server = refusing(slow).await;
     let program = Program::new();
@@ -893,7 +893,7 @@ async fn an_interrupted_purge_ends_at_once_and_says_so() {
 }
 
 #[test]
-fn a_wrong_clock_takes_no_texts() {
+fn a_wrong_clock_removes_no_texts() {
     for database in databases() {
         let program = Program::on(&database.url);
         let is_sqlite = database.url.starts_with("sqlite");

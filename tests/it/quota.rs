@@ -48,7 +48,7 @@ fn secs(slots: &[QuotaReservation]) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_slot_is_taken_by_one_only_however_many_ask_at_once() {
+async fn concurrent_reservations_get_distinct_request_slots() {
     for database in databases() {
         // Two handles, as two processes have them.
         let stores = [database.open().await, database.open().await];
@@ -71,7 +71,7 @@ async fn a_slot_is_taken_by_one_only_however_many_ask_at_once() {
 }
 
 #[tokio::test]
-async fn what_nobody_uses_comes_back_up_to_the_burst() {
+async fn unused_quota_accumulates_up_to_the_burst() {
     for database in databases() {
         let store = database.open().await;
         for _ in 0..6 {
@@ -97,7 +97,7 @@ async fn what_nobody_uses_comes_back_up_to_the_burst() {
 }
 
 #[tokio::test]
-async fn a_slot_beyond_the_patience_is_told_and_not_taken() {
+async fn a_slot_beyond_the_maximum_wait_is_reported_and_not_reserved() {
     for database in databases() {
         let store = database.open().await;
         for _ in 0..24 {
@@ -111,7 +111,7 @@ async fn a_slot_beyond_the_patience_is_told_and_not_taken() {
 }
 
 #[tokio::test]
-async fn a_hold_holds_everybody_and_only_for_its_client() {
+async fn a_pause_applies_to_every_process_of_the_client_only() {
     for database in databases() {
         let stores = [database.open().await, database.open().await];
         let hold = async |secs: u64| {
@@ -150,7 +150,7 @@ async fn a_hold_holds_everybody_and_only_for_its_client() {
 }
 
 #[tokio::test]
-async fn what_was_written_under_a_wrong_clock_does_not_count() {
+async fn state_written_under_a_wrong_clock_is_ignored() {
     for database in databases() {
         let store = database.open().await;
         for jump in [TimeDelta::hours(2), TimeDelta::days(400)] {
@@ -280,7 +280,7 @@ fn assert_paced(arrivals: &[DateTime<Utc>], used_up: DateTime<Utc>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_keep_to_one_quota() {
+async fn two_processes_share_one_quota() {
     for database in databases() {
         let store = database.open().await;
         let (log, url) = Log::serve().await;
@@ -300,7 +300,7 @@ async fn two_processes_keep_to_one_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_is_killed_does_not_stall_the_other() {
+async fn a_killed_process_does_not_stall_the_other() {
     for database in databases() {
         let store = database.open().await;
         let (log, url) = Log::serve().await;
@@ -335,7 +335,7 @@ async fn a_process_that_is_killed_does_not_stall_the_other() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_keep_the_quota_ends_the_run_before_anything_is_sent() {
+async fn a_store_that_cannot_hold_the_quota_ends_the_run_before_any_request() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("climate", None, &children(&["a"]), None).await;
@@ -354,7 +354,7 @@ async fn a_store_that_cannot_keep_the_quota_ends_the_run_before_anything_is_sent
 }
 
 #[tokio::test]
-async fn a_purge_takes_its_slots_from_the_same_quota() {
+async fn a_purge_uses_the_same_quota() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("climate", None, &children(&["a"]), None).await;
@@ -377,7 +377,7 @@ async fn a_purge_takes_its_slots_from_the_same_quota() {
 }
 
 #[tokio::test]
-async fn a_429_that_one_process_hears_holds_the_other() {
+async fn a_429_seen_by_one_process_pauses_the_other() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let busy = wiremock::ResponseTemplate::new(429).insert_header("retry-after", "30");

@@ -146,7 +146,7 @@ fn text_of(page: &str) -> String {
 }
 
 #[test]
-fn every_page_with_commands_is_run() {
+fn commands_in_the_docs_run_as_written() {
     let names = ["docs", "docs/operating"].into_iter().flat_map(|folder| {
         let docs = std::fs::read_dir(repository(folder)).unwrap();
         docs.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().display()))
@@ -161,7 +161,7 @@ fn every_page_with_commands_is_run() {
 }
 
 #[test]
-fn every_line_that_something_else_stands_for_is_on_a_page() {
+fn every_substituted_line_is_on_a_page() {
     let pages: Vec<String> = PAGES.iter().map(|page| text_of(page)).collect();
     let lines: BTreeSet<&str> = pages.iter().flat_map(|page| commands(page)).collect();
     assert!(lines.len() > 60, "{}", lines.len());

@@ -73,7 +73,7 @@ fn evil_posts() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn posts_that_break_pages_do_not_break_the_report() {
+async fn hostile_posts_do_not_break_the_report() {
     let long = "a label of two hundred letters ".repeat(7);
     let labels = [
         ("food", "food & <cooking>"),
@@ -133,7 +133,7 @@ async fn posts_that_break_pages_do_not_break_the_report() {
 }
 
 #[test]
-fn an_empty_database_one_topic_and_one_post_have_a_report() {
+fn small_databases_have_a_report() {
     for database in databases() {
         let program = Program::on(&database.url);
         program.ok(&["db", "create"]);
@@ -164,7 +164,7 @@ fn an_empty_database_one_topic_and_one_post_have_a_report() {
 }
 
 #[test]
-fn the_mix_is_compared_with_the_period_before() {
+fn the_topic_mix_is_compared_with_the_previous_period() {
     for database in databases() {
         let program = Program::on(&database.url).shipped();
         let mut posts = Vec::new();
@@ -227,7 +227,7 @@ fn the_mix_is_compared_with_the_period_before() {
 }
 
 #[test]
-fn sums_of_the_report_are_those_of_the_views() {
+fn report_totals_equal_the_views() {
     for database in databases() {
         let program = Program::on(&database.url).shipped();
         program.write("posts.ndjson", lines(&evil_posts()));
@@ -262,7 +262,7 @@ fn sums_of_the_report_are_those_of_the_views() {
 }
 
 #[test]
-fn nobody_sees_half_a_report() {
+fn the_report_is_written_atomically() {
     let program = Program::on("sqlite:posts.db");
     program.write("posts.ndjson", lines(&evil_posts()));
     program.write(

@@ -115,7 +115,7 @@ fn right(scene: &Scene) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
+async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let database = sqlite();
     let Some(browser) = Browser::start().await else {
         return;
@@ -193,7 +193,7 @@ async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: browser widths"]
-async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
+async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() {
     let Some(browser) = Browser::start().await else {
         return;
     };
@@ -253,7 +253,7 @@ async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
+async fn two_annotators_get_different_posts_and_may_both_answer_one() {
     for database in databases() {
         let scene = Scene::new(&database, 6).await;
         let served = Served::start(&scene, &[]);
@@ -329,7 +329,7 @@ async fn what_is_skipped_is_asked_again(served: &Served) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothing_is_lost() {
+async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
     for database in databases() {
         let scene = Scene::new(&database, 8).await;
         let served = Served::start(&scene, &[]);
@@ -425,7 +425,7 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_about_the_text_and_the_labels_that_the_page_showed() {
+async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
     for database in databases() {
         let scene = Scene::new(&database, 8).await;
         let served = Served::start(&scene, &["--random-share", "0"]);

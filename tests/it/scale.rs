@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::support::engine::repository;
 
 #[test]
-fn the_defaults_waste_less_than_a_twentieth_when_machines_vanish() {
+fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
     let ran = Command::new("python3")
         .arg(repository("benches/spot.py"))
         .arg("--check")

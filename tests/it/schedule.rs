@@ -132,7 +132,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_over_forty_slots_runs_each_once_or_as_catch_up_says() {
+async fn a_forward_clock_jump_runs_each_schedule_once_or_as_catch_up_says() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [
@@ -181,7 +181,7 @@ async fn a_clock_that_jumps_over_forty_slots_runs_each_once_or_as_catch_up_says(
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_back_runs_no_slot_twice() {
+async fn a_clock_set_back_repeats_no_scheduled_run() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [entry("often", CatchUp::One)];
@@ -213,7 +213,7 @@ async fn a_clock_that_is_set_back_runs_no_slot_twice() {
 }
 
 #[tokio::test]
-async fn a_slot_that_overlaps_is_skipped_or_queued() {
+async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
     for database in databases() {
         for (overlap, expected) in [
             (
@@ -293,7 +293,7 @@ async fn renew(scene: &Scene, name: &str) {
 }
 
 #[tokio::test]
-async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_stage() {
+async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [entry("often", CatchUp::One)];
@@ -358,7 +358,7 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
 }
 
 #[tokio::test]
-async fn a_slot_that_kills_its_processes_is_given_up() {
+async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [entry("deadly", CatchUp::One)];
@@ -431,7 +431,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
+async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [
@@ -511,7 +511,7 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
 }
 
 #[tokio::test]
-async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
+async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let entries = [entry("often", CatchUp::One)];

@@ -58,7 +58,7 @@ fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
 }
 
 #[tokio::test]
-async fn the_comments_of_the_schema_name_every_column_of_both_databases_and_no_other() {
+async fn schema_comments_cover_every_column_of_both_databases() {
     let mut written = BTreeMap::new();
     for relation in relations() {
         assert!(!relation.meaning.is_empty(), "{}", relation.name);
@@ -148,7 +148,7 @@ fn linked(text: &str) -> String {
 
 /// `make schema` writes the page.
 #[tokio::test]
-async fn the_page_on_the_schema_is_made_of_its_comments() {
+async fn the_schema_page_matches_the_comments() {
     let path = repository("docs/schema.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = page.split_once("erDiagram\n").unwrap();

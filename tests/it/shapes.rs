@@ -73,7 +73,7 @@ fn scored(
 }
 
 #[test]
-fn few_shapes_give_the_scores_of_any_shape() {
+fn fixed_gpu_shapes_give_the_same_scores() {
     if !runtime_is_here("scores in few shapes") {
         return;
     }

@@ -114,7 +114,7 @@ fn count(counts: &Value, what: &str) -> u64 {
 }
 
 #[test]
-fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
+fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
     let texts = POSTS as u64 - 1;
     for database in databases() {
         let scene = Scene::new(&database);
@@ -172,7 +172,7 @@ fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
 }
 
 #[test]
-fn a_run_takes_a_shortlist_and_diff_compares_it_with_the_large_model() {
+fn a_run_can_use_a_shortlist_and_diff_compares_it_with_the_full_model() {
     let program = Program::new();
     let (large, small) = (model("tiny-bart-mnli"), model("tiny-bert-nli"));
     let alone = ["--model", large.as_str()];
@@ -193,7 +193,7 @@ fn a_run_takes_a_shortlist_and_diff_compares_it_with_the_large_model() {
 }
 
 #[test]
-fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
+fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
     let database = &databases()[0];
     let scene = Scene::new(database);
     let args = ["--model", &model("tiny-bart-mnli"), "--mode", "multi"];
@@ -224,7 +224,7 @@ fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
 }
 
 #[test]
-fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
+fn an_invalid_shortlist_is_rejected_with_a_reason() {
     let database = &databases()[0];
     let scene = Scene::new(database);
     let (bart, minilm) = (model("tiny-bart-mnli"), model("minilm-reddit-topics"));

@@ -32,7 +32,7 @@ fn secs(secs: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn each_source_of_the_table_opens_as_what_the_table_says() {
+async fn every_source_in_the_registry_opens_as_described() {
     for kind in SourceKind::ALL {
         let nobody = "http://127.0.0.1:9";
         let settings = SourceSettings {
@@ -58,7 +58,7 @@ async fn each_source_of_the_table_opens_as_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn a_page_is_asked_for_as_reddit_wants_it() {
+async fn listing_requests_have_the_form_that_reddit_expects() {
     let server = MockServer::start().await;
     Mock::given(method("POST"))
         .and(path("/api/v1/access_token"))
@@ -92,7 +92,7 @@ async fn a_page_is_asked_for_as_reddit_wants_it() {
 }
 
 #[tokio::test]
-async fn an_account_signs_in_with_its_password() {
+async fn an_account_logs_in_with_its_password() {
     let server = MockServer::start().await;
     Mock::given(method("POST"))
         .and(body_string(
@@ -118,7 +118,7 @@ async fn an_account_signs_in_with_its_password() {
 }
 
 #[tokio::test]
-async fn many_tasks_share_one_token() {
+async fn concurrent_tasks_share_one_token() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
     let (reddit, _) = client(&server.uri());
@@ -149,7 +149,7 @@ async fn read_at_once(reddit: &Arc<Reddit>, tasks: usize) {
 }
 
 #[tokio::test]
-async fn a_burst_of_refused_tokens_makes_one_refresh() {
+async fn a_burst_of_rejected_tokens_causes_one_refresh() {
     let server = MockServer::start().await;
     mount_token(&server, "token-1", 1).await;
     mount_token(&server, "token-2", u64::MAX).await;
@@ -171,7 +171,7 @@ async fn a_burst_of_refused_tokens_makes_one_refresh() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_asked_with_once() {
+async fn wrong_credentials_are_sent_once() {
     let server = MockServer::start().await;
     Mock::given(method("POST"))
         .respond_with(status(401))
@@ -190,7 +190,7 @@ async fn wrong_credentials_are_asked_with_once() {
 }
 
 #[tokio::test]
-async fn a_429_on_the_token_endpoint_is_waited_for() {
+async fn a_429_from_the_token_endpoint_is_waited_for() {
     let server = MockServer::start().await;
     let busy = status(429).insert_header("retry-after", "7");
     Mock::given(method("POST"))
@@ -206,7 +206,7 @@ async fn a_429_on_the_token_endpoint_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_token_endpoint_that_wants_a_long_rest_is_asked_once() {
+async fn a_long_retry_after_from_the_token_endpoint_is_not_retried() {
     let server = MockServer::start().await;
     let busy = status(429).insert_header("retry-after", "3600");
     Mock::given(method("POST"))
@@ -289,7 +289,7 @@ async fn a_wait_above_the_budget_gives_up_at_once() {
 }
 
 #[tokio::test]
-async fn reddits_headers_set_the_pace() {
+async fn rate_limit_headers_set_the_pace() {
     let server = server().await;
     let told = |remaining: &str, used: &str, reset: &str| {
         page(&["a1"])
@@ -311,7 +311,7 @@ async fn reddits_headers_set_the_pace() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
+async fn transient_errors_are_retried() {
     let server = server().await;
     for code in [503, 520, 408, 522] {
         mount_listing(&server, status(code), 1).await;
@@ -327,7 +327,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_down_is_given_up() {
+async fn retries_stop_when_a_server_stays_down() {
     let server = server().await;
     mount_listing(&server, status(500), u64::MAX).await;
     let (reddit, _) = client(&server.uri());
@@ -341,7 +341,7 @@ async fn a_server_that_stays_down_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_too_much_patience_is_no_matter_of_the_quota() {
+async fn a_long_retry_after_is_a_server_error_and_does_not_exhaust_the_quota() {
     let server = server().await;
     mount_listing(&server, status(503).insert_header("retry-after", "3600"), 1).await;
     mount_listing(&server, page(&["a1"]), 1).await;
@@ -355,7 +355,7 @@ async fn a_server_that_asks_for_too_much_patience_is_no_matter_of_the_quota() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_whole_is_fetched_again() {
+async fn a_truncated_body_is_fetched_again() {
     let server = server().await;
     let whole = page_json(&["a1"]).to_string();
     mount_listing(
@@ -386,7 +386,7 @@ async fn raw_server(answers: Vec<String>) -> String {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_off_is_tried_again() {
+async fn a_broken_connection_is_retried() {
     let answer = |body: &str, length: usize| {
         format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
@@ -407,7 +407,7 @@ async fn a_connection_that_breaks_off_is_tried_again() {
 }
 
 #[tokio::test]
-async fn refusals_are_final_and_have_their_outcome() {
+async fn permanent_errors_are_not_retried_and_have_their_outcome() {
     let because = |code: u16, reason: &str| {
         status(code).set_body_json(json!({"reason": reason, "message": "x", "error": code}))
     };
@@ -445,7 +445,7 @@ async fn refusals_are_final_and_have_their_outcome() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_none_sends_nothing() {
+async fn an_invalid_subreddit_name_sends_no_request() {
     let server = server().await;
     let (reddit, _) = client(&server.uri());
     let error = reddit
@@ -457,7 +457,7 @@ async fn a_name_that_is_none_sends_nothing() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused_with_an_example() {
+async fn invalid_settings_are_rejected_with_an_example() {
     let refused = |change: &dyn Fn(&mut topicmill_sources::reddit::RedditSettings)| {
         let mut settings = settings("http://127.0.0.1:9");
         change(&mut settings);
@@ -556,7 +556,7 @@ async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<Listin
 }
 
 #[tokio::test]
-async fn the_sample_reddit_pages_with_stickied_posts_in_front() {
+async fn the_sample_reddit_serves_pages_with_stickied_posts_first() {
     let sample = SampleReddit::start(now()).await.unwrap();
     let (reddit, clock) = client(&sample.api_url());
     for listing in Listing::ALL {
@@ -579,7 +579,7 @@ async fn the_sample_reddit_pages_with_stickied_posts_in_front() {
 }
 
 #[tokio::test]
-async fn the_sample_reddit_refuses_as_the_real_one() {
+async fn the_sample_reddit_returns_the_errors_of_the_real_one() {
     let sample = SampleReddit::start(now()).await.unwrap();
     let (reddit, _) = client(&sample.api_url());
     for (subreddit, outcome) in [

@@ -79,7 +79,7 @@ async fn mount(scene: &Scene, minutes: std::ops::Range<u64>) {
 }
 
 #[tokio::test]
-async fn a_stretch_of_time_is_read_whole_and_nothing_beside_it() {
+async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         mount(&scene, 0..400).await;
@@ -132,7 +132,7 @@ async fn a_stretch_of_time_is_read_whole_and_nothing_beside_it() {
 }
 
 #[tokio::test]
-async fn what_is_missing_of_it_is_a_gap_until_it_comes() {
+async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         mount(&scene, 5_000..6_000).await;
@@ -180,7 +180,7 @@ async fn what_is_missing_of_it_is_a_gap_until_it_comes() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_early_leaves_the_gap_and_the_next_one_closes_it() {
+async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene
@@ -248,7 +248,7 @@ async fn a_run_that_ends_early_leaves_the_gap_and_the_next_one_closes_it() {
 }
 
 #[tokio::test]
-async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known() {
+async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let follows = Topic {
@@ -279,7 +279,7 @@ async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known()
 }
 
 #[test]
-fn the_command_line_takes_days_times_and_how_long_ago() {
+fn the_command_line_accepts_dates_times_and_relative_times() {
     const POSTS: &str = "SELECT COUNT(*) FROM posts";
     for database in databases() {
         let program = Program::on(&database.url);

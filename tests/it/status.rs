@@ -78,7 +78,7 @@ fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
 }
 
 #[test]
-fn the_screen_says_what_to_do_from_the_first_post_to_the_last_label() {
+fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
     for scene in Scene::each() {
         let empty = scene.status();
         assert_eq!(answer(&empty, "Posts"), Some("0"), "{empty}");
@@ -151,7 +151,7 @@ fn the_screen_says_what_to_do_from_the_first_post_to_the_last_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
+async fn a_live_run_is_running_and_one_without_a_process_crashed() {
     for scene in Scene::each() {
         scene.import(30);
         let store = scene.store().await;
@@ -220,7 +220,7 @@ async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn topics_that_fail_are_named_with_the_time_since_when() {
+async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
     for scene in Scene::each() {
         scene.import(3);
         let store = scene.store().await;
@@ -265,7 +265,7 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
+async fn status_check_prints_a_line_per_problem_and_sets_the_exit_code() {
     for scene in Scene::each() {
         let never = scene.run(&words(
             "status --check --max-age-post 1d --max-age-collect 1d",

@@ -139,7 +139,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_signal_ends_a_command_that_waits_for_a_lock_and_nothing_of_it_is_stored() {
+async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing() {
     for database in databases() {
         let is_file = database.url.starts_with("sqlite:");
         let scene = Scene {
@@ -195,7 +195,7 @@ async fn one_signal_ends_a_command_that_waits_for_a_lock_and_nothing_of_it_is_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() {
+async fn a_signal_lets_a_running_server_statement_finish() {
     let Some(database) = postgres() else { return };
     let stop = CancellationToken::new();
     let store = Store::open_until(&database.url, Access::Create, &stop)
@@ -214,7 +214,7 @@ async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() 
 }
 
 #[test]
-fn a_signal_ends_a_command_that_waits_for_input() {
+fn a_signal_cancels_a_command_that_waits_for_input() {
     let program = Program::new();
     program.ok(&["db", "create"]);
     let fifo = &program

@@ -149,7 +149,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn posts_are_upserted_once_and_an_edited_text_is_told() {
+async fn posts_are_upserted_once_and_edits_are_reported() {
     for database in databases() {
         let store = database.open().await;
         let run = store
@@ -217,7 +217,7 @@ fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
 }
 
 #[tokio::test]
-async fn a_block_is_stored_with_its_place_or_not_at_all() {
+async fn a_page_is_stored_atomically_with_its_position() {
     for database in databases() {
         let store = database.open().await;
         let run = store
@@ -302,7 +302,7 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
+async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     for database in databases() {
         let store = database.open().await;
         let run = store
@@ -383,7 +383,7 @@ fn odd(i: usize) -> Post {
 }
 
 #[tokio::test]
-async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
+async fn a_batch_of_any_size_round_trips() {
     let sql = "SELECT p.fullname, title, selftext, url, permalink, author, p.reddit_score, upvote_ratio, num_comments, \
         flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
         CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 END, \
@@ -438,7 +438,7 @@ async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
 
 /// Texts that could end a row or a value, and the ends of what columns hold.
 #[tokio::test]
-async fn values_of_any_kind_come_back_out_of_a_large_block() {
+async fn values_of_every_type_round_trip_in_a_large_batch() {
     let long = "é".repeat(2_000_000);
     let texts = [
         "",
@@ -487,7 +487,7 @@ async fn values_of_any_kind_come_back_out_of_a_large_block() {
 
 /// Two that import the same file: each post is new for one of them, and both have seen it.
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_two_writers_bring_at_once_are_new_once() {
+async fn a_post_inserted_by_two_writers_counts_as_new_once() {
     for database in databases() {
         let store = database.open().await;
         let writers = [0, 1].map(|_| {
@@ -539,7 +539,7 @@ async fn conflicts(url: &str, class: &str, times: u32) -> sqlx::PgConnection {
 }
 
 #[tokio::test]
-async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
+async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
     let Some(database) = crate::support::postgres::postgres() else {
         return;
     };
@@ -600,7 +600,7 @@ async fn deadlocks(url: &str) -> i64 {
 
 /// Each block begins with the topic with which the other one ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
+async fn batches_of_several_topics_never_deadlock() {
     let Some(database) = crate::support::postgres::postgres() else {
         return;
     };
@@ -640,7 +640,7 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn sockets_to_postgresql_send_at_once_and_notice_a_server_that_is_gone() {
+async fn postgres_sockets_use_nodelay_and_keepalive() {
     use crate::support::proxy::Proxy;
     use rustix::net::{getpeername, sockopt};
     use std::net::SocketAddr;
@@ -678,7 +678,7 @@ async fn sockets_to_postgresql_send_at_once_and_notice_a_server_that_is_gone() {
 }
 
 #[tokio::test]
-async fn an_edited_post_is_labelled_again_and_keeps_no_stale_label() {
+async fn an_edited_post_is_relabelled_and_keeps_no_stale_label() {
     for database in databases() {
         let f = fixture(database.open().await, 1).await;
         let claim = f.claim(1, 1).await;
@@ -712,7 +712,7 @@ async fn an_edited_post_is_labelled_again_and_keeps_no_stale_label() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_arrives_late_takes_nothing_back_and_one_after_a_clock_was_set_back_does() {
+async fn a_late_renewal_reclaims_no_lease_but_one_after_a_clock_set_back_does() {
     for database in databases() {
         let f = fixture(database.open().await, 1).await;
         let held = f.claim(1, 0).await;
@@ -735,7 +735,7 @@ async fn a_renewal_that_arrives_late_takes_nothing_back_and_one_after_a_clock_wa
 }
 
 #[tokio::test]
-async fn a_reader_cannot_write_and_an_empty_database_says_so() {
+async fn a_read_only_store_cannot_write_and_an_empty_database_is_reported() {
     for database in databases() {
         let missing = Store::open(&database.url, Access::ReadOnly)
             .await
@@ -764,7 +764,7 @@ async fn a_reader_cannot_write_and_an_empty_database_says_so() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_later_version_is_refused() {
+async fn a_newer_schema_version_is_rejected() {
     for database in databases() {
         let store = database.open().await;
         let add = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -782,7 +782,7 @@ async fn a_database_of_a_later_version_is_refused() {
 }
 
 #[test]
-fn processes_that_start_together_migrate_once() {
+fn concurrent_starts_migrate_once() {
     // Often, since it is the first moments of a new file that two of them can meet in.
     for database in (0..10).flat_map(|_| databases()) {
         let opened = (0..6).map(|_| {
@@ -802,7 +802,7 @@ fn processes_that_start_together_migrate_once() {
 }
 
 #[tokio::test]
-async fn on_sqlite_a_live_process_keeps_its_lease_from_one_whose_clock_is_fast() {
+async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
     let database = sqlite();
     let fixture = fixture(database.open().await, 2).await;
     let mut other = std::process::Command::new("sleep")

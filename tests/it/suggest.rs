@@ -100,7 +100,7 @@ fn examples(found: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
+fn topics_without_a_label_are_found_reproducibly_on_both_databases() {
     let mut before: Option<Value> = None;
     for database in databases() {
         let scene = Scene::new(&database);
@@ -152,7 +152,7 @@ fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
 
 #[test]
 #[ignore = "deep: the sample posts"]
-fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
+fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     let database = sqlite();
     let scene = Scene::new(&database);
     let out = scene.program.folder.path().join("more.toml");
@@ -228,7 +228,7 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
 }
 
 #[test]
-fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
+fn without_unlabelled_posts_the_message_gives_advice() {
     let database = sqlite();
     let program = Program::on(&database.url);
     let five = program.write("five.toml", five(""));

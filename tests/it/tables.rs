@@ -103,7 +103,7 @@ const CSV: &str = "id,text,likes\n\
     a2,The striker scored a goal,\n";
 
 #[test]
-fn a_csv_keeps_its_columns_and_gets_ours() {
+fn csv_output_keeps_the_input_columns_and_adds_label_columns() {
     let program = Program::new().shipped();
     program.write("in.csv", CSV);
     ok(&program, &["in.csv", "out.csv"]).says("as CSV: the text is `text`, the id is `id`");
@@ -139,7 +139,7 @@ fn a_csv_keeps_its_columns_and_gets_ours() {
 
 /// The label and the score of each row of the sample, however it is read and written.
 #[test]
-fn every_format_goes_into_every_other_with_the_same_scores() {
+fn every_format_converts_to_every_other_with_equal_scores() {
     let program = Program::new();
     program.write("in.csv", CSV);
     ok(&program, &["in.csv", "all.ndjson"]);
@@ -161,7 +161,7 @@ fn every_format_goes_into_every_other_with_the_same_scores() {
 }
 
 #[test]
-fn a_spreadsheet_of_another_country_is_read_and_written_as_it_is() {
+fn a_localised_spreadsheet_is_read_and_written_unchanged() {
     let program = Program::new();
     let sheet = "\u{feff}Post ID;Text of the post;a,b\r\n7;\"Chicken; with\r\nlemon\";1,5\r\n";
     program.write("de.csv", sheet);
@@ -211,7 +211,7 @@ fn a_spreadsheet_of_another_country_is_read_and_written_as_it_is() {
 }
 
 #[test]
-fn columns_are_joined_and_a_missing_one_is_told_with_the_nearest() {
+fn text_columns_are_joined_and_a_missing_one_gets_a_suggestion() {
     let program = Program::new();
     program.write(
         "in.csv",
@@ -254,7 +254,7 @@ fn columns_are_joined_and_a_missing_one_is_told_with_the_nearest() {
 }
 
 #[test]
-fn json_comes_as_lines_or_as_an_array_and_keeps_every_digit() {
+fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
     let program = Program::new();
     let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
         \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
@@ -389,7 +389,7 @@ fn parquet_keeps_its_types_and_row_groups() {
 }
 
 #[test]
-fn json_becomes_parquet_with_the_types_that_it_has() {
+fn json_converts_to_parquet_with_its_types() {
     let program = Program::new().shipped();
     program.write(
         "in.ndjson",
@@ -423,7 +423,7 @@ fn json_becomes_parquet_with_the_types_that_it_has() {
 
 /// A whole number is written with the digits that it was read with, or as text, and never as another number.
 #[test]
-fn numbers_beyond_64_bits_keep_their_digits() {
+fn numbers_beyond_64_bits_keep_every_digit() {
     let program = Program::new();
     let rows = [
         ("18446744073709551615", "5"),
@@ -461,7 +461,7 @@ fn numbers_beyond_64_bits_keep_their_digits() {
 
 /// Arrow's `binary`, `large_binary` and `binary_view` are all one type of Parquet.
 #[test]
-fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
+fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
     let program = Program::new().shipped();
     let texts: [&[u8]; 3] = [b"chicken", b"caf\xe9 ok", b"striker"];
     let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
@@ -490,7 +490,7 @@ fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
 }
 
 #[test]
-fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
+fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     let program = Program::new();
     let schema = "message s { required binary text (STRING); }";
     fs::create_dir_all(path(&program, "in/b/_old")).unwrap();
@@ -528,7 +528,7 @@ fn a_folder_stands_for_its_parquet_and_a_pattern_for_what_matches() {
 
 /// `brotli.parquet` is of pyarrow, because our library packs nothing with Brotli either.
 #[test]
-fn parquet_that_is_packed_with_brotli_is_refused_and_leaves_nothing() {
+fn brotli_parquet_is_rejected_and_leaves_no_file() {
     let program = Program::new();
     let posts = repository("tests/it/fixtures/brotli.parquet");
     for output in ["out.csv", "out.ndjson", "out.parquet", "-"] {
@@ -546,7 +546,7 @@ fn parquet_that_is_packed_with_brotli_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn pipes_are_read_and_written() {
+fn pipes_can_be_read_and_written() {
     let program = Program::new().shipped();
     let ran = piped(&program, CSV.as_bytes(), &["-", "-"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -599,7 +599,7 @@ fn pipes_are_read_and_written() {
 }
 
 #[test]
-fn who_reads_may_stop_reading() {
+fn a_closed_output_pipe_ends_the_run_quietly() {
     let program = Program::new();
     let rows: String = (0..20_000).map(|i| format!("{i},a song\n")).collect();
     program.write("in.csv", format!("id,text\n{rows}"));
@@ -618,7 +618,7 @@ fn who_reads_may_stop_reading() {
 }
 
 #[test]
-fn a_failed_row_keeps_its_id_and_says_why() {
+fn a_failed_row_keeps_its_id_and_gives_a_reason() {
     let program = Program::new();
     let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
     program.write("in.csv", bad);
@@ -657,7 +657,7 @@ fn a_failed_row_keeps_its_id_and_says_why() {
 }
 
 #[test]
-fn a_file_of_which_no_row_can_be_scored_ends_early_and_leaves_nothing() {
+fn a_file_without_a_scorable_row_fails_early_and_leaves_no_file() {
     let program = Program::new();
     let rows: String = (0..200_000)
         .map(|i| format!("{{\"id\":{i},\"foo\":\"x\"}}\n"))
@@ -687,7 +687,7 @@ fn a_file_of_which_no_row_can_be_scored_ends_early_and_leaves_nothing() {
 }
 
 #[test]
-fn an_output_that_is_an_input_or_exists_is_left_alone() {
+fn an_existing_output_or_an_input_is_not_overwritten() {
     let program = Program::new();
     program.write("in.csv", CSV);
     program.write("precious.csv", "precious");
@@ -707,7 +707,7 @@ fn an_output_that_is_an_input_or_exists_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_table_is_said_before_a_model_is_loaded() {
+fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
     let program = Program::new();
     program.write("empty.csv", "");
     program.write("header.csv", "id,text\n");
@@ -735,7 +735,7 @@ fn what_is_no_table_is_said_before_a_model_is_loaded() {
 }
 
 #[test]
-fn a_file_that_breaks_off_is_scored_up_to_there() {
+fn a_truncated_file_is_scored_up_to_the_break() {
     let program = Program::new();
     program.write(
         "cut.json",
@@ -766,7 +766,7 @@ fn a_file_that_breaks_off_is_scored_up_to_there() {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_in_every_format() {
+fn a_killed_run_resumes_in_every_format() {
     let program = Program::new();
     let rows: String = (0..6_000)
         .map(|i| format!("{i},\"{}number {i}\"\n", "a song, ".repeat(8)))
@@ -810,7 +810,7 @@ fn a_run_that_was_killed_goes_on_in_every_format() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_disk_loses_nothing() {
+fn a_full_disk_loses_no_rows() {
     let program = Program::new();
     let rows: String = (0..400)
         .map(|i| format!("{i},a song,{}\n", "bread ".repeat(300)))
@@ -827,7 +827,7 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
-fn lines_of_text_are_texts_and_the_first_is_no_name() {
+fn a_text_file_has_one_text_per_line_and_no_header() {
     let program = Program::new();
     let texts = "hello world\n\nHow long does bread need?\n";
     let file = program.write("plain.txt", texts);

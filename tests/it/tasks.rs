@@ -38,7 +38,7 @@ fn without_room(scene: &Scene, args: &[&str]) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_leaves_no_tasks_or_those_that_were_there() {
+async fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
     let database = sqlite();
     let scene = Scene::new(&database, 200).await;
     let (list, whole) = (path(&scene, "tasks.json"), ["tasks.json", "tasks.xml"]);
@@ -58,7 +58,7 @@ async fn a_full_disk_leaves_no_tasks_or_those_that_were_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interface_without_its_tasks_is_gone_on_with_and_one_of_somebody_elses_is_not() {
+async fn a_pending_interface_file_is_resumed_and_a_foreign_one_is_kept() {
     let database = sqlite();
     let scene = Scene::new(&database, 12).await;
     let (list, interface) = (path(&scene, "tasks.json"), path(&scene, "tasks.xml"));

@@ -59,7 +59,7 @@ fn collect(program: &Program, url: &str, flags: &[&str]) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_ends_with_one_line_and_its_record_has_the_numbers() {
+async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let server = busy_once().await;
     let program = Program::new();
     let ran = collect(&program, &server.uri(), &[]);
@@ -111,7 +111,7 @@ async fn a_run_ends_with_one_line_and_its_record_has_the_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_has_fields_where_the_log_is_json() {
+async fn the_summary_line_has_fields_in_json_logs() {
     let server = busy_once().await;
     let program = Program::new();
     let ran = collect(&program, &server.uri(), &["--log-format", "json"]);
@@ -147,7 +147,7 @@ const UNTOLD: [&str; 9] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_log_line_tells_a_secret_or_a_text() {
+async fn log_lines_contain_no_secret_and_no_post_text() {
     let server = MockServer::start().await;
     let grant = json!({"access_token": "hush-token", "expires_in": 3600, "scope": "*"});
     Mock::given(method("POST"))
@@ -227,7 +227,7 @@ fn doctor(program: &Program, url: &str, env: &[(&str, &str)]) -> (String, String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_tells_credentials_that_are_refused_from_a_subreddit_that_is() {
+async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() {
     let scope = ResponseTemplate::new(403)
         .insert_header("www-authenticate", "Bearer error=\"insufficient_scope\"")
         .set_body_json(json!({"error": 403}));

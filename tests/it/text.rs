@@ -20,7 +20,7 @@ const LABELLED: &str =
     "SELECT fullname FROM labeled_posts WHERE label IS NOT NULL OR abstained ORDER BY fullname";
 
 #[test]
-fn a_placeholder_is_no_text_and_gets_no_label_in_any_command() {
+fn placeholder_texts_get_no_label_in_any_command() {
     let placeholders = [
         line("a1", "[deleted by user]", "[removed]"),
         line(
@@ -79,7 +79,7 @@ fn a_placeholder_is_no_text_and_gets_no_label_in_any_command() {
 }
 
 #[test]
-fn marks_of_the_editor_are_no_edit_and_change_no_score() {
+fn reddit_markup_is_not_an_edit_and_changes_no_score() {
     let plain = line("a1", "My loaf", "First day.\n\nIt *rose*, and 2*3*4 is 24.");
     let marked = line(
         "a1",

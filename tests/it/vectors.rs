@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
 }
 
 #[tokio::test]
-async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says() {
+async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
     for database in databases() {
         let scene = Scene::new(&database);
         assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
@@ -141,7 +141,7 @@ async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says(
 
 /// A background has a vector for each of its topics. What stored ones say of it is what fresh ones say.
 #[tokio::test]
-async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
+async fn a_background_over_stored_vectors_matches_a_fresh_database() {
     for database in databases() {
         let scene = Scene::new(&database);
         let file = scene.program.write(
@@ -183,7 +183,7 @@ async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
 }
 
 #[tokio::test]
-async fn vectors_go_with_their_texts() {
+async fn vectors_are_deleted_with_their_texts() {
     for database in databases() {
         let scene = Scene::new(&database);
         // The first post and the last have one text.
@@ -223,7 +223,7 @@ async fn vectors_go_with_their_texts() {
 }
 
 #[tokio::test]
-async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
+async fn concurrent_runs_label_each_post_once_and_a_limited_run_resumes() {
     for database in databases() {
         let scene = Scene::new(&database);
         let counts = scene.classify_some("Bread.", &["--limit", "15"]);
@@ -275,7 +275,7 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
 }
 
 #[tokio::test]
-async fn a_vector_that_is_none_is_named() {
+async fn an_invalid_stored_vector_is_reported() {
     for database in databases() {
         let scene = Scene::new(&database);
         let (empty, short) = if database.url.starts_with("sqlite") {

@@ -49,7 +49,7 @@ fn impatient(
 }
 
 #[tokio::test]
-async fn headers_and_then_nothing_end_with_the_read_timeout() {
+async fn a_response_that_stalls_after_its_headers_hits_the_read_timeout() {
     let silent = [Vec::new(), head("content-length: 10\r\n"), head("")];
     let asked = silent.map(|silent| async move {
         let wire = Wire::start(move |_, _| Act::Silence(silent.clone())).await;
@@ -66,7 +66,7 @@ async fn headers_and_then_nothing_end_with_the_read_timeout() {
 }
 
 #[tokio::test]
-async fn a_body_that_drips_ends_with_the_total_timeout() {
+async fn a_trickling_body_hits_the_total_timeout() {
     let wire = Wire::start(|_, _| Act::Drip(head(""))).await;
     let (reddit, _) = client_with(impatient(&wire.url, LONG, SHORT));
     let error = read(&reddit).await.unwrap_err();
@@ -75,7 +75,7 @@ async fn a_body_that_drips_ends_with_the_total_timeout() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_reset_is_tried_again() {
+async fn a_reset_connection_is_retried() {
     let wire = Wire::start(|number, _| match number {
         0 => Act::Reset,
         _ => json_answer("200 OK", "", &page_json(&["a1"])),
@@ -87,7 +87,7 @@ async fn a_connection_that_is_reset_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_is_not_read_to_its_end() {
+async fn an_oversized_body_is_abandoned() {
     for (announced, most) in [("", 64 << 20), ("content-length: 1073741824\r\n", 32 << 20)] {
         let wire = Wire::start(move |_, _| Act::Endless(head(announced))).await;
         let (reddit, _) = client(&wire.url);
@@ -102,7 +102,7 @@ async fn a_gigabyte_is_not_read_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_stays_small_before_a_gigabyte() {
+async fn an_oversized_body_uses_little_memory() {
     let wire = Wire::start(|_, _| Act::Endless(head(""))).await;
     let program = Program::new();
     let mut command = program.command(&["collect", "--topic", "climate"]);
@@ -127,7 +127,7 @@ async fn memory_stays_small_before_a_gigabyte() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_again_before_it_ends() {
+async fn a_token_is_renewed_before_it_expires() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
     let mut settings = settings(&server.uri());
@@ -141,7 +141,7 @@ async fn a_token_is_asked_for_again_before_it_ends() {
 }
 
 #[tokio::test]
-async fn a_token_revoked_half_way_makes_one_refresh_and_the_run_goes_on() {
+async fn a_revoked_token_causes_one_refresh_and_the_run_continues() {
     for database in databases() {
         let server = MockServer::start().await;
         mount_token(&server, "token-1", 1).await;
@@ -186,7 +186,7 @@ fn one_post(request: &Request) -> ResponseTemplate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_are_refused_for_ever_end_with_exit_3() {
+async fn permanently_rejected_tokens_end_the_run_with_exit_3() {
     let server = server().await;
     mount_listing(&server, ResponseTemplate::new(401), u64::MAX).await;
     let program = Program::new();
@@ -197,7 +197,7 @@ async fn tokens_that_are_refused_for_ever_end_with_exit_3() {
 }
 
 #[tokio::test]
-async fn a_redirect_takes_neither_token_nor_secret_to_another_host() {
+async fn a_redirect_sends_neither_token_nor_secret_to_another_host() {
     let elsewhere = MockServer::start().await;
     let redirect = |status: u16, path: &str| {
         let to = format!("{}{path}", elsewhere.uri());
@@ -222,7 +222,7 @@ async fn a_redirect_takes_neither_token_nor_secret_to_another_host() {
 }
 
 #[tokio::test]
-async fn a_retry_after_that_is_a_date_survives_a_clock_that_jumps() {
+async fn a_retry_after_date_works_despite_clock_jumps() {
     // The answer names nine seconds from the clock's start; the client's clock stands elsewhere.
     for (jump, waited) in [
         (TimeDelta::zero(), Some(9)),
@@ -250,7 +250,7 @@ async fn a_retry_after_that_is_a_date_survives_a_clock_that_jumps() {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_neither_stops_a_run_nor_lets_it_run_away() {
+async fn a_clock_jump_neither_stalls_a_run_nor_removes_its_pacing() {
     for database in databases() {
         let server = server().await;
         mount_listing(&server, page(&["a1"]), u64::MAX).await;
@@ -282,7 +282,7 @@ async fn a_clock_that_jumps_neither_stops_a_run_nor_lets_it_run_away() {
 }
 
 #[tokio::test]
-async fn many_tasks_at_once_keep_the_pace_together() {
+async fn concurrent_tasks_share_one_pace() {
     let server = server().await;
     mount_listing(&server, page(&["a1"]), u64::MAX).await;
     let (reddit, clock) = client(&server.uri());
@@ -305,7 +305,7 @@ async fn many_tasks_at_once_keep_the_pace_together() {
 }
 
 #[tokio::test]
-async fn a_wait_above_the_budget_puts_topics_off_and_keeps_what_there_is() {
+async fn a_wait_above_the_budget_postpones_topics_and_keeps_stored_posts() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("food", None, &children(&["f"]), None).await;
@@ -335,7 +335,7 @@ async fn a_wait_above_the_budget_puts_topics_off_and_keeps_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_listing_without_end_is_read_as_far_as_the_page_cap() {
+async fn an_endless_listing_stops_at_the_page_limit() {
     for listing in [Listing::Hot, Listing::New] {
         let server = server().await;
         let minute = |n: u64| json!({"created_utc": 1_750_000_000 + 60 * n});
@@ -389,7 +389,7 @@ fn page_of(post: &Value, after: Option<&str>) -> ResponseTemplate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collect_that_is_killed_keeps_its_pages_and_the_next_one_gets_the_rest() {
+async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
     for database in databases() {
         let server = server().await;
         let after = |name: &'static str| wiremock::matchers::query_param("after", name);

@@ -361,13 +361,13 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 #[test]
-fn a_few_histories_leave_no_byte_of_a_purged_text_in_a_sqlite_database() {
+fn a_few_histories_leave_no_purged_bytes_in_sqlite() {
     histories_in_sqlite(6);
 }
 
 #[test]
 #[ignore = "deep: long histories"]
-fn no_history_leaves_a_byte_of_a_purged_text_in_a_sqlite_database() {
+fn no_history_leaves_purged_bytes_in_sqlite() {
     histories_in_sqlite(40);
 }
 
@@ -385,7 +385,7 @@ fn histories_in_sqlite(cases: u32) {
 
 #[test]
 #[ignore = "deep: long histories"]
-fn no_history_leaves_a_byte_of_a_purged_text_in_a_postgresql_database() {
+fn no_history_leaves_purged_bytes_in_postgres() {
     let Some(server) = OwnServer::start() else {
         return;
     };

@@ -64,7 +64,7 @@ async fn labelled_once(store: &Store, posts: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backlog_that_is_lost_midway_is_filled_again_before_the_end() {
+async fn a_backlog_lost_during_the_run_is_restored_before_it_ends() {
     for database in databases() {
         let n = 3_000;
         let store = with_posts(&database, n).await;
@@ -87,7 +87,7 @@ async fn a_backlog_that_is_lost_midway_is_filled_again_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_come_while_the_last_ones_are_scored_are_labelled_by_the_same_run() {
+async fn posts_added_during_the_last_batch_are_labelled_by_the_same_run() {
     for database in databases() {
         let store = with_posts(&database, 3_000).await;
         let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
@@ -109,7 +109,7 @@ async fn posts_that_come_while_the_last_ones_are_scored_are_labelled_by_the_same
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_ending() {
+async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
     use sqlx::Connection;
     let Some(database) = postgres() else {
         return;
@@ -146,7 +146,7 @@ async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_renewed_while_labels_are_written_under_it_and_nobody_takes_it_over() {
+async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
     use sqlx::Connection;
     let Some(database) = postgres() else {
         return;
@@ -187,7 +187,7 @@ async fn a_lease_is_renewed_while_labels_are_written_under_it_and_nobody_takes_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
+async fn a_lost_renewal_is_retried_before_the_lease_expires() {
     let Some(database) = postgres() else {
         return;
     };
@@ -247,7 +247,7 @@ impl Clock for Hurried {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
+async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal() {
     let Some(database) = postgres() else {
         return;
     };
@@ -337,7 +337,7 @@ async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
+async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
     for database in databases() {
         let store = with_posts(&database, 1_000).await;
         // Of an earlier version: without a beat, and begun a while ago, or long ago.
@@ -390,8 +390,8 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exit_code_is_75_wherever_others_hold_the_rest() {
-    if !runtime_is_here("the_exit_code_is_75_wherever_others_hold_the_rest") {
+async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
+    if !runtime_is_here("the_exit_code_is_75_when_other_workers_hold_the_rest") {
         return;
     }
     for database in databases() {

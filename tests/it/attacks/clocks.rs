@@ -11,7 +11,7 @@ use crate::purge::{Scene, some};
 use crate::support::postgres::postgres;
 
 #[tokio::test]
-async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
+async fn clock_skew_between_workers_does_not_expire_live_claims() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene
@@ -62,7 +62,7 @@ async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
 }
 
 #[tokio::test]
-async fn clocks_that_differ_share_one_quota() {
+async fn workers_with_clock_skew_share_one_quota() {
     let Some(database) = postgres() else { return };
     let store = database.open_on_server_time().await;
     let terms = QuotaTerms {

@@ -55,7 +55,7 @@ fn no_form_of_a_database_url_shows_its_password() {
 }
 
 #[test]
-fn no_web_address_shows_its_password() {
+fn no_url_shows_its_password() {
     for variable in [
         "TOPICMILL__REDDIT__AUTH_URL",
         "TOPICMILL__REDDIT__API_URL",
@@ -77,7 +77,7 @@ fn no_web_address_shows_its_password() {
 }
 
 #[test]
-fn no_message_shows_the_password_of_a_proxy() {
+fn no_message_shows_a_proxy_password() {
     for level in ["info", "trace"] {
         let program = Program::new();
         let mut command = program.command(&["-vv", "collect"]);
@@ -95,7 +95,7 @@ fn no_message_shows_the_password_of_a_proxy() {
 }
 
 #[test]
-fn a_url_in_the_wrong_place_is_not_repeated_with_its_password() {
+fn a_misplaced_url_is_not_echoed_with_its_password() {
     let program = Program::new();
     for args in [
         &["db", "info", "postgres://me:hush0sentinel@h/db"][..],
@@ -112,7 +112,7 @@ fn a_url_in_the_wrong_place_is_not_repeated_with_its_password() {
 }
 
 #[test]
-fn the_driver_does_not_quote_the_file_of_passwords() {
+fn driver_errors_do_not_quote_the_password_file() {
     let program = Program::new();
     let path = program.write("pgpass", "hush0sentinel without any colon\n");
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);

@@ -37,7 +37,7 @@ fn ids(of: std::ops::Range<usize>) -> PurgePlan {
 }
 
 #[tokio::test]
-async fn no_bytes_of_purged_posts_are_left_after_edits_and_page_splits() {
+async fn no_purged_bytes_remain_after_edits_and_page_splits() {
     let database = sqlite();
     let file = path(&database);
     let scene = Scene::of(&database).await;
@@ -81,7 +81,7 @@ async fn no_bytes_of_purged_posts_are_left_after_edits_and_page_splits() {
 }
 
 #[tokio::test]
-async fn a_purge_that_left_bytes_is_finished_by_the_next_one_or_by_vacuum() {
+async fn an_incomplete_purge_is_finished_by_the_next_one_or_by_vacuum() {
     let database = sqlite();
     let file = path(&database);
     let scene = Scene::of(&database).await;
@@ -109,7 +109,7 @@ async fn a_purge_that_left_bytes_is_finished_by_the_next_one_or_by_vacuum() {
 }
 
 #[tokio::test]
-async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
+async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     let database = sqlite();
     let file = path(&database);
     let scene = Scene::of(&database).await;
@@ -135,7 +135,7 @@ async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
 }
 
 #[tokio::test]
-async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
+async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     let mut admin = PgConnection::connect(&database.url).await.unwrap();
@@ -209,7 +209,7 @@ async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
 }
 
 #[tokio::test]
-async fn a_copy_of_the_file_alone_has_the_labels_of_every_run_that_ended() {
+async fn a_copied_file_contains_the_labels_of_every_finished_run() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
     scene
@@ -233,7 +233,7 @@ async fn a_copy_of_the_file_alone_has_the_labels_of_every_run_that_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_is_taken_while_others_write_is_whole() {
+async fn a_backup_during_writes_is_consistent() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -287,7 +287,7 @@ async fn a_backup_that_is_taken_while_others_write_is_whole() {
 }
 
 #[tokio::test]
-async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state() {
+async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
     use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
@@ -316,7 +316,7 @@ async fn a_table_is_not_called_rewritten_while_somebody_reads_an_earlier_state()
 }
 
 #[tokio::test]
-async fn a_rewrite_does_not_make_everybody_wait_behind_a_table_that_is_used() {
+async fn a_rewrite_does_not_queue_others_behind_a_locked_table() {
     use topicmill_store::Rewritten;
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
@@ -337,7 +337,7 @@ async fn a_rewrite_does_not_make_everybody_wait_behind_a_table_that_is_used() {
 }
 
 #[tokio::test]
-async fn no_text_is_in_the_statistics_of_postgresql() {
+async fn postgres_statistics_contain_no_text() {
     let Some(database) = postgres() else { return };
     crate::support::rows::fill(&database.url).await;
     database.run("ANALYZE posts").await;
@@ -352,7 +352,7 @@ async fn no_text_is_in_the_statistics_of_postgresql() {
 }
 
 #[tokio::test]
-async fn a_run_whose_end_is_not_in_the_file_says_so() {
+async fn a_run_whose_end_is_only_in_the_wal_warns() {
     let database = sqlite();
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a"])).await;

@@ -145,7 +145,7 @@ fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_writes_nothing_outside_of_the_folder() {
+async fn a_hub_listing_writes_nothing_outside_the_model_folder() {
     let program = Program::new();
     let victim = program.folder.path().join("victim");
     fs::write(&victim, "mine").unwrap();
@@ -188,7 +188,7 @@ async fn a_listing_writes_nothing_outside_of_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_does_not_write_what_topicmill_believes() {
+async fn a_hub_listing_cannot_overwrite_trusted_files() {
     for ours in [".hashes.toml", "Cpu-FP32.onnx"] {
         let program = Program::new();
         let mut files = files_of(MADE);
@@ -211,7 +211,7 @@ async fn a_listing_does_not_write_what_topicmill_believes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_that_lie_in_the_way_are_not_followed() {
+async fn existing_symlinks_are_not_followed() {
     use std::os::unix::fs::symlink;
     let hub = Server::start(hub_of(files_of(EXPORTED))).await;
     let partial = format!("tiny.{}.partial", &COMMIT[..12]);
@@ -250,7 +250,7 @@ async fn links_that_lie_in_the_way_are_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_lay_in_the_unfinished_folder_becomes_part_of_the_model() {
+async fn files_in_the_partial_folder_do_not_enter_the_model() {
     let files = files_of(EXPORTED);
     let hub = Server::start(hub_of(files.clone())).await;
     let program = Program::new();
@@ -281,7 +281,7 @@ async fn nothing_that_lay_in_the_unfinished_folder_becomes_part_of_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_goes_to_the_endpoint_alone_at_every_redirect() {
+async fn redirects_send_the_token_to_the_endpoint_only() {
     let files = files_of(EXPORTED);
     let other = Arc::new(Mutex::new(String::new()));
     let (serve, to) = (hub_of(files.clone()), Arc::clone(&other));
@@ -334,7 +334,7 @@ async fn the_token_goes_to_the_endpoint_alone_at_every_redirect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redirects_end() {
+async fn redirects_are_limited() {
     let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
     pulled(&Program::new(), &endpoint.url, None)
         .await
@@ -343,7 +343,7 @@ async fn redirects_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn user_and_password_of_the_endpoint_are_shown_to_nobody_and_sent_to_it_alone() {
+async fn endpoint_credentials_are_hidden_and_sent_to_the_endpoint_only() {
     let files = files_of(EXPORTED);
     let serve = hub_of(files.clone());
     let stranger = Server::start(hub_of(files)).await;
@@ -389,7 +389,7 @@ fn endless(start: &'static [u8], more: &'static [u8]) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_without_an_end_is_given_up() {
+async fn an_endless_hub_listing_is_abandoned() {
     let hub = Server::start(|_| endless(br#"{"sha": "a", "siblings": ["#, &[b' '; 8_192])).await;
     pulled(&Program::new(), &hub.url, None)
         .await
@@ -402,7 +402,7 @@ async fn a_listing_without_an_end_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_longer_than_told_is_given_up_and_nothing_of_it_stays() {
+async fn a_file_longer_than_announced_is_abandoned_and_deleted() {
     let serve = hub_of(files_of(EXPORTED));
     let hub = Server::start(move |path| {
         if path.ends_with("/resolve/0123456789abcdef0123456789abcdef01234567/tokenizer.json") {
@@ -425,7 +425,7 @@ async fn a_file_longer_than_told_is_given_up_and_nothing_of_it_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_without_lfs_are_hashed_too() {
+async fn files_without_lfs_are_hashed() {
     let files = files_of(EXPORTED);
     let mut changed = files.clone();
     for (name, bytes) in &mut changed {
@@ -470,7 +470,7 @@ impl Clock for Hasty {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
+async fn a_stalling_hub_download_times_out() {
     let serve = hub_of(files_of(EXPORTED));
     let hub = Server::start(move |path| {
         if path.starts_with("api/") {

@@ -67,7 +67,7 @@ fn with_tokenizer(change: impl Fn(&mut Value)) -> TempDir {
 }
 
 #[test]
-fn a_tokenizer_that_would_fill_the_memory_is_refused() {
+fn a_tokenizer_with_excessive_memory_use_is_rejected() {
     if !runtime_is_here("tokenizers") {
         return;
     }
@@ -138,7 +138,7 @@ fn a_tokenizer_that_would_fill_the_memory_is_refused() {
 }
 
 #[test]
-fn files_far_larger_than_any_of_their_name_are_not_read() {
+fn oversized_model_files_are_not_read() {
     if !runtime_is_here("large files of a folder") {
         return;
     }
@@ -197,7 +197,7 @@ fn graph_with_weights_in(location: &str, dims: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_graph_reads_no_weights_outside_of_its_folder() {
+fn a_graph_cannot_read_weights_outside_its_folder() {
     if !runtime_is_here("weights elsewhere") {
         return;
     }
@@ -217,7 +217,7 @@ fn a_graph_reads_no_weights_outside_of_its_folder() {
 }
 
 #[test]
-fn a_graph_hides_no_weights_behind_a_long_number_of_a_field() {
+fn overlong_field_numbers_cannot_hide_external_weights() {
     use topicmill_score::ModelFolder;
     let dir = copy(EXPORTED);
     let whole = graph_with_weights_in("numbers", &[0x08, 4]);
@@ -246,7 +246,7 @@ fn a_graph_hides_no_weights_behind_a_long_number_of_a_field() {
 }
 
 #[test]
-fn weights_under_any_name_are_part_of_a_models_identity() {
+fn all_weight_files_count_towards_the_model_identity() {
     use topicmill_score::folder::ModelFolder;
     let dir = copy(EXPORTED);
     let graph = graph_with_weights_in("./numbers", &[0x08, 4]);
@@ -259,7 +259,7 @@ fn weights_under_any_name_are_part_of_a_models_identity() {
 }
 
 #[test]
-fn dimensions_that_no_memory_holds_are_refused() {
+fn impossible_dimensions_are_rejected() {
     if !runtime_is_here("absurd dimensions") {
         return;
     }
@@ -277,7 +277,7 @@ fn dimensions_that_no_memory_holds_are_refused() {
 }
 
 #[test]
-fn a_manifest_sets_nothing_but_how_its_graph_is_optimised() {
+fn a_manifest_can_set_only_graph_optimisation() {
     if !runtime_is_here("entries of a session") {
         return;
     }
@@ -322,7 +322,7 @@ fn elsewhere(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_strangers_library_is_not_loaded() {
+fn a_library_writable_by_others_is_not_loaded() {
     if !runtime_is_here("a stranger's library") {
         return;
     }
@@ -408,7 +408,7 @@ fn may_give_away() -> bool {
 }
 
 #[test]
-fn a_settings_file_of_a_stranger_names_no_library() {
+fn a_settings_file_writable_by_others_cannot_name_a_library() {
     let program = Program::new();
     program.write("topicmill.toml", "[onnxruntime]\nlibrary = \"evil.so\"\n");
     let file = program.folder.path().join("topicmill.toml");
@@ -425,7 +425,7 @@ fn a_settings_file_of_a_stranger_names_no_library() {
 }
 
 #[test]
-fn nothing_is_written_home_and_nobody_is_called() {
+fn onnx_runtime_telemetry_is_off() {
     if !runtime_is_here("telemetry") {
         return;
     }

@@ -26,7 +26,7 @@ fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> 
 }
 
 #[tokio::test]
-async fn without_a_token_a_run_ends_at_once_and_says_why_by_its_exit_code() {
+async fn without_a_token_a_run_stops_at_once_with_its_exit_code() {
     for database in databases() {
         for (status, code, asked) in [(503, 75, 2), (401, 3, 1), (403, 3, 1), (404, 3, 1)] {
             let server = MockServer::start().await;
@@ -65,7 +65,7 @@ fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>
 }
 
 #[test]
-fn a_damaged_file_is_told_as_one_and_not_as_missing() {
+fn a_damaged_file_is_reported_as_damaged_not_missing() {
     let program = Program::new();
     program.ok(&["--database", "sqlite:whole.db", "db", "create"]);
     let whole = std::fs::read(program.folder.path().join("whole.db")).unwrap();
@@ -100,7 +100,7 @@ fn a_damaged_file_is_told_as_one_and_not_as_missing() {
 }
 
 #[tokio::test]
-async fn doctor_exits_with_what_the_first_command_would() {
+async fn doctor_exits_with_the_code_of_the_first_failing_command() {
     let program = Program::new();
     // Neither a database that is not there yet, nor, with an archive, credentials.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
@@ -121,7 +121,7 @@ async fn doctor_exits_with_what_the_first_command_would() {
 }
 
 #[test]
-fn paths_of_a_settings_file_are_relative_to_its_folder() {
+fn paths_in_a_settings_file_are_relative_to_its_folder() {
     let program = Program::new();
     let there = program.folder.path().join("there");
     std::fs::create_dir(&there).unwrap();
@@ -233,7 +233,7 @@ mod logs {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn with_q_a_topic_that_fails_is_still_named() {
+    async fn quiet_mode_still_names_a_failed_topic() {
         let reddit = half_private().await;
         let ran = collect(&Program::new(), &reddit, &["-q"]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
@@ -242,7 +242,7 @@ mod logs {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_log_in_json_is_json_to_its_last_line_and_names_the_run() {
+    async fn a_json_log_is_json_to_the_last_line_and_names_the_run() {
         let reddit = half_private().await;
         let program = Program::new();
         let json = ["--log-format", "json"];

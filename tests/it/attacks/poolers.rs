@@ -75,7 +75,7 @@ impl Bouncer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pgbouncer_with_its_defaults_is_used_by_session_and_rejected_by_transaction() {
+async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     let Some(database) = postgres() else { return };
     Program::on(&database.url).ok(&["db", "create"]);
     database.run("CREATE SCHEMA apart").await;
@@ -115,7 +115,7 @@ async fn pgbouncer_with_its_defaults_is_used_by_session_and_rejected_by_transact
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn defaults_of_a_database_change_no_value() {
+async fn database_defaults_change_no_stored_value() {
     let Some(database) = postgres() else { return };
     let program = Program::on(&database.url);
     program.ok(&words("collect --source sample --topic gaming --limit 20"));

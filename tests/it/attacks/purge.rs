@@ -59,7 +59,7 @@ pub async fn scored(
 }
 
 #[tokio::test]
-async fn a_text_that_is_being_taken_is_not_queued() {
+async fn a_text_being_purged_is_not_enqueued() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a", "b"])).await;
@@ -92,7 +92,7 @@ async fn a_text_that_is_being_taken_is_not_queued() {
 }
 
 #[tokio::test]
-async fn what_has_no_text_or_another_one_is_never_claimed() {
+async fn posts_without_their_current_text_are_never_claimed() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let posts = some(&["edited", "taken", "whole"]);
@@ -138,7 +138,7 @@ async fn what_has_no_text_or_another_one_is_never_claimed() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_nor_logits() {
+async fn a_text_removed_or_edited_during_scoring_gets_neither_label_nor_logits() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene
@@ -185,7 +185,7 @@ async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_no
 }
 
 #[tokio::test]
-async fn logits_of_an_earlier_text_go_with_the_edit() {
+async fn an_edit_deletes_the_logits_of_the_earlier_text() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let twin = Post {
@@ -217,7 +217,7 @@ async fn logits_of_an_earlier_text_go_with_the_edit() {
 }
 
 #[tokio::test]
-async fn two_posts_that_lose_the_same_text_at_once_leave_no_logits() {
+async fn concurrent_purges_of_a_shared_text_leave_no_logits() {
     let Some(database) = postgres() else { return };
     let scene = Scene::of(&database).await;
     for round in 0..20 {
@@ -245,7 +245,7 @@ async fn two_posts_that_lose_the_same_text_at_once_leave_no_logits() {
 }
 
 #[tokio::test]
-async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() {
+async fn a_crosspost_is_purged_with_its_original_and_no_import_restores_it() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -277,7 +277,7 @@ async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() 
 }
 
 #[tokio::test]
-async fn reddit_tells_by_a_crosspost_that_a_post_is_gone_which_is_not_stored() {
+async fn a_crosspost_reveals_the_deletion_of_an_unstored_original() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -295,7 +295,7 @@ async fn reddit_tells_by_a_crosspost_that_a_post_is_gone_which_is_not_stored() {
 }
 
 #[tokio::test]
-async fn retention_takes_a_text_out_of_crossposts_too() {
+async fn retention_removes_the_text_from_crossposts() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -334,7 +334,7 @@ fn nameless(id: &str, of: &Post) -> Post {
 }
 
 #[tokio::test]
-async fn a_crosspost_that_is_found_out_late_goes_with_the_post_it_shows() {
+async fn a_crosspost_found_later_is_purged_with_its_original() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -363,7 +363,7 @@ async fn a_crosspost_that_is_found_out_late_goes_with_the_post_it_shows() {
 }
 
 #[tokio::test]
-async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() {
+async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let (gone, named) = (post("p", "A secret"), post("q", "Another"));
@@ -409,7 +409,7 @@ async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() 
 }
 
 #[tokio::test]
-async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
+async fn a_crosspost_found_after_retention_loses_its_copied_text() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -437,7 +437,7 @@ async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
 }
 
 #[tokio::test]
-async fn a_crosspost_does_not_come_back_from_a_table_that_does_not_say_what_it_shows() {
+async fn a_purged_crosspost_does_not_return_from_a_table_without_its_parent() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let parent = post("p", "A secret");
@@ -475,7 +475,7 @@ async fn a_crosspost_does_not_come_back_from_a_table_that_does_not_say_what_it_s
 }
 
 #[tokio::test]
-async fn reddit_corrects_what_a_post_was_taken_to_show() {
+async fn reddit_corrects_a_wrong_crosspost_parent() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let wrong = crosspost("x", &post("p", "Another post"));
@@ -496,7 +496,7 @@ async fn reddit_corrects_what_a_post_was_taken_to_show() {
 }
 
 #[tokio::test]
-async fn an_authors_name_that_is_forgotten_is_noted_for_the_files() {
+async fn an_erased_author_name_marks_the_files_for_rewriting() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.save(SourceKind::Reddit, &some(&["a"])).await;

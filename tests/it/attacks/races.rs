@@ -527,13 +527,13 @@ async fn is_held_anywhere(first: Stage, others: &[Stage]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classifying_is_held_anywhere_while_posts_are_purged() {
+async fn classify_paused_at_any_statement_tolerates_a_purge() {
     is_held_anywhere(Stage::Classify, &[Stage::Purge]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: all interleavings"]
-async fn each_stage_is_held_anywhere_while_each_runs() {
+async fn each_stage_paused_at_any_statement_tolerates_every_other() {
     for first in STAGES {
         is_held_anywhere(first, &STAGES).await;
     }
@@ -558,7 +558,7 @@ const EARLIER: [&str; 4] = [
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: all interleavings"]
-async fn a_migration_is_held_anywhere_while_an_earlier_version_writes_or_another_one_migrates() {
+async fn a_migration_paused_at_any_statement_tolerates_writers_and_migrators() {
     if postgres().is_none() {
         return;
     }
@@ -621,7 +621,7 @@ async fn a_migration_is_held_anywhere_while_an_earlier_version_writes_or_another
 }
 
 #[test]
-fn each_pair_of_stages_is_in_the_table() {
+fn the_race_table_covers_every_pair_of_stages() {
     let names = [
         "collect",
         "import",

@@ -66,7 +66,7 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
 }
 
 #[tokio::test]
-async fn a_watermark_that_lies_in_the_future_is_put_back() {
+async fn a_watermark_in_the_future_is_reset() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let future = child("f", &json!({"created_utc": YEAR_2100}));
@@ -90,7 +90,7 @@ async fn a_watermark_that_lies_in_the_future_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_post_of_2005_does_not_look_like_the_end_of_a_listing() {
+async fn a_post_of_2005_does_not_end_a_listing() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.new_page(None, &posted(0..3), None).await;
@@ -141,7 +141,7 @@ impl ArchiveScene {
 }
 
 #[tokio::test]
-async fn a_post_from_the_future_does_not_end_the_reading_of_an_archive() {
+async fn a_post_from_the_future_does_not_end_the_archive_scan() {
     let overlap = Duration::from_mins(10);
     for database in databases() {
         let scene = ArchiveScene::of(&database).await;
@@ -215,7 +215,7 @@ pub fn parquet(titles: &[&str], written: WriterPropertiesBuilder) -> Vec<u8> {
 }
 
 #[test]
-fn a_cell_of_a_table_is_bounded_before_it_is_unpacked() {
+fn a_table_cell_is_limited_before_it_is_decompressed() {
     let program = Program::new();
     let import = |name: &str, title: &str| {
         let packed = WriterProperties::builder()
@@ -234,7 +234,7 @@ fn a_cell_of_a_table_is_bounded_before_it_is_unpacked() {
 }
 
 #[test]
-fn a_table_that_makes_its_reader_panic_is_told_and_the_run_ends() {
+fn a_panic_in_a_table_reader_ends_the_run_with_a_message() {
     let folder = crate::support::engine::repository("fuzz/__fuzz__/parquet/crashes");
     let entries: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
     assert!(entries.len() >= 9, "the corpus was not found");
@@ -254,7 +254,7 @@ fn a_table_that_makes_its_reader_panic_is_told_and_the_run_ends() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_an_id_passes_its_tombstone() {
+async fn no_spelling_of_an_id_bypasses_its_tombstone() {
     for database in databases() {
         drop(database.open().await);
         let program = Program::new();

@@ -44,7 +44,7 @@ async fn ended(url: &str, by: &str) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_the_server_ends_is_no_fault_of_the_query() {
+async fn a_query_cancelled_by_the_server_is_not_a_query_error() {
     let Some(database) = postgres() else { return };
     database.open().await.close().await.unwrap();
     for (by, advice) in [
@@ -58,7 +58,7 @@ async fn a_query_that_the_server_ends_is_no_fault_of_the_query() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_not_for_utf8_is_refused_before_it_has_a_table() {
+async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
     let Some(database) = postgres() else { return };
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     let (_, name) = database.url.rsplit_once('/').unwrap();
@@ -109,7 +109,7 @@ const MAKE_TABLES: [&[&str]; 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_another_program_are_left_alone_and_a_schema_apart_is_found() {
+async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
     let Some(database) = postgres() else { return };
     let mut connection = made(&database.url).await;
     connection
@@ -134,7 +134,7 @@ async fn tables_of_another_program_are_left_alone_and_a_schema_apart_is_found() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_tables_of_another_program_is_left_alone() {
+async fn a_sqlite_file_of_another_program_is_left_alone() {
     // The second program stores its schema as ours does.
     let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN, checksum BLOB); \
                 INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE, '')";
@@ -163,7 +163,7 @@ async fn a_file_with_tables_of_another_program_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_has_a_name_of_ours_is_seen_before_the_database_has_a_table() {
+async fn name_conflicts_are_detected_before_a_table_is_created() {
     let both = [
         ("CREATE TABLE meta (id integer)", "meta"),
         ("CREATE VIEW topic_daily AS SELECT 1 AS one", "topic_daily"),
@@ -196,7 +196,7 @@ async fn whatever_has_a_name_of_ours_is_seen_before_the_database_has_a_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_path_that_leads_nowhere_is_told_as_that() {
+async fn an_invalid_search_path_is_reported() {
     let Some(database) = postgres() else { return };
     drop(made(&database.url).await);
     let nowhere = format!("{}?options[search_path]=nowhere", database.url);
@@ -210,7 +210,7 @@ async fn a_search_path_that_leads_nowhere_is_told_as_that() {
 }
 
 #[test]
-fn a_url_of_a_server_that_cannot_be_read_says_which_part() {
+fn an_invalid_database_url_names_the_faulty_part() {
     let program = Program::new();
     for (url, part) in [
         (
@@ -231,7 +231,7 @@ fn a_url_of_a_server_that_cannot_be_read_says_which_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_json_does_not_have_is_a_text() {
+async fn non_finite_numbers_are_text_in_json() {
     let Some(database) = postgres() else { return };
     database.open().await.close().await.unwrap();
     let query = "SELECT 'NaN'::float8 AS a, '-Infinity'::float8 AS b, 0.5::float8 AS c, NULL AS d";

@@ -66,7 +66,7 @@ async fn drop_role(database: &str, name: &str) {
 
 /// What only a superuser can do is tried as one; what an owner of tables can do, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_statement_writes_on_postgresql() {
+async fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     database
@@ -181,7 +181,7 @@ fn asked(program: &Program, url: &str, statement: &str) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_with_power_over_the_server_is_refused_unless_asked_for() {
+async fn a_privileged_user_is_rejected_unless_allowed() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let program = Program::new();
@@ -224,7 +224,7 @@ async fn a_user_with_power_over_the_server_is_refused_unless_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_read_the_views_and_nothing_else_can_ask() {
+async fn a_user_with_select_on_the_views_only_can_query() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let (url, name) = role(&database.url, "").await;

@@ -38,7 +38,7 @@ fn evil_database(program: &Program, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_title_reaches_people_without_what_a_terminal_obeys_and_programs_as_it_is() {
+async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
     for database in databases() {
         let program = Program::new();
         evil_database(&program, &database.url);
@@ -100,7 +100,7 @@ fn on_a_terminal(program: &Program, args: &[&str]) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_csv_that_a_terminal_takes_is_harmless_too() {
+async fn csv_on_a_terminal_is_escaped() {
     let program = Program::new();
     evil_database(&program, "sqlite:x.db");
     let args = [
@@ -120,7 +120,7 @@ async fn a_csv_that_a_terminal_takes_is_harmless_too() {
 
 /// Reddit refuses with a reason that is evil; the file's name and a row of it are, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_log_line_of_either_format_moves_a_terminal() {
+async fn no_log_line_contains_terminal_control_codes() {
     let reddit = server().await;
     let refusal =
         ResponseTemplate::new(403).set_body_json(json!({"reason": EVIL, "message": EVIL}));
@@ -169,7 +169,7 @@ async fn no_log_line_of_either_format_moves_a_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scope_that_is_evil_is_told_harmlessly() {
+async fn a_hostile_oauth_scope_is_escaped() {
     let server = MockServer::start().await;
     let grant = json!({"access_token": "t", "expires_in": 86400, "scope": EVIL});
     Mock::given(method("POST"))

@@ -6,7 +6,7 @@ use super::*;
 use crate::support::postgres::{postgres, sqlite};
 
 #[tokio::test]
-async fn a_backup_has_all_that_the_database_held_and_replaces_a_file_only_if_that_is_wanted() {
+async fn a_backup_is_complete_and_replaces_a_file_only_with_force() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
@@ -24,7 +24,7 @@ async fn a_backup_has_all_that_the_database_held_and_replaces_a_file_only_if_tha
 }
 
 #[tokio::test]
-async fn a_server_is_backed_up_by_its_own_program() {
+async fn a_postgres_backup_uses_pg_dump() {
     let Some(database) = postgres() else { return };
     let program = Program::new();
     on_ok(&program, &database.url, &["db", "create"]);
@@ -32,7 +32,7 @@ async fn a_server_is_backed_up_by_its_own_program() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_written_takes_the_place_of_the_database() {
+async fn no_output_overwrites_the_database() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
@@ -95,7 +95,7 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
 }
 
 #[tokio::test]
-async fn a_backup_that_is_stopped_or_killed_leaves_no_half() {
+async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
@@ -122,7 +122,7 @@ async fn a_backup_that_is_stopped_or_killed_leaves_no_half() {
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_a_backup_and_leaves_nothing() {
+async fn a_full_disk_fails_the_backup_and_leaves_no_file() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;

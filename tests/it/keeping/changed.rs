@@ -47,7 +47,7 @@ async fn with_another_label_set(url: &str) {
 }
 
 #[tokio::test]
-async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
+async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;
@@ -111,7 +111,7 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
 }
 
 #[tokio::test]
-async fn a_model_goes_with_all_that_it_computed() {
+async fn dropping_a_model_removes_everything_it_computed() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;
@@ -159,7 +159,7 @@ async fn a_model_goes_with_all_that_it_computed() {
 }
 
 #[tokio::test]
-async fn nothing_is_dropped_under_a_run() {
+async fn drop_is_rejected_while_a_run_uses_the_data() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;

@@ -71,7 +71,7 @@ const BREAKS: [(&str, &str, &str); 13] = [
 ];
 
 #[tokio::test]
-async fn each_thing_that_is_wrong_is_found_and_what_to_do_is_said() {
+async fn check_finds_each_problem_and_suggests_a_fix() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;
@@ -108,7 +108,7 @@ async fn each_thing_that_is_wrong_is_found_and_what_to_do_is_said() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_found() {
+async fn check_finds_a_damaged_file() {
     let database = crate::support::postgres::sqlite();
     filled(&database.url).await;
     many(&database.url, 2_000).await;

@@ -57,7 +57,7 @@ async fn view(url: &str, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everything_in_a_sqlite_database_comes_to_the_server() {
+async fn a_sqlite_database_is_copied_completely_to_postgres() {
     let Some(server) = postgres() else { return };
     let file = sqlite();
     filled(&file.url).await;
@@ -98,7 +98,7 @@ async fn everything_in_a_sqlite_database_comes_to_the_server() {
 }
 
 #[tokio::test]
-async fn nothing_is_copied_over_what_is_there_or_the_other_way() {
+async fn copy_requires_an_empty_target_and_a_sqlite_source() {
     let Some([file, server]) = pairs() else {
         return;
     };
@@ -135,7 +135,7 @@ async fn nothing_is_copied_over_what_is_there_or_the_other_way() {
 }
 
 #[tokio::test]
-async fn a_copy_is_of_one_moment_while_others_write() {
+async fn a_copy_is_a_consistent_snapshot_despite_concurrent_writes() {
     let Some([file, server]) = pairs() else {
         return;
     };

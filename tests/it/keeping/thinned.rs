@@ -67,7 +67,7 @@ async fn history(url: &str) {
 }
 
 #[tokio::test]
-async fn thinning_leaves_one_sighting_a_day_and_changes_no_view() {
+async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
     for database in databases() {
         let url = database.url.as_str();
         filled(url).await;

@@ -25,7 +25,7 @@ fn schedule(name: &str, cron: &str, stages: &str) -> String {
 }
 
 #[test]
-fn a_file_that_cannot_be_meant_is_refused_before_anything_is_made() {
+fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
     let program = Program::new();
     for (schedules, says) in [
         (String::new(), "has no [[schedule]]: add one"),
@@ -75,7 +75,7 @@ fn a_file_that_cannot_be_meant_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_slot_runs_its_commands_and_the_list_shows_how_it_ended() {
+fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
     for database in databases() {
         let program = Program::new();
         let with = |args: &[&'static str]| -> Vec<String> {
@@ -154,7 +154,7 @@ fn a_slot_runs_its_commands_and_the_list_shows_how_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_file_is_read_again_and_a_signal_drains() {
+async fn the_pipeline_file_is_reloaded_and_a_signal_drains() {
     let program = Program::new();
     let good = schedule("yearly", "0 0 1 1 *", "\"classify\"");
     file(&program, &good);
@@ -199,7 +199,7 @@ async fn the_file_is_read_again_and_a_signal_drains() {
 }
 
 #[test]
-fn the_files_of_packaging_start_commands_that_there_are() {
+fn packaging_files_start_existing_commands() {
     let text = |path: &str| std::fs::read_to_string(repository("packaging").join(path)).unwrap();
     let mut lines: Vec<(String, String)> = Vec::new();
     for unit in [
@@ -248,7 +248,7 @@ fn the_files_of_packaging_start_commands_that_there_are() {
 }
 
 #[test]
-fn the_shipped_file_has_schedules_that_can_be_run() {
+fn the_example_file_has_runnable_schedules() {
     let program = Program::new();
     program.ok(&["db", "create"]);
     let shipped = repository("pipelines/scheduled.toml").display().to_string();

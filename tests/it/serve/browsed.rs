@@ -7,7 +7,7 @@ use crate::support::postgres::sqlite;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: browser widths"]
-async fn every_page_fits_its_window_and_loads_nothing_from_elsewhere() {
+async fn every_page_fits_its_viewport_and_loads_nothing_external() {
     let Some(browser) = Browser::start().await else {
         return;
     };
@@ -49,7 +49,7 @@ async fn every_page_fits_its_window_and_loads_nothing_from_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_search_filter_turn_pages_and_ask() {
+async fn a_user_can_search_filter_page_and_query() {
     let Some(browser) = Browser::start().await else {
         return;
     };

@@ -11,7 +11,7 @@ use crate::support::program::Program;
 const TOKEN: &str = "a-token-of-the-test-0123";
 
 #[test]
-fn only_this_machine_asks_and_only_under_its_own_names() {
+fn requests_must_be_local_and_name_a_local_host() {
     let database = sqlite();
     let program = Program::on(&database.url);
     program.ok(&["db", "create"]);
@@ -49,7 +49,7 @@ fn only_this_machine_asks_and_only_under_its_own_names() {
 }
 
 #[test]
-fn pages_of_other_sites_open_pages_and_work_nothing() {
+fn cross_site_requests_can_open_pages_but_change_nothing() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
     let served = Served::start(&program);
@@ -78,7 +78,7 @@ fn pages_of_other_sites_open_pages_and_work_nothing() {
 }
 
 #[test]
-fn whoever_asks_from_elsewhere_needs_the_token() {
+fn remote_requests_need_the_token() {
     let database = sqlite();
     let program = Program::on(&database.url);
     program.ok(&["db", "create"]);
@@ -140,7 +140,7 @@ fn whoever_asks_from_elsewhere_needs_the_token() {
 }
 
 #[test]
-fn what_is_no_page_or_no_way_to_ask_is_told() {
+fn unknown_paths_and_methods_are_reported() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
     let served = Served::start(&program);
@@ -188,7 +188,7 @@ fn what_is_no_page_or_no_way_to_ask_is_told() {
 }
 
 #[test]
-fn slow_clients_keep_nobody_else_waiting() {
+fn slow_clients_do_not_delay_others() {
     let database = sqlite();
     let program = labelled(&database, &posts(4));
     let served = Served::start(&program);
@@ -206,7 +206,7 @@ fn slow_clients_keep_nobody_else_waiting() {
 }
 
 #[test]
-fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
+fn a_signal_stops_the_server_despite_idle_clients() {
     let database = sqlite();
     let program = Program::on(&database.url);
     program.ok(&["db", "create"]);
@@ -225,7 +225,7 @@ fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
 }
 
 #[test]
-fn a_database_that_is_gone_or_of_another_version_is_told() {
+fn a_missing_or_incompatible_database_is_reported() {
     for database in databases() {
         let program = labelled(&database, &posts(4));
         let served = Served::start(&program);

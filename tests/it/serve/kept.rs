@@ -9,7 +9,7 @@ fn total(served: &Served, words: &str) -> u64 {
 }
 
 #[test]
-fn only_the_newest_posts_that_have_a_text_are_searched() {
+fn search_covers_the_newest_posts_that_have_a_text() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
         let served = Served::with(&program, &["--search-posts", "10"]);
@@ -35,7 +35,7 @@ fn only_the_newest_posts_that_have_a_text_are_searched() {
 }
 
 #[test]
-fn a_search_finds_no_placeholders() {
+fn search_ignores_placeholder_texts() {
     for database in databases() {
         let program = labelled(&database, &posts(6));
         let runtime = tokio::runtime::Runtime::new().unwrap();

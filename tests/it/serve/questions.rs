@@ -11,7 +11,7 @@ const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
 
 #[test]
-fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
+fn a_select_returns_a_page_csv_or_json() {
     for database in databases() {
         let program = labelled(&database, &posts(12));
         let served = Served::start(&program);
@@ -45,7 +45,7 @@ fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_does_not_answer_is_no_fault_of_the_query() {
+async fn a_database_timeout_is_not_reported_as_a_query_error() {
     let Some(database) = postgres() else { return };
     let program = labelled(&database, &posts(3));
     let served = Served::start(&program);
@@ -63,7 +63,7 @@ async fn a_database_that_does_not_answer_is_no_fault_of_the_query() {
 }
 
 #[test]
-fn a_statement_that_writes_is_refused() {
+fn write_statements_are_rejected() {
     for database in databases() {
         let program = labelled(&database, &posts(3));
         let served = Served::start(&program);
@@ -106,7 +106,7 @@ fn a_statement_that_writes_is_refused() {
 
 #[test]
 #[ignore = "deep: two queries that burn ten seconds, on each database"]
-fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
+fn an_endless_query_times_out_and_delays_no_page() {
     for database in databases() {
         let program = labelled(&database, &posts(12));
         let served = Served::start(&program);
@@ -139,7 +139,7 @@ fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
 }
 
 #[test]
-fn a_few_large_values_end_an_answer_too() {
+fn a_few_large_values_reach_the_response_limit() {
     for database in databases() {
         let program = labelled(&database, &posts(3));
         let served = Served::start(&program);
@@ -171,7 +171,7 @@ fn a_few_large_values_end_an_answer_too() {
 }
 
 #[test]
-fn a_query_ends_with_whoever_asked_it() {
+fn a_query_is_cancelled_when_its_client_disconnects() {
     for database in databases() {
         let program = labelled(&database, &posts(4));
         let served = Served::start(&program);
@@ -193,7 +193,7 @@ fn a_query_ends_with_whoever_asked_it() {
 }
 
 #[test]
-fn answers_that_nobody_reads_are_bounded_together() {
+fn unread_responses_share_one_memory_limit() {
     let database = crate::support::postgres::sqlite();
     let program = labelled(&database, &posts(4));
     let served = Served::start(&program);

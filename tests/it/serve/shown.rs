@@ -124,7 +124,7 @@ fn pages_and_the_api_show_what_is_stored() {
 }
 
 #[test]
-fn a_search_finds_words_and_takes_everything_else_for_text() {
+fn search_matches_words_and_treats_everything_else_as_text() {
     for database in databases() {
         let program = Program::on(&database.url);
         let titles = [
@@ -209,7 +209,7 @@ pub fn evil() -> String {
 }
 
 #[test]
-fn texts_of_others_are_text_on_every_page() {
+fn post_text_is_escaped_on_every_page() {
     let database = sqlite();
     let program = labelled(&database, &evil());
     let served = Served::start(&program);
@@ -249,7 +249,7 @@ fn texts_of_others_are_text_on_every_page() {
 }
 
 #[test]
-fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() {
+fn pages_show_new_posts_and_no_purged_ones() {
     for database in databases() {
         let program = labelled(&database, &posts(20));
         let served = Served::start(&program);
@@ -297,7 +297,7 @@ fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() 
 }
 
 #[test]
-fn an_empty_and_an_unlabelled_database_have_pages_too() {
+fn empty_and_unlabelled_databases_have_pages() {
     for database in databases() {
         let program = Program::on(&database.url);
         program.ok(&["db", "create"]);
@@ -314,7 +314,7 @@ fn an_empty_and_an_unlabelled_database_have_pages_too() {
 }
 
 #[test]
-fn the_description_of_the_api_has_its_paths_and_its_answers() {
+fn the_api_description_lists_its_paths_and_responses() {
     let description: Value = serde_json::from_str(
         &std::fs::read_to_string(repository("crates/pages/src/serve/openapi.json")).unwrap(),
     )

@@ -13,7 +13,7 @@ const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
 #[test]
-fn what_waits_for_labels_that_the_settings_do_not_name_gets_a_command_that_labels_it() {
+fn backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
     for scene in Scene::each() {
         scene.import(6);
         let two = scene.program.write("two.toml", TWO);
@@ -42,7 +42,7 @@ fn what_waits_for_labels_that_the_settings_do_not_name_gets_a_command_that_label
 }
 
 #[test]
-fn labels_in_another_mode_or_by_two_models_get_a_command_that_goes_on_with_them() {
+fn a_backlog_of_another_mode_or_model_gets_a_command_that_continues_it() {
     for scene in Scene::each() {
         scene.import(6);
         let large = model("tiny-bart-made");
@@ -78,7 +78,7 @@ fn labels_in_another_mode_or_by_two_models_get_a_command_that_goes_on_with_them(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_post_from_the_future_does_not_hide_that_nothing_came() {
+async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
     for scene in Scene::each() {
         scene.import(2);
         scene
@@ -118,7 +118,7 @@ async fn a_post_from_the_future_does_not_hide_that_nothing_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_from_the_future_neither_hides_a_failure_nor_stays_one() {
+async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
     for scene in Scene::each() {
         scene
             .database
@@ -160,7 +160,7 @@ SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, 
        '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_posts_are_estimated_and_counted_only_when_asked() {
+async fn large_tables_are_estimated_and_counted_on_request() {
     for scene in Scene::each() {
         scene.import(2);
         assert_eq!(scene.run(&["classify"]).code, 0);

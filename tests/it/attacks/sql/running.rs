@@ -21,7 +21,7 @@ const SILENT: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_of_any_length_is_answered_or_refused() {
+async fn a_query_of_any_length_runs_or_is_rejected() {
     for database in databases() {
         with_a_row(&database).await;
         let program = Program::new();
@@ -86,7 +86,7 @@ async fn until(what: &str, most: Duration, mut check: impl AsyncFnMut() -> bool)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_or_the_time_ends_a_query_on_the_server_too() {
+async fn a_signal_or_timeout_cancels_a_query_on_postgres() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let program = Program::new();
@@ -113,7 +113,7 @@ async fn a_signal_or_the_time_ends_a_query_on_the_server_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_or_the_time_ends_a_query_of_sqlite() {
+async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     let database = sqlite();
     with_a_row(&database).await;
     let program = Program::new();
@@ -137,7 +137,7 @@ async fn a_signal_or_the_time_ends_a_query_of_sqlite() {
 
 /// The statement itself ends, not only the wait for it: a program that lives on is not left with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_query_leaves_no_thread_at_work() {
+async fn a_cancelled_query_leaves_no_thread_running() {
     let database = sqlite();
     with_a_row(&database).await;
     let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_stopped_query_leaves_no_thread_at_work() {
 
 /// A pager that stands still would keep old rows from being removed, and tables from being rewritten.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_nobody_takes_end_the_query_on_the_server() {
+async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
     with_a_row(&database).await;
     let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
@@ -190,7 +190,7 @@ async fn rows_that_nobody_takes_end_the_query_on_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endless_answer_takes_little_memory_and_ends_quietly_with_its_reader() {
+async fn an_endless_result_uses_little_memory_and_ends_quietly_with_its_reader() {
     for database in databases() {
         with_a_row(&database).await;
         let program = Program::new();
@@ -215,7 +215,7 @@ async fn an_endless_answer_takes_little_memory_and_ends_quietly_with_its_reader(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cell_of_a_csv_can_be_kept_from_being_computed() {
+async fn csv_cells_can_be_escaped_against_formulas() {
     for database in databases() {
         with_a_row(&database).await;
         let program = Program::new();
