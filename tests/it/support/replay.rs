@@ -2,7 +2,7 @@
 //!
 //! What enters is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`; what
 //! leaves is the outcome in a few words, without anything of the body. Used by a test on exchanges written
-//! for it, and by `cargo run --example replay FILE` on those that somebody recorded.
+//! for it, and by `cargo run -p topicmill-sources --example replay FILE` on those that somebody recorded.
 
 use std::sync::Arc;
 use std::time::Duration;

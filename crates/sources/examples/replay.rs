@@ -1,18 +1,18 @@
 //! Plays recorded exchanges back to the real client and tells what it makes of each:
 //!
 //! ```sh
-//! cargo run --example replay exchanges.ndjson
+//! cargo run -p topicmill-sources --example replay exchanges.ndjson
 //! ```
 //!
 //! The file has one exchange a line, a JSON object with `method`, `url`, `status`, `headers` and `body`, and
-//! may be packed with gzip's or zstd's program: `zcat FILE | cargo run --example replay /dev/stdin`. Neither
+//! may be packed with gzip's or zstd's program: `zcat FILE | cargo run -p topicmill-sources --example replay /dev/stdin`. Neither
 //! bodies nor names of subreddits are printed, so the answer can be shown to anybody.
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 
-#[path = "../tests/it/support/replay.rs"]
+#[path = "../../../tests/it/support/replay.rs"]
 mod replay;
 
 use replay::Exchange;
