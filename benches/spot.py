@@ -220,7 +220,7 @@ def table(title: str, columns: str, rows) -> None:
         print(f"| {name} | {bill.row()} |")
 
 
-# Posts a second of two cores, and posts of a window, of which the program lets no window have more than 4,096 rows: docs/scale.md
+# Posts a second of two cores, and posts of a window, of which the program lets no window have more than 4,096 rows: docs/benchmarks.md
 # says where they come from. The job is made smaller by as much as the model is slower.
 MODELS = {
     "the default model": (109.0, 1_024),

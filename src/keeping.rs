@@ -21,7 +21,7 @@ pub enum KeepError {
     Store(#[from] StoreError),
     /// The database is on a server.
     #[error(
-        "copy the database: it is on a PostgreSQL server, whose `pg_dump` copies it (docs/keeping.md)"
+        "copy the database: it is on a PostgreSQL server, whose `pg_dump` copies it (docs/retention.md)"
     )]
     OnServer,
     /// There is a file of that name.

@@ -2,7 +2,7 @@
 //!
 //! What enters is what stages count for their records anyway: [`Metrics`] adds it up as they go. Whoever asks gets it
 //! together with what the database says at that moment, from a listener of its own ([`serve`]) that no work waits for.
-//! The names stand in one table, [`METRICS`], which docs/monitoring.md, the dashboard and the alert rules are tested
+//! The names stand in one table, [`METRICS`], which docs/monitor.md, the dashboard and the alert rules are tested
 //! against.
 //!
 //! A command starts with `metrics::serve(address, metrics, store, clock, max_attempts)`, where `metrics` is that of its

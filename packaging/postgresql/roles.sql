@@ -3,7 +3,7 @@
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f roles.sql
 --
--- These roles cannot log in: they are groups. docs/operating/roles.md says how people and services become members.
+-- These roles cannot log in: they are groups. docs/postgres.md says how people and services become members.
 -- Roles belong to the whole server, so whoever runs this for the first time needs the right CREATEROLE.
 
 DO $$

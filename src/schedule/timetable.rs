@@ -27,7 +27,7 @@ pub enum TimetableError {
     )]
     Days(String),
     /// A field cannot be parsed.
-    #[error("the cron line `{0}`: {1}; see docs/scheduling.md for what the five fields take")]
+    #[error("the cron line `{0}`: {1}; see docs/schedule.md for what the five fields take")]
     Line(String, String),
     /// It names a day that does not exist.
     #[error(
@@ -133,8 +133,8 @@ mod tests {
             ("0 0 */2 * 1", "write two schedules"),
             ("0 0 1 * MON", "write two schedules"),
             ("0 0 30 2 *", "is never due"),
-            ("61 * * * *", "see docs/scheduling.md"),
-            ("@often", "see docs/scheduling.md"),
+            ("61 * * * *", "see docs/schedule.md"),
+            ("@often", "see docs/schedule.md"),
         ] {
             let error = Timetable::new(line, Tz::UTC).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");

@@ -61,9 +61,8 @@ fn commands() -> Vec<String> {
 /// The README and the pages of docs/, each with its name.
 fn pages() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(repository("docs")).unwrap();
-    let below = std::fs::read_dir(repository("docs/operating")).unwrap();
-    let paths = docs.chain(below).map(|entry| entry.unwrap().path());
-    let mut paths: Vec<PathBuf> = paths
+    let mut paths: Vec<PathBuf> = docs
+        .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
     paths.push(repository("README.md"));
@@ -104,23 +103,12 @@ fn the_docs_name_every_command_and_no_other() {
 fn the_readme_links_every_page_and_no_link_is_broken() {
     let pages = pages();
     let (_, readme) = pages.last().unwrap();
-    let operating = pages.iter().find(|(page, _)| page == "operating.md");
-    let (_, operating) = operating.unwrap();
     for (page, text) in &pages {
-        let (index, named) = if page.starts_with("operating/") {
-            (operating, page.clone())
-        } else {
-            (readme, format!("docs/{page}"))
-        };
         assert!(
-            page == "README.md" || index.contains(&format!("({named})")),
-            "neither README.md nor docs/operating.md names docs/{page}"
+            page == "README.md" || readme.contains(&format!("(docs/{page})")),
+            "README.md does not link to docs/{page}"
         );
-        let folder = match page.as_str() {
-            "README.md" => "",
-            page if page.starts_with("operating/") => "docs/operating",
-            _ => "docs",
-        };
+        let folder = if page == "README.md" { "" } else { "docs" };
         for rest in text.split("](").skip(1) {
             let target = rest.split([')', '#']).next().unwrap();
             if !target.is_empty() && !target.starts_with("https://") {

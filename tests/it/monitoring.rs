@@ -261,7 +261,7 @@ fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
         let unknown: Vec<_> = names.difference(&known).collect();
         assert!(unknown.is_empty(), "{file} names {unknown:?}");
     }
-    let page = text("docs/monitoring.md");
+    let page = text("docs/monitor.md");
     let rows: Vec<&str> = page
         .lines()
         .filter(|line| line.starts_with("| `topicmill_") || line.starts_with("| `process_"))
@@ -278,7 +278,7 @@ fn dashboard_and_alert_rules_use_existing_metrics_and_the_docs_list_all() {
             format!("| `{name}` | {kind} | {} | {help} |", labels.join(", "))
         })
         .collect();
-    assert_eq!(rows, expected, "the table of docs/monitoring.md");
+    assert_eq!(rows, expected, "the table of docs/monitor.md");
     let alerts = text("pipelines/monitoring/alerts.yml");
     let alerts = alerts
         .lines()

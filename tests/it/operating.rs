@@ -1,5 +1,5 @@
-//! What docs/operating promises: roles of a database, secrets in files, a home that nobody may write to, and the files
-//! of packaging/.
+//! Tests of operation: database roles, secrets in files, a home folder without write access, and the files in
+//! packaging/.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -355,7 +355,7 @@ fn the_container_build_includes_every_embedded_file() {
         "Cargo.toml",
         "Cargo.lock",
         "build.rs",
-        "requirements.txt",
+        "requirements/onnxruntime.txt",
         "models/minilm-reddit-topics",
     ] {
         assert!(is_kept(Path::new(file)), "{file}");

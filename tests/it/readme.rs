@@ -118,27 +118,23 @@ pages! {
     #[ignore = "deep: a page"]
     every_command_of_models_runs: "docs/models.md",
     #[ignore = "deep: a page"]
-    every_command_about_gpus_runs: "docs/gpu.md",
+    every_command_about_engines_runs: "docs/engines.md",
     #[ignore = "deep: a page"]
     every_command_of_train_runs: "docs/train.md",
     #[ignore = "deep: a page"]
     every_command_about_postgresql_runs: "docs/postgres.md",
     #[ignore = "deep: a page"]
-    every_command_about_deleting_runs: "docs/deleting.md",
+    every_command_about_operating_runs: "docs/operate.md",
     #[ignore = "deep: a page"]
-    every_command_about_operating_runs: "docs/operating.md",
+    every_command_about_scheduling_runs: "docs/schedule.md",
     #[ignore = "deep: a page"]
-    every_command_about_scheduling_runs: "docs/scheduling.md",
+    every_command_about_monitoring_runs: "docs/monitor.md",
     #[ignore = "deep: a page"]
-    every_command_about_monitoring_runs: "docs/monitoring.md",
-    #[ignore = "deep: a page"]
-    every_command_about_keeping_the_database_runs: "docs/keeping.md",
+    every_command_about_retention_runs: "docs/retention.md",
     #[ignore = "deep: a page"]
     every_command_about_the_schema_runs: "docs/schema.md",
     #[ignore = "deep: a page"]
-    every_command_about_secrets_runs: "docs/operating/secrets.md",
-    #[ignore = "deep: a page"]
-    every_command_for_the_morning_runs: "docs/operating/morning.md",
+    every_command_about_secrets_runs: "docs/secrets.md",
 }
 
 fn text_of(page: &str) -> String {
@@ -147,11 +143,9 @@ fn text_of(page: &str) -> String {
 
 #[test]
 fn commands_in_the_docs_run_as_written() {
-    let names = ["docs", "docs/operating"].into_iter().flat_map(|folder| {
-        let docs = std::fs::read_dir(repository(folder)).unwrap();
-        docs.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().display()))
-    });
-    let pages: BTreeSet<String> = names
+    let pages: BTreeSet<String> = std::fs::read_dir(repository("docs"))
+        .unwrap()
+        .map(|entry| format!("docs/{}", entry.unwrap().file_name().display()))
         .filter(|name| Path::new(name).extension().is_some_and(|it| it == "md"))
         .filter(|page| !commands(&text_of(page)).is_empty())
         .chain(["README.md".to_owned()])

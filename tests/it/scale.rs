@@ -1,4 +1,4 @@
-//! What docs/scale.md promises of machines that vanish.
+//! What docs/benchmarks.md promises of machines that vanish.
 
 use std::process::Command;
 

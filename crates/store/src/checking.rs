@@ -179,7 +179,7 @@ fn problem(check: impl Into<String>, count: u64, meaning: String, remedy: &str) 
 
 /// What everybody does about a damaged database.
 const RESTORE: &str =
-    "restore a backup (docs/keeping.md); before that, copy the files of the database away";
+    "restore a backup (docs/retention.md); before that, copy the files of the database away";
 
 /// Hears what is looked at next.
 pub type OnCheck<'a> = &'a (dyn Fn(&str) + Send + Sync);

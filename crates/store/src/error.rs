@@ -145,7 +145,7 @@ pub enum StoreError {
     Unread(String),
     /// Only SQLite is copied to PostgreSQL.
     #[error(
-        "copy the database: FROM has to be a SQLite database and TO one of PostgreSQL; docs/keeping.md says how a database \
+        "copy the database: FROM has to be a SQLite database and TO one of PostgreSQL; docs/retention.md says how a database \
          is backed up and restored"
     )]
     NotSqliteToPostgres,

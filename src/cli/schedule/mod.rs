@@ -46,7 +46,7 @@ fn entries(
     let mut entries = setup.pipeline(pipeline)?.schedules;
     if entries.is_empty() {
         return Err(CliError::Usage(
-            "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/scheduling.md \
+            "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/schedule.md \
              shows, and name the file with --pipeline or the setting `pipeline`"
                 .to_owned(),
         ));

@@ -3,7 +3,7 @@
 //! The store's calls stand for the stages. On PostgreSQL one of the two goes through a proxy that holds it before
 //! its first statement, before its second one, and so on, until it comes through without being held; meanwhile the
 //! other one runs to its end, or waits for a lock. SQLite has one writer at a time, whose statements no other's
-//! come between: there it is held before each call. `docs/races.md` says why each pair is safe.
+//! come between: there it is held before each call. `docs/concurrency.md` says why each pair is safe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -630,11 +630,11 @@ fn the_race_table_covers_every_pair_of_stages() {
         "retention",
         "migrate",
     ];
-    let page = std::fs::read_to_string(repository("docs/races.md")).unwrap();
+    let page = std::fs::read_to_string(repository("docs/concurrency.md")).unwrap();
     for (i, one) in names.iter().enumerate() {
         for other in &names[i..] {
             let row = format!("| {one}, {other} | ");
-            assert_eq!(page.matches(&row).count(), 1, "docs/races.md: {row}");
+            assert_eq!(page.matches(&row).count(), 1, "docs/concurrency.md: {row}");
         }
     }
 }
