@@ -25,7 +25,7 @@ use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
-pub use self::import::{ImportPlan, import};
+pub use self::import::{ImportPlan, NamedTopics, import};
 pub use self::refill::{RefillPlan, refill};
 pub use self::span::Span;
 

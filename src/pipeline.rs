@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, Pace, RefillPlan, Sink};
+use crate::collect::{self, CollectError, ImportPlan, NamedTopics, Pace, RefillPlan, Sink};
 use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
@@ -70,7 +70,7 @@ pub struct ImportOrder<'a> {
     /// Topics that records belong to.
     pub topics: &'a [Topic],
     /// Whether the topic that a record names by its label becomes its slug.
-    pub map_topics: bool,
+    pub named_topics: NamedTopics,
     /// Whether names of authors are stored as they are.
     pub store_author: bool,
     /// Whether what was imported is read again from the start.
@@ -213,7 +213,7 @@ impl Context {
                 let plan = ImportPlan {
                     name: &name,
                     topics: order.topics,
-                    map_topics: order.map_topics,
+                    named_topics: order.named_topics,
                     left_out: state.as_ref().map_or(0, |state| state.left_out),
                     state,
                     progress,
@@ -226,10 +226,17 @@ impl Context {
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
                     edited = Some(done.edited).filter(|n| *n > 0),
-                    topics_mapped = Some(done.topics_mapped).filter(|_| order.map_topics),
+                    topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
                     left_out = done.left_out, rejected = done.rejected.total(), "{told}"
                 );
+                if order.named_topics != NamedTopics::BySubreddit && done.topics_differ > 0 {
+                    tracing::warn!(
+                        file = %name, posts = done.topics_differ,
+                        "these posts keep the topic that the file names, though the pipeline reads their subreddit for \
+                         another one: --topics-from-subreddits takes the pipeline's"
+                    );
+                }
                 total.add(&done);
                 // After `total.add`: what was imported until the error counts.
                 ended?;

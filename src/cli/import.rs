@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::purge::read_ids;
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::collect::RefillPlan;
+use crate::collect::{NamedTopics, RefillPlan};
 use crate::pipeline::ImportOrder;
 use crate::telemetry::Progress;
 use topicmill_core::{RunStatus, Timestamp, Topic};
@@ -52,6 +52,9 @@ pub struct Import {
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
     #[arg(hide_short_help = true, long)]
     map_topics: bool,
+    /// Take the topic that reads a post's subreddit, even if the file names another one
+    #[arg(long, conflicts_with = "map_topics")]
+    topics_from_subreddits: bool,
     /// Read a dump again from its start, even if it was imported before
     #[arg(hide_short_help = true, long)]
     again: bool,
@@ -140,7 +143,7 @@ impl Import {
             files: &self.files,
             reading: &reading,
             topics: &pipeline.topics,
-            map_topics: self.map_topics,
+            named_topics: self.named_topics(),
             store_author: setup.settings().collect.store_author,
             again: self.again,
         };
@@ -157,7 +160,7 @@ impl Import {
                 new = done.new,
                 changed = done.changed,
                 edited = Some(done.edited).filter(|n| *n > 0),
-                topics_mapped = Some(done.topics_mapped).filter(|_| self.map_topics),
+                topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"
@@ -172,10 +175,19 @@ impl Import {
         Ok(Exit::done_if(status == RunStatus::Done))
     }
 
+    fn named_topics(&self) -> NamedTopics {
+        match (self.map_topics, self.topics_from_subreddits) {
+            (true, _) => NamedTopics::Mapped,
+            (_, true) => NamedTopics::BySubreddit,
+            _ => NamedTopics::Kept,
+        }
+    }
+
     /// Fills the posts of files of ids again.
     async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
             || self.map_topics
+            || self.topics_from_subreddits
             || self.all_subreddits
             || !self.subreddits.is_empty()
             || !self.columns.is_empty()
@@ -183,7 +195,7 @@ impl Import {
             || self.from.or(self.to).is_some();
         if not_for_ids {
             let text = "a file of ids names its posts: leave out --subreddit, --all-subreddits, --from, --to, --map, \
-                        --set, --map-topics and --again";
+                        --set, --map-topics, --topics-from-subreddits and --again";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();

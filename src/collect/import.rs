@@ -8,6 +8,18 @@ use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
 use topicmill_store::{ImportState, Page, Result, Upserted};
 
+/// The topic of a record that names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NamedTopics {
+    /// The one that it names.
+    #[default]
+    Kept,
+    /// The same; but the label of a topic becomes the slug of that topic.
+    Mapped,
+    /// The topic that reads its subreddit, if there is one.
+    BySubreddit,
+}
+
 /// Blocks of a file that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
 
@@ -17,8 +29,8 @@ pub struct ImportPlan<'a> {
     pub name: &'a str,
     /// A record belongs to the topic that it names, else to the one that reads its subreddit, else to none.
     pub topics: &'a [Topic],
-    /// Whether a record that names a topic by its label belongs to its slug, rather than to what it says.
-    pub map_topics: bool,
+    /// The topics of records that name one.
+    pub named_topics: NamedTopics,
     /// Where an earlier run left off, and what this one keeps up to date; `None`: no such thing is kept.
     pub state: Option<ImportState>,
     /// Rows of the file that the filters left out so far, in earlier runs too.
@@ -51,7 +63,7 @@ pub async fn import(
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
     let naming = Naming {
         topics: plan.topics.to_vec(),
-        map_topics: plan.map_topics,
+        named_topics: plan.named_topics,
         authors: sink.authors.clone(),
     };
     let reader = tokio::task::spawn_blocking(move || {
@@ -114,7 +126,7 @@ pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
 /// What a block needs to be made ready, on another thread than the one that stores it.
 struct Naming {
     topics: Vec<Topic>,
-    map_topics: bool,
+    named_topics: NamedTopics,
     authors: AuthorPolicy,
 }
 
@@ -123,6 +135,7 @@ struct ReadyBlock {
     by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     posts: u64,
     topics_mapped: u64,
+    topics_differ: u64,
     /// What else there is in the block.
     block: Block,
 }
@@ -130,15 +143,21 @@ struct ReadyBlock {
 impl Naming {
     fn prepare(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
-        let mut topics_mapped = 0;
+        let (mut topics_mapped, mut topics_differ) = (0, 0);
         let records = std::mem::take(&mut block.records);
         let named = records.into_iter().map(|Record { post, topic }| {
             let topic = match topic {
                 None => topic_of(&post, &self.topics),
                 Some(named) => {
-                    let slug = slug_of(&named, &self.topics).filter(|_| self.map_topics);
+                    let slug = slug_of(&named, &self.topics);
+                    let slug = slug.filter(|_| self.named_topics == NamedTopics::Mapped);
                     topics_mapped += u64::from(slug.is_some());
-                    Some(slug.map_or(named, str::to_owned))
+                    let named = slug.map_or(named, str::to_owned);
+                    let read = topic_of(&post, &self.topics).filter(|topic| *topic != named);
+                    topics_differ += u64::from(read.is_some());
+                    let by_subreddit =
+                        read.filter(|_| self.named_topics == NamedTopics::BySubreddit);
+                    Some(by_subreddit.unwrap_or(named))
                 }
             };
             (topic, post)
@@ -147,6 +166,7 @@ impl Naming {
             by_topic: by_topic(named, &self.authors),
             posts,
             topics_mapped,
+            topics_differ,
             block,
         }
     }
@@ -162,6 +182,7 @@ async fn store_block(
         by_topic,
         posts,
         topics_mapped,
+        topics_differ,
         block,
     } = block;
     let Block {
@@ -196,6 +217,7 @@ async fn store_block(
         done.rejected.add(&reason);
     }
     done.topics_mapped += topics_mapped;
+    done.topics_differ += topics_differ;
     let stored = store_ready(sink, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
     done.new += stored.new;

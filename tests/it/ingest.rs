@@ -77,6 +77,25 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         ran.says_each(&["new=0", "changed=1", "topics_mapped=1"]);
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
+
+        // The file's topic stays where the pipeline reads the subreddit for another one, and that is said.
+        let other = program.write(
+            "other.csv",
+            "id,title,subreddit,created_utc,topic\na6,Bread,food,1700000005,baking\na7,Tea,x,1700000006,baking\n",
+        );
+        let args = ["--format", "csv", &other, "--pipeline", &pipeline];
+        imported(&program, &args)
+            .says_each(&["posts=1", "--topics-from-subreddits takes the pipeline's"]);
+        let ran = imported(
+            &program,
+            &[&args[..], &["--topics-from-subreddits"]].concat(),
+        );
+        assert!(
+            !ran.stderr.contains("takes the pipeline's"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(sql(&program, topics)[5..], ["t3_a6,food", "t3_a7,baking"]);
     }
 }
 

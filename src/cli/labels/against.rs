@@ -32,6 +32,8 @@ pub(super) struct Asked {
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Agreed::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
+    /// True if they are the topics that posts were collected for.
+    is_topic: bool,
 }
 
 /// The rows that `--gold` means: `topic`, `db`, or a file, which may be called `db`.
@@ -44,6 +46,7 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
     };
     Ok(Asked {
         rows,
+        is_topic: word == TOPIC,
         ..Asked::default()
     })
 }
@@ -86,6 +89,7 @@ async fn answers(store: &Store) -> Result<Asked, CliError> {
         rows: found.rows,
         random: found.has_close_calls.then_some(found.random),
         offered: found.offered,
+        is_topic: false,
     })
 }
 
@@ -140,7 +144,16 @@ pub(super) async fn understood(
             "posts that fit none of the labels are left out: the label set has labels that were not offered then"
         );
     }
-    let gold = gold::understand(asked.rows, sets, others_out_of_scope)?;
+    let gold = gold::understand(asked.rows, sets, others_out_of_scope).map_err(|error| {
+        let error = CliError::from(error);
+        if !asked.is_topic {
+            return error;
+        }
+        CliError::Usage(format!(
+            "the topics of posts are not all labels of the label set, most often because an imported file has a column \
+             `topic`: import it again with --topics-from-subreddits; {error}"
+        ))
+    })?;
     if !gold.foreign.is_empty() {
         let rows: usize = gold.foreign.values().sum();
         let words: Vec<String> = gold.foreign.keys().take(NAMED).cloned().collect();

@@ -155,6 +155,8 @@ pub struct ImportCounts {
     pub edited: u64,
     /// Records whose topic was the label of a topic, and became its slug.
     pub topics_mapped: u64,
+    /// Records whose file names another topic than the one that reads their subreddit.
+    pub topics_differ: u64,
     /// How many of them were purged before, and so not stored.
     pub tombstoned: u64,
     /// Records that the filters left out.
@@ -189,6 +191,7 @@ impl ImportCounts {
         self.changed += other.changed;
         self.edited += other.edited;
         self.topics_mapped += other.topics_mapped;
+        self.topics_differ += other.topics_differ;
         self.tombstoned += other.tombstoned;
         self.left_out += other.left_out;
         self.rejected.extend(&other.rejected);
