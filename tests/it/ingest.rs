@@ -96,6 +96,18 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
             ran.stderr
         );
         assert_eq!(sql(&program, topics)[5..], ["t3_a6,food", "t3_a7,baking"]);
+        program.ok(&["classify", "--pipeline", &pipeline]);
+        let judge = ["labels", "evaluate", "--gold", "topic"];
+        program
+            .run(&judge)
+            .ended(2, "import it again with --topics-from-subreddits");
+        let ran = program.ok(&[&judge[..], &["--others-out-of-scope"]].concat());
+        assert!(
+            ran.stdout
+                .contains("are the topics that posts were collected for"),
+            "{}",
+            ran.stdout
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
-use topicmill_core::Fullname;
+use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::calibrate::Share;
 use topicmill_review::evaluate::Estimate;
 use topicmill_review::gold::{self, GoldRow, Understood};
@@ -32,8 +32,8 @@ pub(super) struct Asked {
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Agreed::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
-    /// True if they are the topics that posts were collected for.
-    is_topic: bool,
+    /// If they are the topics that posts were collected for: the number of stored texts.
+    topics_of: Option<u64>,
 }
 
 /// The rows that `--gold` means: `topic`, `db`, or a file, which may be called `db`.
@@ -46,7 +46,10 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
     };
     Ok(Asked {
         rows,
-        is_topic: word == TOPIC,
+        topics_of: match word {
+            TOPIC => Some(store.purging().count_texts_after(Timestamp::EPOCH).await?),
+            _ => None,
+        },
         ..Asked::default()
     })
 }
@@ -89,11 +92,27 @@ async fn answers(store: &Store) -> Result<Asked, CliError> {
         rows: found.rows,
         random: found.has_close_calls.then_some(found.random),
         offered: found.offered,
-        is_topic: false,
+        topics_of: None,
     })
 }
 
 impl Asked {
+    /// Returns what the topics of posts leave out as gold labels; `None` if the gold labels are answers.
+    pub(super) fn caveat(&self) -> Option<String> {
+        let (texts, topics) = (self.topics_of?, self.rows.len());
+        let none = texts.saturating_sub(topics as u64);
+        let left_out = match none {
+            0 => String::new(),
+            _ => format!(
+                " The other {none} of {texts} posts have no topic and are left out, so these figures are no estimates for all \
+                 posts."
+            ),
+        };
+        Some(format!(
+            "The gold labels are the topics that posts were collected for, not answers of people.{left_out}"
+        ))
+    }
+
     /// Returns the people who answered, where that is known.
     pub(super) fn people(&self) -> BTreeSet<String> {
         let rows = self.rows.iter();
@@ -146,7 +165,7 @@ pub(super) async fn understood(
     }
     let gold = gold::understand(asked.rows, sets, others_out_of_scope).map_err(|error| {
         let error = CliError::from(error);
-        if !asked.is_topic {
+        if asked.topics_of.is_none() {
             return error;
         }
         CliError::Usage(format!(

@@ -74,6 +74,7 @@ impl Evaluate {
         let store = setup.store(Access::ReadOnly).await?;
         let asked = against::rows(&store, &self.gold).await?;
         let sample = asked.sample(1).cloned();
+        let caveat = asked.caveat();
         let mut sides = Vec::new();
         for place in 0..places {
             // One label set next to two models is meant for both, and one model next to two label sets, too.
@@ -101,7 +102,7 @@ impl Evaluate {
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                self.one(one, held, whole).print(self.format)?;
+                self.one(one, held, whole, caveat).print(self.format)?;
             }
             [a, b] => {
                 let (found, difference) = self.two([a, b], held);
@@ -153,7 +154,7 @@ impl Evaluate {
 
     /// How good one labelling is: on the posts of `held`, which were drawn at random where there is a `whole`, which has
     /// the close calls, too.
-    fn one(&self, side: &Side, held: &Held, whole: Option<&Held>) -> Found {
+    fn one(&self, side: &Side, held: &Held, whole: Option<&Held>, caveat: Option<String>) -> Found {
         let (set, rows) = (&side.set, &held.rows[0]);
         let of = evaluate(rows, set.labels.len());
         let mut wrong: Vec<usize> = (0..rows.len())
@@ -192,6 +193,9 @@ impl Evaluate {
                  posts with gold labels do not count here: they are close calls, which are harder than most posts, or a \
                  file chose them. {heading}"
             );
+        }
+        if let Some(caveat) = caveat {
+            heading = format!("{caveat} {heading}");
         }
         let mut found = Found::new(json)
             .with(&heading, summary(&of))
