@@ -1,7 +1,7 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
 mod agreement;
-mod search;
+mod autotune;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::setup::{ModelFlags, PipelineFlags, Setup, aside};
+use super::setup::{ModelFlags, PipelineFlags, Setup, run_blocking};
 use super::{CliError, Exit};
 use crate::engines::OpenedModel;
 use topicmill_score::LabelSet;
@@ -26,14 +26,14 @@ pub enum Bench {
     /// Measure posts per second for each size of batch, in posts and in tokens
     Sweep(sweep::Sweep),
     /// Search for the best number of tokens in a batch, show the search, and store the result
-    Autotune(search::Autotune),
+    Autotune(autotune::Autotune),
     /// Measure how fast each engine and precision is, how often its labels agree with float32, and store the result
     Agreement(agreement::AgreementBench),
 }
 
 /// What is measured, on what.
 #[derive(Debug, Args)]
-struct Subject {
+struct BenchFlags {
     /// Score these texts, one JSON object on each line (text, or title and selftext) [default: the sample posts]
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
@@ -47,7 +47,7 @@ struct Subject {
 }
 
 /// A model, loaded, and texts for it.
-struct Bed {
+struct Workload {
     model: OpenedModel,
     set: LabelSet,
     prepared: Prepared,
@@ -55,8 +55,8 @@ struct Bed {
     encoded: Vec<EncodedText>,
 }
 
-impl Subject {
-    fn load(&self, setup: &Setup, posts: u32) -> Result<Bed, CliError> {
+impl BenchFlags {
+    fn load(&self, setup: &Setup, posts: u32) -> Result<Workload, CliError> {
         let posts = self.posts.unwrap_or(posts) as usize;
         let texts = if let Some(path) = &self.texts {
             read_texts(path, posts)?
@@ -70,7 +70,7 @@ impl Subject {
         let prepared = model.labeler.prepare(&set)?;
         let encoded = model.labeler.encoder().encode(&texts);
         let encoded = encoded.map_err(topicmill_score::LabelerError::Tokenize)?;
-        Ok(Bed {
+        Ok(Workload {
             model,
             set,
             prepared,
@@ -80,7 +80,7 @@ impl Subject {
     }
 }
 
-impl Bed {
+impl Workload {
     /// What was measured, for whoever reads the figures later.
     fn facts(&self) -> Value {
         let folder = self.model.labeler.folder();
@@ -121,29 +121,29 @@ impl Bench {
         let (clock, stop) = (setup.clock.clone(), setup.stop.clone());
         let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self {
             Self::Sweep(sweep) => {
-                let bed = sweep.subject.load(setup, 200)?;
-                Box::new(move || sweep.run(bed, &clock, &stop))
+                let workload = sweep.flags.load(setup, 200)?;
+                Box::new(move || sweep.run(workload, &clock, &stop))
             }
             Self::Autotune(autotune) => {
-                let bed = autotune.subject.load(setup, 2_000)?;
-                Box::new(move || autotune.run(bed, &clock))
+                let workload = autotune.flags.load(setup, 2_000)?;
+                Box::new(move || autotune.run(workload, &clock))
             }
             Self::Agreement(agreement) => {
                 let work = agreement.load(setup)?;
                 Box::new(move || agreement.run(&work, &clock, &stop))
             }
         };
-        aside(measured).await
+        run_blocking(measured).await
     }
 }
 
-fn least_and_median(times: &[f64]) -> (f64, f64) {
+fn min_and_median(times: &[f64]) -> (f64, f64) {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     (sorted[0], sorted[sorted.len() / 2])
 }
 
-fn rounded(number: f64, decimals: i32) -> f64 {
+fn round_to(number: f64, decimals: i32) -> f64 {
     let power = 10_f64.powi(decimals);
     (number * power).round() / power
 }

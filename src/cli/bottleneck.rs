@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::output::Found;
+use super::output::Printout;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use topicmill_core::Stage;
@@ -10,14 +10,14 @@ use topicmill_core::record::{BudgetOrigin, ClassifyCounts, RunCounts};
 use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
-const RUNS: u32 = 1_000;
+const SEARCHED_RUNS: u32 = 1_000;
 
 /// Tells of a run, or else of the latest one that labelled anything.
 pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result<Exit, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let (run, done) = match id {
-        Some(id) => named(&store, id).await?,
-        None => latest(&store).await?,
+        Some(id) => run_by_id(&store, id).await?,
+        None => latest_run(&store).await?,
     };
     store.close().await?;
     let verdict = verdict(&done);
@@ -28,11 +28,11 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result
         "targets": {"gpu_percent": GPU_TARGET, "memory_percent": MEMORY_TARGET},
         "verdict": verdict,
     });
-    for_people(all, &run, &done, &verdict).print(format)?;
+    printout(all, &run, &done, &verdict).print(format)?;
     Ok(Exit::Done)
 }
 
-async fn named(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), CliError> {
+async fn run_by_id(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), CliError> {
     let Some(run) = store.runs().run(RunId(id)).await? else {
         return Err(CliError::Usage(format!(
             "the database has no run {id}: `topicmill status` shows the latest"
@@ -44,37 +44,37 @@ async fn named(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), CliEr
             run.stage
         )));
     }
-    told(run)
+    with_timings(run)
 }
 
-async fn latest(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError> {
+async fn latest_run(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError> {
     let mut runs = store
         .runs()
-        .recent_runs(Some(Stage::Classify), RUNS)
+        .recent_runs(Some(Stage::Classify), SEARCHED_RUNS)
         .await?;
     // One that found nothing to do tells nothing.
     let place = runs
         .iter()
-        .position(|run| labelled(run).is_some_and(|done| done.posts > 0))
+        .position(|run| timings(run).is_some_and(|done| done.posts > 0))
         .unwrap_or(0);
     if runs.is_empty() {
         return Err(CliError::Usage(
             "the database has no run of `classify` yet: `topicmill classify` makes one".into(),
         ));
     }
-    told(runs.swap_remove(place))
+    with_timings(runs.swap_remove(place))
 }
 
 /// What a run recorded, where it is one that measured its stages.
-fn labelled(run: &RunRow) -> Option<ClassifyCounts> {
+fn timings(run: &RunRow) -> Option<ClassifyCounts> {
     match RunCounts::read(run.stage, &run.counts) {
         RunCounts::Classify(done) => Some(*done),
         _ => None,
     }
 }
 
-fn told(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
-    match labelled(&run) {
+fn with_timings(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
+    match timings(&run) {
         Some(done) => Ok((run, done)),
         None => Err(CliError::Usage(format!(
             "run {} ({}) did not record where its time went: it is not over, was killed, computed nothing, or is of \
@@ -84,7 +84,7 @@ fn told(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
     }
 }
 
-fn for_people(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdict) -> Found {
+fn printout(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdict) -> Printout {
     let settings = &done.settings;
     let head = format!(
         "Run {} ({}): {} posts in {:.1} s, {:.1} a second",
@@ -109,9 +109,10 @@ fn for_people(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerd
     let gpus = done.gpu.iter().map(advice::line);
     let limit = verdict.limit.map(|limit| format!("The limit is {limit}."));
     let lines = gpus.chain(limit).chain(verdict.advice.iter().cloned());
-    lines.fold(Found::new(all).with(&head, stages(done)), |found, line| {
-        found.with(&line, output::table([], []))
-    })
+    lines.fold(
+        Printout::new(all).with(&head, stages(done)),
+        |found, line| found.with(&line, output::table([], [])),
+    )
 }
 
 fn stages(done: &ClassifyCounts) -> Table {

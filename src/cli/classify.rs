@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::metrics::MetricsFlags;
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, SmallFlags};
-use super::{CliError, Exit, OutputFormat, Setup, labelling, output};
+use super::{CliError, Exit, OutputFormat, Setup, backlog, output};
 use crate::classify::{self, Options};
 use crate::engines::estimate::{CostEstimate, EstimatedCost};
 use topicmill_store::{Access, Missing, Table};
@@ -67,24 +67,24 @@ impl Classify {
         if self.dry_run {
             let models = setup.models(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
-            let set = labelling::fitted_or_same(&store, models.large.folder(), &set).await?;
+            let set = backlog::fitted_or_given(&store, models.large.folder(), &set).await?;
             let told = classify::dry_run(&store, &setup.clock, models, &set).await?;
-            output::print_reading(&table(&told), self.format)?;
+            output::print_wrapped_table(&table(&told), self.format)?;
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model)?;
-        setup.put_small_before(&mut engines.models, &self.small, &self.model, &set)?;
+        setup.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
             watch: self.watch,
             make_current: self.current.make_current(),
-            ..setup.backlog()
+            ..setup.backlog_options()
         };
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let metrics = self.metrics.start(setup).await?;
-        let labelled = labelling::label(&context, engines, &set, &options).await;
+        let labelled = backlog::label(&context, engines, &set, &options).await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
@@ -118,5 +118,5 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
         "texts that were measured".into(),
         json!(cost.measured_texts),
     ));
-    output::facts("dry run", rows)
+    output::key_value_table("dry run", rows)
 }

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::setup::{PipelineFlags, RunFlags, Setup, word};
-use super::span::span;
-use super::{CliError, Exit, summary};
+use super::setup::{PipelineFlags, RunFlags, Setup, parse_word};
+use super::time_range::parse_range;
+use super::{CliError, Exit, collect_summary};
 use crate::collect::{Pace, Span};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
@@ -22,14 +22,14 @@ pub struct Collect {
     #[command(flatten)]
     pub pipeline: PipelineFlags,
     #[command(flatten)]
-    pub what: What,
+    pub flags: CollectFlags,
     #[command(flatten)]
     record: RunFlags,
 }
 
 /// What is collected, and from where.
 #[derive(Debug, Clone, Args, Default)]
-pub struct What {
+pub struct CollectFlags {
     /// Read from reddit (needs a key), from arctic-shift (an archive, no key), or from sample (sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
@@ -56,10 +56,10 @@ pub struct What {
 impl Collect {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
-        let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
+        let collector = Collector::prepare(setup, &pipeline, &self.flags).await?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
-        let collected = collecting.run(setup, &context).await;
+        let collected = collector.run(setup, &context).await;
         self.record.write(&context)?;
         context.store.close().await?;
         collected
@@ -67,39 +67,39 @@ impl Collect {
 }
 
 /// A source that answered its settings, and the topics to read from it.
-pub struct Collecting {
+pub struct Collector {
     source: Box<dyn Source>,
     topics: Vec<Topic>,
     span: Option<Span>,
 }
 
-impl Collecting {
+impl Collector {
     /// Makes the source ready; nothing is sent yet.
     pub async fn prepare(
         setup: &Setup,
         pipeline: &Pipeline,
-        what: &What,
+        flags: &CollectFlags,
     ) -> Result<Self, CliError> {
         let mut pipeline = pipeline.clone();
-        pipeline.keep_topics(&what.topics)?;
-        let skipped = pipeline.skip_unread(!what.topics.is_empty())?;
+        pipeline.keep_topics(&flags.topics)?;
+        let skipped = pipeline.skip_unread(!flags.topics.is_empty())?;
         if !skipped.is_empty() {
             let topics = skipped.join(", ");
             tracing::info!(topics, "not collected: these topics name no subreddits");
         }
-        let listing = what.listing.as_deref();
-        let listing = listing.map(|text| word::<Listing>("--listing", text));
+        let listing = flags.listing.as_deref();
+        let listing = listing.map(|text| parse_word::<Listing>("--listing", text));
         let listing = listing.transpose()?;
         for topic in &mut pipeline.topics {
             // An order that somebody asked for by a flag is kept in every run.
             topic.is_default_listing &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
-            topic.limit = what.limit.unwrap_or(topic.limit);
+            topic.limit = flags.limit.unwrap_or(topic.limit);
         }
-        let kind = word::<SourceKind>("--source", &what.source)?;
-        let span = span(
-            what.since.as_deref(),
-            what.until.as_deref(),
+        let kind = parse_word::<SourceKind>("--source", &flags.source)?;
+        let span = parse_range(
+            flags.since.as_deref(),
+            flags.until.as_deref(),
             setup.clock.now(),
         )?;
         check_span(kind, listing, span)?;
@@ -128,7 +128,7 @@ impl Collecting {
             .await;
         drop(bar);
         let (reports, status) = collected?;
-        summary::log(&reports, &self.source.traffic(), setup);
+        collect_summary::log(&reports, &self.source.traffic(), setup);
         Ok(exit(&reports, status))
     }
 }

@@ -46,7 +46,7 @@ impl Config {
             }
         });
         let table = output::table(columns, rows);
-        output::print_reading(&table, format)?;
+        output::print_wrapped_table(&table, format)?;
         Ok(Exit::Done)
     }
 }

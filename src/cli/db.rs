@@ -1,13 +1,13 @@
 //! `topicmill db`
 
-mod keep;
+mod maintenance;
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::json;
 
-use super::purge::rewriting;
+use super::purge::rewrite_progress;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::pipeline::WRITTEN_BY;
 use crate::telemetry::Progress;
@@ -108,16 +108,16 @@ impl Db {
                 store.close().await?;
             }
             Self::Backup { file, overwrite } => {
-                return keep::back_up(setup, &file, overwrite).await;
+                return maintenance::backup(setup, &file, overwrite).await;
             }
-            Self::Copy { from, to, format } => return keep::copy(&from, &to, format).await,
-            Self::Check { format } => return keep::check(setup, format).await,
+            Self::Copy { from, to, format } => return maintenance::copy(&from, &to, format).await,
+            Self::Check { format } => return maintenance::check(setup, format).await,
             Self::Vacuum => return vacuum(setup).await,
             Self::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
                 let written_by = store.kept(WRITTEN_BY).await?;
-                let table = as_table(&store.info().await?, written_by.as_deref());
-                output::print_reading(&table, format)?;
+                let table = info_table(&store.info().await?, written_by.as_deref());
+                output::print_wrapped_table(&table, format)?;
             }
         }
         Ok(Exit::Done)
@@ -129,7 +129,7 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
     let bar = Progress::counter("vacuum", "");
     let rewritten = store
         .purging()
-        .rewrite(&|done, total| bar.note(&rewriting(done, total)))
+        .rewrite(&|done, total| bar.note(&rewrite_progress(done, total)))
         .await?;
     drop(bar);
     store.close().await?;
@@ -141,7 +141,7 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-fn as_table(info: &Info, written_by: Option<&str>) -> Table {
+fn info_table(info: &Info, written_by: Option<&str>) -> Table {
     let head = [
         ("database", json!(info.url)),
         ("server", json!(info.server)),
@@ -152,5 +152,5 @@ fn as_table(info: &Info, written_by: Option<&str>) -> Table {
     let head = head.map(|(what, value)| (what.to_owned(), value));
     let rows = info.rows.iter();
     let rows = rows.map(|(table, n)| (format!("rows of {table}"), json!(n)));
-    output::facts("what", head.into_iter().chain(rows))
+    output::key_value_table("what", head.into_iter().chain(rows))
 }

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::collect::{Collecting, What};
+use super::collect::{CollectFlags, Collector};
 use super::report::database_name;
 use super::setup::{ModelFlags, Setup};
-use super::{CliError, Exit, labelling, output};
+use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, ReportOptions};
 use topicmill_store::{Access, Address, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
-const DATABASE: &str = "sqlite:demo.db";
+const DEMO_DATABASE: &str = "sqlite:demo.db";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -31,40 +31,44 @@ impl Demo {
         let url = if named {
             setup.settings().database.url.reveal()
         } else {
-            DATABASE
+            DEMO_DATABASE
         };
         let pipeline = setup.load_pipeline(None)?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = setup.engines(&self.model)?;
-        let what = What {
+        let flags = CollectFlags {
             source: "sample".into(),
-            ..What::default()
+            ..CollectFlags::default()
         };
-        let collecting = Collecting::prepare(setup, &pipeline, &what).await?;
+        let collector = Collector::prepare(setup, &pipeline, &flags).await?;
         let context = setup.context(Store::open_until(url, Access::Create, &setup.stop).await?);
 
-        let collected = collecting.run(setup, &context).await?;
+        let collected = collector.run(setup, &context).await?;
         if collected != Exit::Done || setup.stop.is_cancelled() {
             return Ok(collected);
         }
-        let labelled = labelling::label(&context, engines, &set, &setup.backlog()).await?;
+        let labelled = backlog::label(&context, engines, &set, &setup.backlog_options()).await?;
         if setup.stop.is_cancelled() {
             return Ok(labelled);
         }
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
         let table = output::with_bars(&context.store.query(query).await?, "agreement");
-        let picture = picture(setup, &context.store, url).await?;
+        let report = write_report(setup, &context.store, url).await?;
         context.store.close().await?;
-        output::print(&output::for_people(&table))?;
-        output::print(&next_steps(url, picture.as_deref()))?;
+        output::print(&output::aligned_table(&table))?;
+        output::print(&next_steps(url, report.as_deref()))?;
         Ok(labelled)
     }
 }
 
 /// Draws the report beside the database, and says where it is. A file of this name that is no report stays, and there
 /// is none then.
-async fn picture(setup: &Setup, store: &Store, url: &str) -> Result<Option<PathBuf>, CliError> {
+async fn write_report(
+    setup: &Setup,
+    store: &Store,
+    url: &str,
+) -> Result<Option<PathBuf>, CliError> {
     let database = match Address::of(url)? {
         Address::File(path) => path,
         Address::Server(_) => PathBuf::new(),

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::bottleneck;
-use super::setup::{ModelFlags, PipelineFlags, word};
+use super::setup::{ModelFlags, PipelineFlags, parse_word};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use topicmill_core::SourceKind;
 use topicmill_score::engine::EngineName;
@@ -13,7 +13,7 @@ use topicmill_score::openvino::load_openvino;
 use topicmill_sources::reddit::Credentials;
 use topicmill_store::{Access, Address, Store, StoreError};
 
-const CODES: &str = "Examples:
+const AFTER_HELP: &str = "Examples:
   topicmill doctor --source arctic-shift
   topicmill doctor --bottleneck
 
@@ -23,7 +23,7 @@ missing or refused; 75 if Reddit does not answer. A database that does not exist
 create it.";
 
 #[derive(Debug, Args)]
-#[command(after_help = CODES)]
+#[command(after_help = AFTER_HELP)]
 pub struct Doctor {
     /// Skip the request that asks Reddit whether the credentials are good
     #[arg(long)]
@@ -67,7 +67,7 @@ impl Doctor {
         if let Some(openvino) = openvino(setup) {
             findings.insert(1, openvino);
         }
-        if word::<SourceKind>("--source", &self.source)?
+        if parse_word::<SourceKind>("--source", &self.source)?
             .traits()
             .needs_key
         {
@@ -76,7 +76,7 @@ impl Doctor {
         let rows = findings.iter();
         let rows = rows.map(|finding| json!([finding.what, finding.state, finding.detail]));
         let table = output::table(["check", "state", "detail"], rows);
-        output::print_reading(&table, self.format)?;
+        output::print_wrapped_table(&table, self.format)?;
         let first_bad = findings.iter().find_map(|finding| finding.exit);
         Ok(first_bad.unwrap_or(Exit::Done))
     }
@@ -114,7 +114,7 @@ fn library(setup: &Setup) -> Finding {
             } else {
                 "CPU only"
             };
-            let by = said_by(runtime.found_by(), "onnxruntime.library");
+            let by = library_origin(runtime.found_by(), "onnxruntime.library");
             format!("{} ({cuda}; from {by})", runtime.library().display())
         });
     finding("ONNX Runtime", found)
@@ -137,14 +137,14 @@ fn openvino(setup: &Setup) -> Option<Finding> {
             "no bf16 in this CPU"
         };
         let (library, by) = (runtime.library().display(), runtime.found_by());
-        let by = said_by(by, "openvino.library");
+        let by = library_origin(by, "openvino.library");
         format!("{library} ({}, {bf16}; from {by})", runtime.version())
     });
     Some(finding("OpenVINO", found))
 }
 
 /// Who named the library, by the name of the setting.
-fn said_by(by: FoundBy, setting: &str) -> String {
+fn library_origin(by: FoundBy, setting: &str) -> String {
     match by {
         FoundBy::Caller => setting.to_owned(),
         FoundBy::Variable => "ORT_DYLIB_PATH".to_owned(),
@@ -205,14 +205,14 @@ async fn database(setup: &Setup) -> Finding {
         Err(error) => finding("database", Err(error.into())),
         Ok(store) => {
             let info = store.info().await.map_err(CliError::from);
-            let told = info.map(|info| {
+            let description = info.map(|info| {
                 let mut rows = info.rows.iter();
                 let posts = rows.find(|(table, _)| table == "posts");
                 let posts = posts.map_or(0, |(_, n)| *n);
                 let (url, server, schema) = (info.url, info.server, info.schema);
                 format!("{url} ({server}), schema version {schema}, {posts} posts")
             });
-            finding("database", told)
+            finding("database", description)
         }
     }
 }
@@ -242,10 +242,13 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
         Ok(reddit.check_credentials(subreddit).await?)
     };
     let answer: Result<Credentials, CliError> = answer.await;
-    finding(WHAT, answer.map(|credentials| told(&credentials, setup)))
+    finding(
+        WHAT,
+        answer.map(|credentials| describe_credentials(&credentials, setup)),
+    )
 }
 
-fn told(credentials: &Credentials, setup: &Setup) -> String {
+fn describe_credentials(credentials: &Credentials, setup: &Setup) -> String {
     let who = if credentials.account {
         "the account of reddit.username"
     } else {

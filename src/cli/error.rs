@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::remedy;
+use super::hints;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
 use crate::config::ConfigError;
@@ -105,7 +105,7 @@ pub enum CliError {
     Config(#[from] ConfigError),
     /// Its text, and what the program exits with.
     #[error("{1}")]
-    Told(Exit, String),
+    Message(Exit, String),
     #[error(transparent)]
     Keep(#[from] KeepError),
     #[error(transparent)]
@@ -120,19 +120,19 @@ pub enum CliError {
     Gold(#[from] GoldError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0}{remedy}", remedy = remedy::on_folder(.0))]
+    #[error("{0}{hint}", hint = hints::for_model(.0))]
     Model(#[from] ModelError),
-    #[error("{0}{remedy}", remedy = remedy::on_onnx(.0))]
+    #[error("{0}{hint}", hint = hints::for_onnx(.0))]
     Onnx(#[from] OnnxError),
-    #[error("{0}{remedy}", remedy = remedy::on_engines(.0))]
+    #[error("{0}{hint}", hint = hints::for_engines(.0))]
     Engines(EnginesError),
     #[error(transparent)]
     Pull(PullError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
+    #[error("{0}{hint}", hint = hints::for_labeler(.0))]
     Labeler(#[from] LabelerError),
-    #[error("{0}{remedy}", remedy = remedy::on_backlog(.0))]
+    #[error("{0}{hint}", hint = hints::for_backlog(.0))]
     Backlog(#[from] BacklogError),
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -146,13 +146,13 @@ pub enum CliError {
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
-    #[error("{0}{remedy}", remedy = remedy::on_files(.0))]
+    #[error("{0}{hint}", hint = hints::for_files(.0))]
     Files(#[from] FilesError),
     /// Called in a way that cannot work.
     #[error("{0}")]
     Usage(String),
     /// Neither stdout nor a file takes what is written.
-    #[error("write `{path}`: {source}{remedy}", remedy = remedy::on_write(.source))]
+    #[error("write `{path}`: {source}{hint}", hint = hints::for_io(.source))]
     Write {
         path: String,
         #[source]
@@ -180,7 +180,7 @@ impl CliError {
 
     /// A file that the user named was not written: the name is wrong, unless the disk is full. `advice` says what to do about
     /// the name.
-    pub fn unwritten(path: &Path, source: io::Error, advice: &str) -> Self {
+    pub fn cannot_write(path: &Path, source: io::Error, advice: &str) -> Self {
         let path = path.display().to_string();
         if is_full(&source) {
             Self::Write { path, source }
@@ -192,7 +192,7 @@ impl CliError {
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
         Exit::from(match self {
-            Self::Told(exit, _) => return *exit,
+            Self::Message(exit, _) => return *exit,
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::Gold(_)

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::labels::{nothing_current, subject};
-use super::span::times;
+use super::labels::{no_labels_yet, selected_labels};
+use super::time_range::parse_times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{
     self, Counts, DatasetFormat, Destination, Filters, Shares, Split, SplitBy, Subject, Terms,
@@ -113,9 +113,9 @@ impl Export {
                     .into(),
             ));
         }
-        setup.spare_database(&self.out)?;
+        setup.check_not_database(&self.out)?;
         if matches!(self.format, Some(ExportFormat::LabelStudio)) {
-            return self.tasks(setup).await;
+            return self.export_tasks(setup).await;
         }
         if self.limit.is_some() || self.random_share.is_some() {
             return Err(CliError::Usage(
@@ -162,9 +162,10 @@ impl Export {
             stop: setup.stop.clone(),
         };
         let progress = Progress::counter("export", "posts");
-        let heard = move |rows| progress.add(rows);
+        let on_rows = move |rows| progress.add(rows);
         let purged = store.purging().count_purged().await?;
-        let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
+        let exported =
+            export::export(&store, &subject, &filters, destination, terms, on_rows).await;
         match exported {
             // The exit code says that a signal came.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),
@@ -180,7 +181,7 @@ impl Export {
                         None
                     }
                 };
-                self.told(&counts, meanwhile)
+                self.print_result(&counts, meanwhile)
             }
         }
     }
@@ -211,8 +212,8 @@ impl Export {
 
     async fn subject(&self, setup: &Setup, store: &Store) -> Result<Subject, CliError> {
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
-        let found = subject(setup, store, word, model).await?;
-        let (target, set) = found.ok_or_else(nothing_current)?;
+        let found = selected_labels(setup, store, word, model).await?;
+        let (target, set) = found.ok_or_else(no_labels_yet)?;
         Ok(Subject { target, set })
     }
 
@@ -241,7 +242,7 @@ impl Export {
             )));
         }
         let now = setup.clock.now();
-        let [since, until] = times(self.since.as_deref(), self.until.as_deref(), now)?;
+        let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
         if let (Some(since), Some(until)) = (since, until)
             && since >= until
         {
@@ -258,7 +259,7 @@ impl Export {
         })
     }
 
-    fn told(&self, counts: &Counts, purged: Option<u64>) -> Result<Exit, CliError> {
+    fn print_result(&self, counts: &Counts, purged: Option<u64>) -> Result<Exit, CliError> {
         let path = Path::new(&self.out).display();
         if self.json {
             let value = json!({
@@ -287,13 +288,13 @@ impl Export {
                 "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
             );
         }
-        tell_parts(counts);
+        log_parts(counts);
         Ok(Exit::Done)
     }
 }
 
 /// The shares that a split reached, and what is missing in a part.
-fn tell_parts(counts: &Counts) {
+fn log_parts(counts: &Counts) {
     if counts.rows == 0 {
         return;
     }

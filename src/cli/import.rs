@@ -6,7 +6,7 @@ use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
 
 use super::purge::read_ids;
-use super::setup::{PipelineFlags, RunFlags, Setup, word};
+use super::setup::{PipelineFlags, RunFlags, Setup, parse_word};
 use super::{CliError, Exit};
 use crate::collect::{NamedTopics, RefillPlan};
 use crate::pipeline::ImportOrder;
@@ -94,7 +94,7 @@ enum ImportFormat {
 
 impl ImportFormat {
     /// The format of a table of posts.
-    fn of_table(self) -> Option<topicmill_tables::TableFormat> {
+    fn table_format(self) -> Option<topicmill_tables::TableFormat> {
         match self {
             Self::Listing | Self::Json => Some(topicmill_tables::TableFormat::Json),
             Self::Ndjson | Self::Dump => Some(topicmill_tables::TableFormat::Ndjson),
@@ -126,7 +126,7 @@ impl Import {
             return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
         }
         let reading = Reading {
-            format: self.format.and_then(ImportFormat::of_table),
+            format: self.format.and_then(ImportFormat::table_format),
             is_dump: self.is_dump(),
             filter: self.filter(&pipeline.topics)?,
             columns: self.columns()?,
@@ -203,7 +203,7 @@ impl Import {
             ids.extend(read_ids(file)?.into_iter().map(|(fullname, _)| fullname));
         }
         let source = self.source.as_deref().unwrap_or("reddit");
-        let reddit = setup.asked(word("--source", source)?).await?;
+        let reddit = setup.reddit_lookup(parse_word("--source", source)?).await?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
@@ -292,7 +292,7 @@ impl Import {
 
     fn columns(&self) -> Result<Vec<Column>, CliError> {
         let parse = |given: &String| {
-            let (field, name) = field_of("--map", "COLUMN", given)?;
+            let (field, name) = parse_field("--map", "COLUMN", given)?;
             Ok(Column { field, name })
         };
         self.columns.iter().map(parse).collect()
@@ -300,20 +300,20 @@ impl Import {
 
     fn given(&self) -> Result<Vec<Given>, CliError> {
         let parse = |given: &String| {
-            let (field, value) = field_of("--set", "VALUE", given)?;
+            let (field, value) = parse_field("--set", "VALUE", given)?;
             Ok(Given { field, value })
         };
         self.given.iter().map(parse).collect()
     }
 }
 
-/// A field and what is said of it, such as `title=headline`.
-fn field_of(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
-    let (field, said) = given.split_once('=').unwrap_or((given, ""));
+/// A field and what is value of it, such as `title=headline`.
+fn parse_field(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
+    let (field, value) = given.split_once('=').unwrap_or((given, ""));
     let known = FIELDS.iter().find(|known| **known == field);
     known
-        .filter(|_| !said.is_empty())
-        .map(|field| (*field, said.to_owned()))
+        .filter(|_| !value.is_empty())
+        .map(|field| (*field, value.to_owned()))
         .ok_or_else(|| {
             CliError::Usage(format!(
                 "{flag} `{given}` is not FIELD={what} with one of the fields {}",

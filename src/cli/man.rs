@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::{Cli, CliError, Exit, output};
 
 /// Sections of the first page that no flag explains: their heading, and lines with a word and what it means.
-const ALSO: [(&str, &str); 3] = [
+const EXTRA_SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
         "0: done
@@ -80,7 +80,7 @@ impl Man {
 fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<usize> {
     let names = [above, &[command.get_name()]].concat();
     let mut page = Vec::new();
-    render(command, &names, &mut page)?;
+    write_page(command, &names, &mut page)?;
     // Breaks on either side of a space, which formatters warn of.
     let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
     fs::write(folder.join(format!("{}.1", names.join("-"))), page)?;
@@ -92,7 +92,7 @@ fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<u
 }
 
 /// One page. The examples get a section with lines as they are, which `clap_mangen` would fill.
-fn render(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
+fn write_page(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
     // An empty date in quotes: without them, what follows takes its place.
     let (title, version) = (names.join("-").to_uppercase(), env!("CARGO_PKG_VERSION"));
@@ -112,7 +112,7 @@ fn render(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()>
     let after = command.get_after_help().map(ToString::to_string);
     write_after(after.as_deref().unwrap_or_default(), to)?;
     if names.len() == 1 {
-        for (heading, lines) in ALSO {
+        for (heading, lines) in EXTRA_SECTIONS {
             write_list(heading, lines, to)?;
         }
     }

@@ -26,7 +26,7 @@ impl MetricsFlags {
     pub fn check(&self) -> Result<(), CliError> {
         self.metrics_listen
             .as_deref()
-            .map_or(Ok(()), |listen| address(listen).map(drop))
+            .map_or(Ok(()), |listen| parse_address(listen).map(drop))
     }
 
     /// Listens until the result is dropped. The database must be there.
@@ -34,7 +34,7 @@ impl MetricsFlags {
         let Some(listen) = &self.metrics_listen else {
             return Ok(None);
         };
-        let listen = address(listen)?;
+        let listen = parse_address(listen)?;
         // Of its own, so that no work waits for a connection that a monitor has.
         let store = setup.store(Access::ReadOnly).await?;
         let (metrics, clock) = (setup.metrics.clone(), setup.clock.clone());
@@ -46,7 +46,7 @@ impl MetricsFlags {
 }
 
 /// An address to listen on; `localhost` is 127.0.0.1.
-pub(super) fn address(text: &str) -> Result<SocketAddr, CliError> {
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
     let text = text
         .strip_prefix("localhost:")
         .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));

@@ -3,40 +3,40 @@
 //! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
 //! (settings, store, pipeline, model) is made in `setup`.
 
+mod backlog;
 mod bench;
 mod bottleneck;
 mod classify;
 mod collect;
+mod collect_summary;
 mod completions;
 mod config;
 mod db;
 mod demo;
 mod doctor;
-mod dropping;
-mod equip;
+mod drop_labels;
 mod error;
 mod export;
+mod hints;
 mod import;
-mod labelling;
+mod install;
 mod labels;
 mod man;
 mod metrics;
 mod model;
 mod output;
 mod purge;
-mod remedy;
 mod report;
 mod run;
 mod schedule;
 mod score;
-mod screen;
 mod serve;
 mod setup;
 mod signals;
-mod span;
 mod sql;
 mod status;
-mod summary;
+mod terminal;
+mod time_range;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -137,7 +137,7 @@ enum Command {
     /// Show what is installed, what is missing, and what to do
     Doctor(doctor::Doctor),
     /// Fetch what is missing: ONNX Runtime, and the default model
-    Setup(equip::Equip),
+    Setup(install::Install),
     /// Create, upgrade, back up, check, copy or inspect the database
     #[command(subcommand)]
     Db(db::Db),
@@ -168,19 +168,19 @@ impl Command {
 
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| misused(&error));
-    let mut log_format = asked_log_format(&cli);
+    let cli = Cli::try_parse().unwrap_or_else(|error| exit_with_usage(&error));
+    let mut log_format = early_log_format(&cli);
     panics::silence_caught();
     // What is left half-done in memory is not looked at any more.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
     match ended {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(error)) => {
-            output::error(&error, log_format);
+            output::print_error(&error, log_format);
             error.exit().into()
         }
         Err(_) => {
-            output::bug();
+            output::print_bug();
             Exit::Bug.into()
         }
     }
@@ -188,7 +188,7 @@ pub fn main() -> ExitCode {
 
 /// The log format that flag or environment ask for: all that is known before the settings are read, and where
 /// they cannot be.
-fn asked_log_format(cli: &Cli) -> LogFormat {
+fn early_log_format(cli: &Cli) -> LogFormat {
     let asked = cli.global.log_format.clone();
     match asked.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
         Some(format) if format == "json" => LogFormat::Json,
@@ -198,7 +198,7 @@ fn asked_log_format(cli: &Cli) -> LogFormat {
 
 /// Tells how the program is called, without the password of a URL that stands in the wrong place.
 #[expect(clippy::print_stderr, reason = "logging has not been started")]
-fn misused(error: &clap::Error) -> ! {
+fn exit_with_usage(error: &clap::Error) -> ! {
     let secret = |arg: &String| {
         let lower = arg.to_ascii_lowercase();
         lower.contains("://") && arg.contains('@') || lower.contains("password")
@@ -233,13 +233,13 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     *log_format = setup.log_format;
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime
-        .map_err(|error| CliError::Told(Exit::Partial, format!("start the runtime: {error}")))?;
+        .map_err(|error| CliError::Message(Exit::Partial, format!("start the runtime: {error}")))?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop, &setup.clock);
         let ended = if cli.command.drains() {
             tokio::select! {
                 ended = dispatch(cli.command, &setup) => ended,
-                never = signals.notice(&setup.stop) => match never {},
+                never = signals.mark_responsive(&setup.stop) => match never {},
             }
         } else {
             // Nothing to finish: the command is dropped where it waits.

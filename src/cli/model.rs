@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::dropping::{self, DropFlags};
-use super::labels::{named_model, told_apart};
+use super::drop_labels::{self, DropFlags};
+use super::labels::{model_display_name, named_model};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
@@ -19,7 +19,7 @@ use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_store::{Access, Dropped, Table};
 
 /// Where models are kept, beside the one that ships.
-const FOLDER: &str = "models";
+const MODELS_FOLDER: &str = "models";
 /// The hub itself.
 const ENDPOINT: &str = "https://huggingface.co";
 
@@ -79,7 +79,7 @@ impl Model {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self {
             Self::List { format } => {
-                output::print_table(&list(setup), format)?;
+                output::print_table(&model_table(setup), format)?;
                 Ok(Exit::Done)
             }
             Self::Info(info) => info.run(),
@@ -91,9 +91,9 @@ impl Model {
                 let (id, row) = named_model(&models, &model)?;
                 let (what, name) = (
                     Dropped::Model(*id),
-                    format!("the model {}", told_apart(row)),
+                    format!("the model {}", model_display_name(row)),
                 );
-                let ended = dropping::run(setup, &store, what, &name, &[], &flags).await;
+                let ended = drop_labels::run(setup, &store, what, &name, &[], &flags).await;
                 store.close().await?;
                 ended
             }
@@ -102,9 +102,9 @@ impl Model {
 }
 
 /// One row a folder, by name.
-fn list(setup: &Setup) -> Table {
+fn model_table(setup: &Setup) -> Table {
     let used = find_model(&setup.settings().classify.model);
-    let mut places = vec![PathBuf::from(FOLDER)];
+    let mut places = vec![PathBuf::from(MODELS_FOLDER)];
     places.extend(used.parent().map(Path::to_owned));
     let mut folders: Vec<PathBuf> = places
         .iter()
@@ -149,13 +149,15 @@ fn list(setup: &Setup) -> Table {
         "state",
         "folder",
     ];
-    output::keyed(&columns, &rows.collect::<Vec<_>>())
+    output::table_with_columns(&columns, &rows.collect::<Vec<_>>())
 }
 
 impl Pull {
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let name = self.repo.rsplit('/').next().unwrap_or_default();
-        let to = self.to.unwrap_or_else(|| Path::new(FOLDER).join(name));
+        let to = self
+            .to
+            .unwrap_or_else(|| Path::new(MODELS_FOLDER).join(name));
         let precision = self.precision.filter(|precision| precision != "auto");
         let wanted = Wanted {
             repo: self.repo,
@@ -163,13 +165,13 @@ impl Pull {
             precision,
             to,
         };
-        let hub = Hub::new(&hub_of_the_environment(), setup.clock.clone())?;
+        let hub = Hub::new(&hub_from_environment(), setup.clock.clone())?;
         let bar = Progress::bytes("pull", 0);
-        let mut heard = |step| match step {
+        let mut on_step = |step| match step {
             PullStep::Expect(total) => bar.expect(total),
             PullStep::Came(bytes) => bar.add(bytes),
         };
-        let pulled = hub.pull(&wanted, &mut heard).await;
+        let pulled = hub.pull(&wanted, &mut on_step).await;
         drop(bar);
         pulled?;
         let folder = wanted.to.display();
@@ -180,7 +182,7 @@ impl Pull {
 }
 
 /// The variables that the hub's own programs read.
-fn hub_of_the_environment() -> HubSource {
+fn hub_from_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;
         Some(value).filter(|value| !value.is_empty())

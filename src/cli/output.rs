@@ -3,7 +3,7 @@
 //! Here, and in `telemetry` for log lines, what others wrote is made harmless to a terminal: in text for people
 //! always, in JSON by escapes that mean the same. CSV is exact, unless a terminal takes it.
 
-mod people;
+mod tables;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -12,17 +12,17 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-pub use self::people::{for_people, for_reading, with_bars};
-use super::{CliError, screen};
+pub use self::tables::{aligned_table, with_bars, wrapped_table};
+use super::{CliError, terminal};
 use crate::telemetry::{self, LogFormat, harmless};
 pub use topicmill_pages::look::whole as thousands;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 
 /// Rows of a table that are laid out together.
-const ROWS_A_TABLE: usize = 1_000;
+const ROWS_PER_TABLE: usize = 1_000;
 /// And bytes of texts, about.
-const BYTES_A_TABLE: usize = 8 * 1024 * 1024;
+const BYTES_PER_TABLE: usize = 8 * 1024 * 1024;
 
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -32,7 +32,7 @@ pub enum OutputFormat {
     Table,
     /// Comma-separated values, with a header line
     Csv,
-    /// One array of objects
+    /// One array of table_from_objects
     Json,
     /// One object on each line
     Ndjson,
@@ -66,22 +66,25 @@ pub fn table<'c>(
     }
 }
 
-/// A table of objects: columns from the fields of the first one.
-pub fn objects(rows: &[Value]) -> Table {
+/// A table of table_from_objects: columns from the fields of the first one.
+pub fn table_from_objects(rows: &[Value]) -> Table {
     let first = rows.first().and_then(Value::as_object);
     let columns: Vec<&str> =
         first.map_or(Vec::new(), |row| row.keys().map(String::as_str).collect());
-    keyed(&columns, rows)
+    table_with_columns(&columns, rows)
 }
 
-/// A table of objects with these fields, which has its columns where there are no rows, too.
-pub fn keyed(columns: &[&str], rows: &[Value]) -> Table {
+/// A table of table_from_objects with these fields, which has its columns where there are no rows, too.
+pub fn table_with_columns(columns: &[&str], rows: &[Value]) -> Table {
     let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
     table(columns.iter().copied(), rows.iter().map(row))
 }
 
 /// A table of things and their values.
-pub fn facts<W: Into<Value>>(what: &str, rows: impl IntoIterator<Item = (W, Value)>) -> Table {
+pub fn key_value_table<W: Into<Value>>(
+    what: &str,
+    rows: impl IntoIterator<Item = (W, Value)>,
+) -> Table {
     let rows = rows.into_iter();
     table(
         [what, "value"],
@@ -98,26 +101,26 @@ pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> 
 }
 
 /// Prints a table whose texts are to be read to their ends.
-pub fn print_reading(table: &Table, format: OutputFormat) -> Result<(), CliError> {
+pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     match format {
-        OutputFormat::Table => write(&for_reading(table)),
+        OutputFormat::Table => write(&wrapped_table(table)),
         _ => print_table(table, format),
     }
 }
 
 /// What a command has found: parts with a heading for people, one object for programs.
-pub struct Found {
+pub struct Printout {
     pub json: Value,
     /// The part that is printed as CSV.
-    main: usize,
+    csv_part: usize,
     parts: Vec<(String, Table)>,
 }
 
-impl Found {
+impl Printout {
     pub fn new(json: Value) -> Self {
         Self {
             json,
-            main: 0,
+            csv_part: 0,
             parts: Vec::new(),
         }
     }
@@ -134,24 +137,24 @@ impl Found {
     }
 
     /// Adds a part that is printed as CSV.
-    pub fn add_main(&mut self, heading: &str, table: Table) {
-        self.main = self.parts.len();
+    pub fn add_csv(&mut self, heading: &str, table: Table) {
+        self.csv_part = self.parts.len();
         self.add(heading, table);
     }
 
     pub fn print(&self, format: OutputFormat) -> Result<(), CliError> {
         match format {
             OutputFormat::Json | OutputFormat::Ndjson => return print_json(&self.json, format),
-            OutputFormat::Csv => return print_table(&self.parts[self.main].1, format),
+            OutputFormat::Csv => return print_table(&self.parts[self.csv_part].1, format),
             OutputFormat::Table => {}
         }
         let parts = self.parts.iter().map(|(heading, table)| {
             let mut text = String::new();
             if !heading.is_empty() {
-                text += &wrapped(heading);
+                text += &wrap(heading);
             }
             if !table.rows.is_empty() {
-                text += &for_people(table);
+                text += &aligned_table(table);
             }
             text
         });
@@ -164,12 +167,12 @@ pub fn write(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(not_written),
+        written => written.map_err(stdout_error),
     }
 }
 
 /// Stdout does not take what is written.
-pub fn not_written(source: io::Error) -> CliError {
+pub fn stdout_error(source: io::Error) -> CliError {
     CliError::writing("stdout".as_ref())(source)
 }
 
@@ -177,12 +180,12 @@ pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     let mut all = String::new();
     let rows = std::iter::once(table.rows.clone());
     match format {
-        OutputFormat::Table => all = for_people(table),
+        OutputFormat::Table => all = aligned_table(table),
         _ => print_rows(&table.columns, rows, format, false, |text| {
             all.push_str(text);
             Ok(())
         })
-        .map_err(not_written)?,
+        .map_err(stdout_error)?,
     }
     Ok(all)
 }
@@ -236,9 +239,9 @@ fn print_tables(
         let texts = rows.iter().flatten().filter_map(Value::as_str);
         bytes += texts.map(str::len).sum::<usize>();
         table.rows.extend(rows);
-        if table.rows.len() >= ROWS_A_TABLE || bytes >= BYTES_A_TABLE {
+        if table.rows.len() >= ROWS_PER_TABLE || bytes >= BYTES_PER_TABLE {
             to(before)?;
-            to(&for_people(&table))?;
+            to(&aligned_table(&table))?;
             table.rows.clear();
             (bytes, before) = (0, "\n");
         }
@@ -248,7 +251,7 @@ fn print_tables(
         return Ok(());
     }
     to(before)?;
-    to(&for_people(&table))
+    to(&aligned_table(&table))
 }
 
 struct Object<'r>(&'r [String], &'r [Value]);
@@ -260,18 +263,20 @@ impl Serialize for Object<'_> {
 }
 
 /// A text in lines of 80 columns, or as many as the terminal has where they are fewer.
-pub fn wrapped(text: &str) -> String {
-    filled(
+pub fn wrap(text: &str) -> String {
+    wrap_to(
         text,
-        screen::width().map_or(screen::USUAL, |width| width.min(screen::USUAL)),
+        terminal::width().map_or(terminal::DEFAULT_WIDTH, |width| {
+            width.min(terminal::DEFAULT_WIDTH)
+        }),
     )
 }
 
 /// A text in lines of this many columns.
-pub fn filled(text: &str, width: usize) -> String {
+pub fn wrap_to(text: &str, width: usize) -> String {
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
-        let length = screen::columns(word);
+        let length = terminal::columns(word);
         if column > 0 && column + 1 + length > width {
             lines.push('\n');
             column = 0;
@@ -286,9 +291,9 @@ pub fn filled(text: &str, width: usize) -> String {
     lines
 }
 
-/// One sentence on stderr after a panic has told its place.
+/// One sentence on stderr after a panic has printed its place.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
-pub fn bug() {
+pub fn print_bug() {
     eprintln!(
         "error: topicmill has a bug, told above; what it had stored stays stored: please report it with these lines"
     );
@@ -297,15 +302,15 @@ pub fn bug() {
 /// One sentence on stderr, and what caused it where the sentence does not say so already. A log collector gets
 /// them as a log line.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
-pub fn error(error: &CliError, format: LogFormat) {
+pub fn print_error(error: &CliError, format: LogFormat) {
     let message = error.to_string();
     let mut causes = Vec::new();
-    let mut told = message.clone();
+    let mut printed = message.clone();
     let mut cause: Option<&dyn Error> = error.source();
     while let Some(next) = cause {
         let text = next.to_string();
-        if !told.contains(&text) {
-            told.push_str(&text);
+        if !printed.contains(&text) {
+            printed.push_str(&text);
             causes.push(text);
         }
         cause = next.source();
@@ -327,7 +332,7 @@ mod tests {
     fn a_long_text_is_broken_between_words() {
         let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
-        assert_eq!(wrapped(&text), lines);
-        assert_eq!(wrapped("one  word\n"), "one word\n");
+        assert_eq!(wrap(&text), lines);
+        assert_eq!(wrap("one  word\n"), "one word\n");
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::setup::{RunFlags, Setup, word};
+use super::setup::{RunFlags, Setup, parse_word};
 use super::{CliError, Exit};
 use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::telemetry::Progress;
@@ -18,7 +18,7 @@ topicmill purge --check-deleted [OPTIONS]
        topicmill purge --retention [<HOURS>] [OPTIONS]
        topicmill purge --thin [<DAYS>] [OPTIONS]";
 
-const RULES: &str = "Examples:
+const AFTER_HELP: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
   topicmill purge --ids erase.txt
 
@@ -44,7 +44,7 @@ is used again; a file gets smaller with `topicmill db vacuum`.";
 
 #[derive(Debug, Args)]
 #[expect(clippy::option_option, reason = "a value may be left out")]
-#[command(after_help = RULES, override_usage = USAGE)]
+#[command(after_help = AFTER_HELP, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
 pub struct Purge {
     /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there; this needs a key
@@ -117,19 +117,19 @@ impl Purge {
             leave_file: self.no_rewrite,
             trusts_clock: self.yes,
         };
-        let source = word::<SourceKind>("--source", &self.source)?;
+        let source = parse_word::<SourceKind>("--source", &self.source)?;
         let reddit = match plan.check {
             None => None,
-            Some(_) => Some(setup.asked(source).await?),
+            Some(_) => Some(setup.reddit_lookup(source).await?),
         };
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
-        let heard = |step| match step {
+        let on_step = |step| match step {
             PurgeStep::Asked(n) => bar.add(n),
-            PurgeStep::Rewriting { done, total } => bar.note(&rewriting(done, total)),
+            PurgeStep::Rewriting { done, total } => bar.note(&rewrite_progress(done, total)),
         };
-        let purged = context.purge(&plan, reddit.as_ref(), &heard).await;
+        let purged = context.purge(&plan, reddit.as_ref(), &on_step).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
@@ -155,7 +155,7 @@ impl Purge {
     }
 }
 
-pub fn rewriting(done: u64, total: u64) -> String {
+pub fn rewrite_progress(done: u64, total: u64) -> String {
     const MB: u64 = 1_000_000;
     format!(
         "rewriting the database: {} of {} MB",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::labels::subject;
-use super::span::times;
+use super::labels::selected_labels;
+use super::time_range::parse_times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, Report as Numbers, ReportOptions};
@@ -48,16 +48,16 @@ pub struct Report {
 impl Report {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let now = setup.clock.now();
-        let [since, until] = times(self.since.as_deref(), self.until.as_deref(), now)?;
+        let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
         if since.is_some_and(|since| since >= until.unwrap_or(now.into())) {
             let usage =
                 "--since is not before --until, or not in the past: no post lies between them";
             return Err(CliError::Usage(usage.to_owned()));
         }
-        setup.spare_database(&self.out)?;
+        setup.check_not_database(&self.out)?;
         let store = setup.store(Access::ReadOnly).await?;
         let options = ReportOptions {
-            subject: subject(
+            subject: selected_labels(
                 setup,
                 &store,
                 self.label_set.as_deref(),
@@ -83,10 +83,15 @@ impl Report {
             }
             None => Vec::new(),
         };
-        self.told(&numbers, page.len(), &charts)
+        self.print_result(&numbers, page.len(), &charts)
     }
 
-    fn told(&self, numbers: &Numbers, bytes: usize, charts: &[PathBuf]) -> Result<Exit, CliError> {
+    fn print_result(
+        &self,
+        numbers: &Numbers,
+        bytes: usize,
+        charts: &[PathBuf],
+    ) -> Result<Exit, CliError> {
         if self.json {
             let value = json!({
                 "path": self.out, "bytes": bytes, "charts": charts,

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::collect::{Collecting, What};
+use super::collect::{CollectFlags, Collector};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
-use super::{CliError, Exit, labelling};
+use super::{CliError, Exit, backlog};
 use crate::classify::Options;
 use topicmill_store::Access;
 
@@ -16,7 +16,7 @@ pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    what: What,
+    flags: CollectFlags,
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
@@ -30,15 +30,15 @@ pub struct Run {
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
-        let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
+        let collector = Collector::prepare(setup, &pipeline, &self.flags).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
-        // A model that cannot be loaded is told before an hour of collecting.
+        // A model that cannot be loaded is told before an hour of collector.
         let mut engines = setup.engines(&self.model)?;
-        setup.put_small_before(&mut engines.models, &self.small, &self.model, &set)?;
+        setup.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
         self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
-            let collected = collecting.run(setup, &context).await;
+            let collected = collector.run(setup, &context).await;
             let of_database = |error: &CliError| error.exit() == Exit::Database;
             if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
@@ -46,9 +46,9 @@ impl Run {
             // What was collected before, and what was collected now of the topics that could be read.
             let options = Options {
                 make_current: self.current.make_current(),
-                ..setup.backlog()
+                ..setup.backlog_options()
             };
-            let labelled = labelling::label(&context, engines, &set, &options).await?;
+            let labelled = backlog::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::labelling::warn_of_twins;
-use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, aside};
-use super::signals::BLOCKED;
+use super::backlog::warn_about_identical_labels;
+use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags, run_blocking};
+use super::signals::BLOCKED_TIMEOUT;
 use super::{CliError, Exit};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
@@ -141,18 +141,18 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        setup.spare_database(&job.output)?;
+        setup.check_not_database(&job.output)?;
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
         let mut models = setup.models(&self.model)?;
-        warn_of_twins(models.large.folder(), &set);
+        warn_about_identical_labels(models.large.folder(), &set);
         let one = std::slice::from_mut(&mut models);
-        setup.put_small_before(one, &self.small, &self.model, &set)?;
+        setup.add_small_model(one, &self.small, &self.model, &set)?;
         let stop = setup.stop.clone();
-        let scoring = aside(move || run(&job, models, &set, &|| stop.is_cancelled()));
+        let scoring = run_blocking(move || run(&job, models, &set, &|| stop.is_cancelled()));
         let blocked = async {
             setup.stop.cancelled().await;
-            setup.clock.sleep(BLOCKED).await;
+            setup.clock.sleep(BLOCKED_TIMEOUT).await;
         };
         tokio::select! {
             ended = scoring => ended,
@@ -222,11 +222,11 @@ fn run(
         }
         scored => scored?,
     };
-    tell(job, report, to_stdout);
+    log_result(job, report, to_stdout);
     Ok(Exit::done_if(report.failed == 0))
 }
 
-fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
+fn log_result(job: &FileJob, report: FileReport, to_stdout: bool) {
     let (output, done) = (job.output.display(), report.lines);
     match (report.stopped, to_stdout) {
         (true, true) => tracing::warn!(done, "stopped before the end of the input"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::labels::login;
-use super::metrics::{MetricsFlags, address};
+use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
 use topicmill_pages::serve::{Asking, SEARCHED, ServeOptions, Server};
@@ -48,14 +48,14 @@ impl Serve {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let settings = setup.settings();
         let listen = self.listen.as_deref().unwrap_or(&settings.serve.listen);
-        let listen = address(listen)?;
+        let listen = parse_address(listen)?;
         let token = match &self.token_file {
             Some(path) => Some(token(path)?),
             None => {
                 Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
             }
         };
-        let asking = self.asking(setup).await?;
+        let asking = self.review_options(setup).await?;
         let options = ServeOptions {
             asking,
             listen,
@@ -81,7 +81,7 @@ impl Serve {
     }
 
     /// What asking people takes: the one connection that writes.
-    async fn asking(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
+    async fn review_options(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
         if !self.review {
             return Ok(None);
         }

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags};
+pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
 use super::{CliError, Global};
 use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::Pace;
@@ -39,7 +39,7 @@ use topicmill_store::worker_name;
 use topicmill_store::{Access, Address, Store};
 
 /// The setting `collect.listing` where the listing follows from what is stored.
-const FOLLOW: &str = "auto";
+const AUTO_LISTING: &str = "auto";
 
 /// Settings and what every command shares.
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ impl Setup {
         let loaded = config::load(
             global.config.as_deref(),
             // `vars` would panic at a variable of somebody else that is not UTF-8.
-            std::env::vars_os().filter_map(as_text),
+            std::env::vars_os().filter_map(utf8_variable),
             &flags,
         )?;
         // What names a library or a program has it run: a file that lies here by chance may not.
@@ -183,7 +183,7 @@ impl Setup {
     }
 
     /// Refuses to write to the file of the database that the settings name.
-    pub fn spare_database(&self, output: &Path) -> Result<(), CliError> {
+    pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
         let address = Address::of(self.settings().database.url.reveal());
         if address.is_ok_and(|address| address.has(output)) {
             let output = output.display();
@@ -227,11 +227,11 @@ impl Setup {
     /// The pipeline file of a path; without one, the pipeline that is built in, whatever the settings say.
     pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
-        let follows = collect.listing == FOLLOW;
+        let follows = collect.listing == AUTO_LISTING;
         let listing = if follows {
             Listing::Hot
         } else {
-            word::<Listing>("collect.listing", &collect.listing)?
+            parse_word::<Listing>("collect.listing", &collect.listing)?
         };
         let limit = collect.limit;
         if !(1..=1000).contains(&limit) {
@@ -253,7 +253,7 @@ impl Setup {
     }
 
     /// Who is asked about posts by their ids.
-    pub async fn asked(&self, source: SourceKind) -> Result<Reddit, CliError> {
+    pub async fn reddit_lookup(&self, source: SourceKind) -> Result<Reddit, CliError> {
         match source {
             SourceKind::Reddit => self.reddit(),
             SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
@@ -322,14 +322,14 @@ impl Setup {
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
         let classifier = self.classifier(flags);
         if let Some((name, head)) = &classifier {
-            set = model::labels_of(name, head, set);
+            set = model::classifier_label_set(name, head, set);
         }
         let mode = flags
             .mode
             .as_deref()
             .unwrap_or(&self.settings().classify.mode);
         if !mode.is_empty() {
-            set.mode = word::<Mode>("mode", mode)?;
+            set.mode = parse_word::<Mode>("mode", mode)?;
         }
         if set.mode == Mode::Raw && classifier.is_none() {
             return Err(CliError::Usage(
@@ -341,7 +341,7 @@ impl Setup {
     }
 
     /// How the backlog is worked off.
-    pub fn backlog(&self) -> classify::Options {
+    pub fn backlog_options(&self) -> classify::Options {
         let set = &self.settings().classify;
         Options {
             lease: Duration::from_secs(set.lease_secs),
@@ -363,7 +363,7 @@ impl RunFlags {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
-        setup.spare_database(path)?;
+        setup.check_not_database(path)?;
         let opened = File::options().append(true).create(true).open(path);
         opened.map(drop).map_err(|error| {
             let path = path.display();
@@ -390,7 +390,7 @@ impl RunFlags {
 }
 
 /// Reads a setting that is one of a few words.
-pub fn word<T>(what: &str, text: &str) -> Result<T, CliError>
+pub fn parse_word<T>(what: &str, text: &str) -> Result<T, CliError>
 where
     T: FromStr,
     T::Err: Display,
@@ -400,12 +400,14 @@ where
 }
 
 /// A variable of the environment as text; one that is no text is none of ours.
-fn as_text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
+fn utf8_variable(
+    (name, value): (std::ffi::OsString, std::ffi::OsString),
+) -> Option<(String, String)> {
     Some((name.into_string().ok()?, value.into_string().ok()?))
 }
 
 /// Does what blocks its thread on another one, so that the signal handler is heard meanwhile.
-pub async fn aside<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
 ) -> Result<T, CliError> {
     let ended = tokio::task::spawn_blocking(work).await;

@@ -12,7 +12,7 @@ use super::Exit;
 use topicmill_core::clock::SharedClock;
 
 /// After a signal, how long a command may block: longer, and it waits for input that may never come.
-pub const BLOCKED: Duration = Duration::from_secs(10);
+pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The signals so far, and a flag that the command has noticed one.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
 
 impl Signals {
     /// Notes, alongside the command and on its thread, that it does not block; never returns.
-    pub async fn notice(&self, stop: &CancellationToken) -> std::convert::Infallible {
+    pub async fn mark_responsive(&self, stop: &CancellationToken) -> std::convert::Infallible {
         stop.cancelled().await;
         self.1.store(true, Ordering::SeqCst);
         std::future::pending().await
@@ -62,7 +62,7 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
                 stop.cancel();
                 let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));
                 tokio::spawn(async move {
-                    clock.sleep(BLOCKED).await;
+                    clock.sleep(BLOCKED_TIMEOUT).await;
                     if !noticed.load(Ordering::SeqCst) {
                         exit();
                     }

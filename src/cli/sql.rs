@@ -17,9 +17,9 @@ use topicmill_store::{Access, Answered, Inquiry, Part};
 /// After a signal, how long the end of the query on the server may take.
 const GRACE: Duration = Duration::from_secs(4);
 /// Who reads an answer page by page may take this long for a page.
-const PATIENCE: Duration = Duration::from_hours(1);
+const READER_TIMEOUT: Duration = Duration::from_hours(1);
 /// After its time is up, how long the rows that came may take to be written.
-const LATE: Duration = Duration::from_secs(1);
+const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -59,7 +59,7 @@ pub struct Sql {
 impl Sql {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.list {
-            output::print_reading(&analysis::list(), self.format)?;
+            output::print_wrapped_table(&analysis::list(), self.format)?;
             return Ok(Exit::Done);
         }
         if let Some(table) = &self.schema {
@@ -73,12 +73,12 @@ impl Sql {
         };
         tokio::select! {
             // What a query needs when it is stopped it does itself.
-            answered = self.answer(setup) => answered,
+            answered = self.run_query(setup) => answered,
             () = stopped_for_long => Ok(Exit::Done),
         }
     }
 
-    async fn answer(&self, setup: &Setup) -> Result<Exit, CliError> {
+    async fn run_query(&self, setup: &Setup) -> Result<Exit, CliError> {
         let Some(sql) = self.statement(setup).await? else {
             return Ok(Exit::Done);
         };
@@ -92,7 +92,7 @@ impl Sql {
             sql,
             limit: self.limit,
             at_most,
-            patience: Some(PATIENCE),
+            patience: Some(READER_TIMEOUT),
             longest: None,
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,
             stop: stop.clone(),
@@ -114,7 +114,7 @@ impl Sql {
             rows = writing => rows.expect("the writer does not panic")?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
             // Whoever reads so slowly does not get the rest.
-            () = setup.clock.sleep(LATE), if is_late => 0,
+            () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
         let asked = asked?;
         if is_late {
@@ -122,7 +122,7 @@ impl Sql {
             let text = format!(
                 "answer the query within {secs} s: it was ended; ask for less, or give it more time with `--timeout`"
             );
-            return Err(CliError::Told(Exit::Partial, text));
+            return Err(CliError::Message(Exit::Partial, text));
         }
         if self.format == OutputFormat::Table && asked != Answered::Stopped {
             let s = if rows == 1 { "" } else { "s" };
@@ -178,6 +178,6 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
     });
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(count),
-        written => written.map(|()| count).map_err(output::not_written),
+        written => written.map(|()| count).map_err(output::stdout_error),
     }
 }

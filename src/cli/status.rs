@@ -1,6 +1,6 @@
 //! `topicmill status`
 
-mod screen;
+mod render;
 
 use chrono::TimeDelta;
 use clap::Args;
@@ -14,7 +14,7 @@ use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Table};
 
-const EXAMPLES: &str = "Examples:
+const AFTER_HELP: &str = "Examples:
   topicmill status
   topicmill status --format json
   topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
@@ -23,7 +23,7 @@ With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a 
 read.";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = AFTER_HELP)]
 pub struct Status {
     /// Count every post, however long it takes; without it, numbers of more than 200,000 posts are estimates
     #[arg(long)]
@@ -54,7 +54,7 @@ impl Status {
         let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
         // Only then somebody is told how to label.
         if outlook.backlog.unlabelled > 0 {
-            outlook.usual = usual(setup);
+            outlook.usual = default_labelling(setup);
         }
         if self.check {
             return self.check(&outlook);
@@ -66,7 +66,7 @@ impl Status {
             OutputFormat::Csv => output::print_table(&backlog(&outlook.backlog), self.format)?,
             OutputFormat::Table => {
                 let url = topicmill_core::redact_url(setup.settings().database.url.reveal());
-                output::print(&screen::of(&outlook, &url))?;
+                output::print(&render::render(&outlook, &url))?;
             }
         }
         // On the screen it is what to do next, unless something else comes before it.
@@ -106,7 +106,7 @@ impl Status {
 }
 
 /// With what `classify` labels where no flag says more. What is wrong with the settings is told by whoever labels.
-fn usual(setup: &Setup) -> Usual {
+fn default_labelling(setup: &Setup) -> Usual {
     let flags = PipelineFlags { pipeline: None };
     let set = setup
         .pipeline(&flags)
@@ -127,7 +127,7 @@ fn as_json(outlook: &Outlook) -> Value {
 /// The numbers of the backlog, one a row.
 fn backlog(standing: &LabellingState) -> Table {
     let all = json!(standing);
-    output::facts("backlog", all.as_object().cloned().unwrap_or_default())
+    output::key_value_table("backlog", all.as_object().cloned().unwrap_or_default())
 }
 
 fn problems_table(problems: &[Problem]) -> Table {

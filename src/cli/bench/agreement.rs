@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{read_texts, rounded};
+use super::{read_texts, round_to};
 use crate::cli::setup::{ModelFlags, PipelineFlags};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
@@ -24,7 +24,7 @@ const TEXTS: u32 = 400;
 /// How often each way is measured; the fastest time counts.
 const ROUNDS: usize = 2;
 /// Texts that are also scored alone, to see whether a score depends on its batch.
-const ALONE: usize = 16;
+const SCORED_ALONE: usize = 16;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -50,21 +50,21 @@ pub struct AgreementBench {
 }
 
 /// What is measured, on what.
-pub struct Work {
+pub struct AgreementWorkload {
     choice: ModelChoice,
     set: LabelSet,
     texts: Vec<String>,
 }
 
 /// What came of the texts in one way.
-struct Came {
+struct TimedScores {
     runtime: String,
     seconds: f64,
     scores: Vec<Option<Scores>>,
 }
 
 impl AgreementBench {
-    pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
+    pub(super) fn load(&self, setup: &Setup) -> Result<AgreementWorkload, CliError> {
         let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
@@ -78,7 +78,7 @@ impl AgreementBench {
                 "every engine and precision is measured: leave out --precision".to_owned(),
             ));
         }
-        let choice = setup.model_asked_for(&self.model)?;
+        let choice = setup.requested_model(&self.model)?;
         if !choice
             .devices
             .iter()
@@ -89,31 +89,31 @@ impl AgreementBench {
             ));
         }
         let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
-        Ok(Work { choice, set, texts })
+        Ok(AgreementWorkload { choice, set, texts })
     }
 
     pub(super) fn run(
         self,
-        work: &Work,
+        workload: &AgreementWorkload,
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
-        let ways = work.ways();
-        let mut came: BTreeMap<usize, Came> = BTreeMap::new();
+        let ways = workload.ways();
+        let mut came: BTreeMap<usize, TimedScores> = BTreeMap::new();
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         for _ in 0..ROUNDS {
             for (number, way) in ways.iter().enumerate() {
                 if failed.contains_key(&number) {
                     continue;
                 }
-                match work.compute(way, clock, stop) {
+                match workload.score_all(way, clock, stop) {
                     Ok(None) => {
                         return Err(CliError::Usage("stopped before all was measured".into()));
                     }
                     Ok(Some(now)) => {
                         let best = came.get(&number).map_or(f64::INFINITY, |came| came.seconds);
                         let seconds = best.min(now.seconds);
-                        came.insert(number, Came { seconds, ..now });
+                        came.insert(number, TimedScores { seconds, ..now });
                     }
                     // Without float32 there is nothing to compare with.
                     Err(error) if number == 0 => return Err(error),
@@ -125,14 +125,20 @@ impl AgreementBench {
             }
         }
         let measured: Vec<Measured> = (0..ways.len())
-            .filter_map(|number| Some(measured(&ways[number], came.get(&number)?, &came[&0])))
+            .filter_map(|number| {
+                Some(compare_with_fp32(
+                    &ways[number],
+                    came.get(&number)?,
+                    &came[&0],
+                ))
+            })
             .collect();
         let mut rows: Vec<Value> = measured.iter().map(row).collect();
         rows.extend(failed.iter().map(|(number, why)| {
             json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "agreement": why})
         }));
-        output::print_table(&output::objects(&rows), self.format)?;
-        match work.choice.keep_measured(&measured) {
+        output::print_table(&output::table_from_objects(&rows), self.format)?;
+        match workload.choice.keep_measured(&measured) {
             Ok(path) => tracing::info!("written to {}", path.display()),
             Err(why) => {
                 tracing::warn!("later commands do not know of it: {why}");
@@ -143,7 +149,7 @@ impl AgreementBench {
     }
 }
 
-impl Work {
+impl AgreementWorkload {
     /// What there is to compare; first the one that the others are compared with.
     fn ways(&self) -> Vec<Way> {
         let mut ways = vec![Way::new(EngineName::OnnxRuntime, "fp32")];
@@ -172,12 +178,12 @@ impl Work {
     }
 
     /// Scores all texts; `None` where it was stopped.
-    fn compute(
+    fn score_all(
         &self,
         way: &Way,
         clock: &SharedClock,
         stop: &CancellationToken,
-    ) -> Result<Option<Came>, CliError> {
+    ) -> Result<Option<TimedScores>, CliError> {
         let stopped = || stop.is_cancelled();
         let own = self.choice.folder_in_fp32()?;
         let asked = ModelChoice {
@@ -202,19 +208,19 @@ impl Work {
         let began = clock.elapsed();
         let results = labeler.score_all(&prepared, &self.texts, &stopped)?;
         let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
-        let Some(scores) = results.map(scores_of) else {
+        let Some(scores) = results.map(successful_scores) else {
             return Ok(None);
         };
-        for (text, among) in self.texts.iter().zip(&scores).take(ALONE) {
+        for (text, among) in self.texts.iter().zip(&scores).take(SCORED_ALONE) {
             let alone = labeler.score_all(&prepared, std::slice::from_ref(text), &stopped)?;
-            let Some(alone) = alone.map(scores_of) else {
+            let Some(alone) = alone.map(successful_scores) else {
                 return Ok(None);
             };
-            if off(alone[0].as_ref(), among.as_ref()) > SAME_SCORE {
+            if max_difference(alone[0].as_ref(), among.as_ref()) > SAME_SCORE {
                 return Err(CliError::Usage("a score depends on its batch here".into()));
             }
         }
-        Ok(Some(Came {
+        Ok(Some(TimedScores {
             runtime,
             seconds,
             scores,
@@ -222,13 +228,13 @@ impl Work {
     }
 }
 
-fn scores_of(results: Vec<Result<TextResult, TextError>>) -> Vec<Option<Scores>> {
+fn successful_scores(results: Vec<Result<TextResult, TextError>>) -> Vec<Option<Scores>> {
     let of = |result: Result<TextResult, _>| result.ok().map(|it| it.scores);
     results.into_iter().map(of).collect()
 }
 
 /// The largest difference of a score.
-fn off(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
+fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
     match (one, other) {
         (Some(one), Some(other)) => {
             let apart = one.scores.iter().zip(&other.scores);
@@ -240,12 +246,12 @@ fn off(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
     }
 }
 
-fn measured(way: &Way, came: &Came, exact: &Came) -> Measured {
+fn compare_with_fp32(way: &Way, came: &TimedScores, exact: &TimedScores) -> Measured {
     let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
     let both = || came.scores.iter().zip(&exact.scores);
     // Of a text without a label in float32 there is nothing to agree with.
     let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
-    let off = both().map(|(a, b)| off(a.as_ref(), b.as_ref()));
+    let off = both().map(|(a, b)| max_difference(a.as_ref(), b.as_ref()));
     let texts = came.scores.len();
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     let texts_per_sec = texts as f64 / came.seconds.max(1e-9);
@@ -265,7 +271,7 @@ fn row(one: &Measured) -> Value {
     json!({
         "engine": one.way.engine,
         "precision": one.way.precision,
-        "texts/s": rounded(one.texts_per_sec, 1),
+        "texts/s": round_to(one.texts_per_sec, 1),
         "labelled as fp32": format!("{} of {}", one.agreed, one.texts),
         "scores off": format!("{:.1e}", one.score_off),
         "agreement": one.agreement().map(Share::share),

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bed, Subject, least_and_median, rounded};
+use super::{BenchFlags, Workload, min_and_median, round_to};
 use crate::cli::{CliError, Exit, OutputFormat, output};
 use crate::telemetry::Progress;
 use topicmill_core::clock::SharedClock;
@@ -23,13 +23,13 @@ use topicmill_score::batch::{BatchRow, Shapes};
   topicmill bench sweep --batch 5:20:5 --tokens 256:4096")]
 pub struct Sweep {
     #[command(flatten)]
-    pub(super) subject: Subject,
+    pub(super) flags: BenchFlags,
     /// Measure these numbers of posts in a batch: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
-    batch: SweepSpan,
+    batch: SweepRange,
     /// Measure these numbers of tokens in a batch: first and last, doubling each time
     #[arg(long, value_name = "A:B", default_value = "256:16384")]
-    tokens: SweepSpan,
+    tokens: SweepRange,
     /// Measure each size this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -43,13 +43,13 @@ pub struct Sweep {
 
 /// Numbers with colons between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SweepSpan {
+pub struct SweepRange {
     pub first: usize,
     pub last: usize,
     pub step: usize,
 }
 
-impl FromStr for SweepSpan {
+impl FromStr for SweepRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -66,7 +66,7 @@ impl FromStr for SweepSpan {
     }
 }
 
-struct Setting {
+struct BatchConfig {
     by: &'static str,
     size: usize,
     shapes: Shapes,
@@ -78,40 +78,44 @@ struct Setting {
 impl Sweep {
     pub(super) fn run(
         self,
-        mut bed: Bed,
+        mut workload: Workload,
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
-        if bed.model.labeler.folder().depends_on_batch() {
+        if workload.model.labeler.folder().depends_on_batch() {
             tracing::warn!(
                 "with {} a score depends on its batch, so scoring keeps to {} tokens whatever is fastest here",
-                bed.model.labeler.folder().precision,
-                bed.model.labeler.batch_tokens(),
+                workload.model.labeler.folder().precision,
+                workload.model.labeler.batch_tokens(),
             );
         }
-        let mut settings = self.settings(&bed);
-        let tokens: usize = settings.iter().map(Setting::padded_tokens).sum();
+        let mut configs = self.configs(&workload);
+        let tokens: usize = configs.iter().map(BatchConfig::padded_tokens).sum();
         let bar = Progress::start(
             "sweep",
             "tokens",
             tokens as u64 * u64::from(self.repeats + 1),
         );
-        for setting in &mut settings {
+        for config in &mut configs {
             if stop.is_cancelled() {
                 break;
             }
             // A fresh engine: what another size took is not counted as this one's.
-            bed.model.labeler.restart().map_err(LabelerError::Engine)?;
-            memory::forget_peak();
-            setting.compute(&mut bed, &bar, stop)?;
-            setting.peak_mib = memory::peak_mib();
+            workload
+                .model
+                .labeler
+                .restart()
+                .map_err(LabelerError::Engine)?;
+            memory::reset_peak();
+            config.compute(&mut workload, &bar, stop)?;
+            config.peak_mib = memory::peak_mib();
         }
         // In turns, so that whatever slows the machine for a while slows all sizes.
         for round in 0..self.repeats {
             let mut seconds = Vec::new();
-            for setting in &settings {
+            for config in &configs {
                 let began = clock.elapsed();
-                setting.compute(&mut bed, &bar, stop)?;
+                config.compute(&mut workload, &bar, stop)?;
                 seconds.push(clock.elapsed().saturating_sub(began).as_secs_f64());
             }
             if stop.is_cancelled() {
@@ -122,20 +126,23 @@ impl Sweep {
                 }
                 break;
             }
-            for (setting, seconds) in settings.iter_mut().zip(seconds) {
-                setting.seconds.push(seconds);
+            for (config, seconds) in configs.iter_mut().zip(seconds) {
+                config.seconds.push(seconds);
             }
         }
         drop(bar);
-        if settings.iter().any(|of| of.seconds.is_empty()) {
+        if configs.iter().any(|of| of.seconds.is_empty()) {
             return Ok(Exit::Done);
         }
-        let rows: Vec<Value> = settings.iter().map(|of| of.row(bed.texts.len())).collect();
-        let all = output::objects(&rows);
+        let rows: Vec<Value> = configs
+            .iter()
+            .map(|of| of.row(workload.texts.len()))
+            .collect();
+        let all = output::table_from_objects(&rows);
         output::print_table(&all, self.format)?;
         if let Some(folder) = &self.out {
             let result = json!({
-                "facts": bed.facts(), "repeats": self.repeats, "settings": rows,
+                "facts": workload.facts(), "repeats": self.repeats, "settings": rows,
             });
             std::fs::create_dir_all(folder).map_err(CliError::writing(folder))?;
             let csv = output::render(&all, OutputFormat::Csv)?;
@@ -148,12 +155,15 @@ impl Sweep {
         Ok(Exit::Done)
     }
 
-    fn settings(&self, bed: &Bed) -> Vec<Setting> {
-        let rows = bed.model.labeler.rows(&bed.prepared, &bed.encoded);
-        let setting = |by, size, batches| Setting {
+    fn configs(&self, workload: &Workload) -> Vec<BatchConfig> {
+        let rows = workload
+            .model
+            .labeler
+            .rows(&workload.prepared, &workload.encoded);
+        let config = |by, size, batches| BatchConfig {
             by,
             size,
-            shapes: bed.model.labeler.shapes(),
+            shapes: workload.model.labeler.shapes(),
             batches,
             peak_mib: None,
             seconds: Vec::new(),
@@ -164,12 +174,18 @@ impl Sweep {
         let posts = posts.map(|size| {
             let of_label = by_label.chunk_by(|a, b| a.label == b.label);
             let batches = of_label.flat_map(|rows| rows.chunks(size));
-            setting("posts", size, batches.map(<[BatchRow]>::to_vec).collect())
+            config("posts", size, batches.map(<[BatchRow]>::to_vec).collect())
         });
         let tokens = std::iter::successors(Some(self.tokens.first), |size| Some(size * 2));
         let tokens = tokens
             .take_while(|size| *size <= self.tokens.last)
-            .map(|size| setting("tokens", size, bed.model.labeler.plan(rows.clone(), size)));
+            .map(|size| {
+                config(
+                    "tokens",
+                    size,
+                    workload.model.labeler.plan(rows.clone(), size),
+                )
+            });
         posts.chain(tokens).collect()
     }
 }
@@ -181,7 +197,7 @@ fn padded_tokens(batch: &[BatchRow], shapes: Shapes) -> usize {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-impl Setting {
+impl BatchConfig {
     fn padded_tokens(&self) -> usize {
         let batches = self.batches.iter();
         batches.map(|batch| padded_tokens(batch, self.shapes)).sum()
@@ -190,7 +206,7 @@ impl Setting {
     /// Every batch, or those up to a signal.
     fn compute(
         &self,
-        bed: &mut Bed,
+        workload: &mut Workload,
         bar: &Progress,
         stop: &CancellationToken,
     ) -> Result<(), CliError> {
@@ -198,9 +214,10 @@ impl Setting {
             if stop.is_cancelled() {
                 break;
             }
-            bed.model
+            workload
+                .model
                 .labeler
-                .compute_batch(&bed.prepared, &bed.encoded, batch)
+                .compute_batch(&workload.prepared, &workload.encoded, batch)
                 .map_err(LabelerError::Engine)?;
             bar.add(padded_tokens(batch, self.shapes) as u64);
         }
@@ -211,12 +228,12 @@ impl Setting {
         let pairs: usize = self.batches.iter().map(Vec::len).sum();
         let real: usize = self.batches.iter().flatten().map(|row| row.len).sum();
         let padded = self.padded_tokens();
-        let (least, median) = least_and_median(&self.seconds);
+        let (fastest, median) = min_and_median(&self.seconds);
         json!({
             "by": self.by, "size": self.size,
-            "posts/s": rounded(posts as f64 / least, 2), "pairs/s": rounded(pairs as f64 / least, 1),
-            "median s": rounded(median, 3),
-            "padding %": rounded(100.0 * (1.0 - real as f64 / padded as f64), 1),
+            "posts/s": round_to(posts as f64 / fastest, 2), "pairs/s": round_to(pairs as f64 / fastest, 1),
+            "median s": round_to(median, 3),
+            "padding %": round_to(100.0 * (1.0 - real as f64 / padded as f64), 1),
             "peak MiB": self.peak_mib.map(f64::round),
         })
     }
@@ -225,7 +242,7 @@ impl Setting {
 /// The largest memory of this process, where Linux tells.
 mod memory {
     /// Counts from now on.
-    pub fn forget_peak() {
+    pub fn reset_peak() {
         // Where it cannot be written, the peak is that of the whole run, which is never too small.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
@@ -248,7 +265,7 @@ mod tests {
     fn spans_are_read_and_nonsense_is_refused() {
         let span = |text: &str| {
             text.parse()
-                .map(|SweepSpan { first, last, step }| (first, last, step))
+                .map(|SweepRange { first, last, step }| (first, last, step))
         };
         assert_eq!(span("5:40:5"), Ok((5, 40, 5)));
         assert_eq!(span("256:512"), Ok((256, 512, 1)));

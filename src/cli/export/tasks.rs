@@ -17,17 +17,17 @@ use topicmill_review::tasks::Tasks;
 use topicmill_store::{Access, ReviewPost, Store};
 
 /// Tasks that are written unless asked otherwise: an hour or two of one person's time.
-const TASKS: u32 = 200;
+const DEFAULT_TASKS: u32 = 200;
 
 /// The share of them that is drawn at random: that of the review page, see `ask`.
-const RANDOM_SHARE: f64 = 0.2;
+const DEFAULT_RANDOM_SHARE: f64 = 0.2;
 
 impl Export {
-    pub(super) async fn tasks(&self, setup: &Setup) -> Result<Exit, CliError> {
-        self.refuse_what_tasks_cannot()?;
+    pub(super) async fn export_tasks(&self, setup: &Setup) -> Result<Exit, CliError> {
+        self.check_task_flags()?;
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
-        let posts = self.posts(&store, &subject).await?;
+        let posts = self.select_posts(&store, &subject).await?;
         let models = store.labels().models().await?;
         let model = models.iter().find(|(id, _)| *id == subject.target.model);
         let tasks = Tasks {
@@ -40,14 +40,14 @@ impl Export {
             tracing::warn!(
                 "no tasks are written: no labelled post is left that nobody has said anything about"
             );
-            return self.tell(&posts, None);
+            return self.print_tasks(&posts, None);
         }
-        let config = self.label_studio(&tasks)?;
-        self.tell(&posts, Some(&config))
+        let config = self.write_tasks(&tasks)?;
+        self.print_tasks(&posts, Some(&config))
     }
 
-    fn refuse_what_tasks_cannot(&self) -> Result<(), CliError> {
-        let random_share = self.random_share.unwrap_or(RANDOM_SHARE);
+    fn check_task_flags(&self) -> Result<(), CliError> {
+        let random_share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         if !(0.0..=1.0).contains(&random_share) {
             return Err(CliError::Usage(format!(
                 "--random-share {random_share} is no share: give a number from 0 to 1"
@@ -73,13 +73,13 @@ impl Export {
     }
 
     /// The posts to ask about, with why.
-    async fn posts(
+    async fn select_posts(
         &self,
         store: &Store,
         subject: &Subject,
     ) -> Result<Vec<(ReviewPost, SampleReason)>, CliError> {
-        let limit = self.limit.unwrap_or(TASKS);
-        let share = self.random_share.unwrap_or(RANDOM_SHARE);
+        let limit = self.limit.unwrap_or(DEFAULT_TASKS);
+        let share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         let closest = store
             .gold()
             .closest_calls(subject.target, None, limit)
@@ -101,7 +101,7 @@ impl Export {
     }
 
     /// A file of tasks, and its labelling interface beside it; the path of that.
-    fn label_studio(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
+    fn write_tasks(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
         let config = self.out.with_extension("xml");
         if config == self.out {
             let usage = "end OUT in .json: the labelling interface goes into a file of the same name that ends in .xml";
@@ -111,28 +111,28 @@ impl Export {
         // An export that was killed in between leaves the interface without its tasks: the same one is in nobody's way.
         let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
         if !is_there {
-            self.refuse_to_replace(&config)?;
+            self.check_not_existing(&config)?;
         }
-        self.refuse_to_replace(&self.out)?;
+        self.check_not_existing(&self.out)?;
         // Whole before either gets its name.
-        let (list, target) = draft(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
+        let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
         let standing = Standing::by(self.overwrite);
         if !is_there {
-            put(&config, &interface, standing).map_err(|error| not_placed(&config, error))?;
+            put(&config, &interface, standing).map_err(|error| write_error(&config, error))?;
         }
-        place(list, &target, standing).map_err(|error| not_placed(&self.out, error))?;
+        place(list, &target, standing).map_err(|error| write_error(&self.out, error))?;
         Ok(config)
     }
 
-    fn refuse_to_replace(&self, path: &Path) -> Result<(), CliError> {
+    fn check_not_existing(&self, path: &Path) -> Result<(), CliError> {
         if path.symlink_metadata().is_ok() && !self.overwrite {
-            return Err(exists(path));
+            return Err(already_exists(path));
         }
         Ok(())
     }
 
     /// Tells of the tasks; `config` is none where none were written.
-    fn tell(
+    fn print_tasks(
         &self,
         posts: &[(ReviewPost, SampleReason)],
         config: Option<&Path>,
@@ -162,7 +162,7 @@ impl Export {
 }
 
 /// A file that is whole and on the disk, and where it is to go: to what a link points to, not in the link's place.
-fn draft(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> {
+fn write_temporary(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let write = || -> io::Result<NamedTempFile> {
         let mut file = beside(&target)?;
@@ -174,7 +174,7 @@ fn draft(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> 
     Ok((file, target))
 }
 
-fn exists(path: &Path) -> CliError {
+fn already_exists(path: &Path) -> CliError {
     CliError::Usage(format!(
         "`{}` exists already: give another name, or replace it with --overwrite",
         path.display()
@@ -182,9 +182,9 @@ fn exists(path: &Path) -> CliError {
 }
 
 /// Somebody may have put something there since it was looked for.
-fn not_placed(path: &Path, source: io::Error) -> CliError {
+fn write_error(path: &Path, source: io::Error) -> CliError {
     match source.kind() {
-        io::ErrorKind::AlreadyExists => exists(path),
+        io::ErrorKind::AlreadyExists => already_exists(path),
         _ => CliError::writing(path)(source),
     }
 }

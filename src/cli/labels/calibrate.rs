@@ -9,8 +9,10 @@ use toml_edit::{DocumentMut, value};
 
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::against::{self, share};
-use super::{Found, Out, WhichModel, find_model, label_vectors, settings_json, short};
+use super::gold_source::{self, share};
+use super::{
+    Out, Printout, WhichModel, find_stored_model, label_vectors, settings_json, short_hash,
+};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::{
@@ -22,7 +24,7 @@ use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store};
 
 /// Fewer rows fit nothing.
-const FEWEST_ROWS: usize = 30;
+const MIN_ROWS: usize = 30;
 /// From so many rows on intervals are narrow enough to choose by.
 const GOOD_ROWS: usize = 200;
 
@@ -100,7 +102,7 @@ impl Calibrate {
                  `labels evaluate` compares both files"
             );
         }
-        found(&set, &fitted).print(self.format)?;
+        printout(&set, &fitted).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
                 "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {wanted}: nothing is written; \
@@ -143,14 +145,14 @@ impl Calibrate {
             )));
         }
         tracing::info!(
-            version = short(&set.hash()),
+            version = short_hash(&set.hash()),
             "calibrating the current label set `{}`",
             set.name
         );
         Ok(set)
     }
 
-    /// What a classifier cannot be asked: its labels may stand in no file, and a regression has no probabilities.
+    /// What a classifier cannot be gold_labels: its labels may stand in no file, and a regression has no probabilities.
     fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
         let Some((model, head)) = setup.classifier(&self.which.flags()) else {
             return Ok(());
@@ -181,9 +183,10 @@ impl Calibrate {
         set: &LabelSet,
     ) -> Result<Vec<KnownScores>, CliError> {
         // A fit to close calls alone would think that every label is doubtful.
-        let asked = against::rows(store, &self.gold).await?;
-        let asked = asked.representative(FEWEST_ROWS);
-        let gold = against::understood(store, asked, &[set], self.others_out_of_scope).await?;
+        let gold_labels = gold_source::read(store, &self.gold).await?;
+        let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
+        let gold =
+            gold_source::resolve(store, gold_labels, &[set], self.others_out_of_scope).await?;
         let gold = gold.posts.into_iter();
         let gold: Gold = gold
             .map(|mut post| (post.id, post.right.swap_remove(0)))
@@ -196,7 +199,7 @@ impl Calibrate {
             .into_iter()
             .collect();
         let mut rows = Vec::with_capacity(posts.len());
-        if let Some(model) = find_model(store, folder).await? {
+        if let Some(model) = find_stored_model(store, folder).await? {
             let vectors = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
             let known = known::Known::new(store, (&folder.kind, model), set, vectors).await?;
             let texts = posts.values().copied().collect();
@@ -213,9 +216,9 @@ impl Calibrate {
         }
         let unknown = gold.len() - posts.len();
         let unscored = posts.len() - rows.len();
-        if rows.len() < FEWEST_ROWS {
+        if rows.len() < MIN_ROWS {
             return Err(CliError::Usage(format!(
-                "{} of the {} posts in `{}` can be used, {FEWEST_ROWS} are needed at least: {unknown} are not in the \
+                "{} of the {} posts in `{}` can be used, {MIN_ROWS} are needed at least: {unknown} are not in the \
                  database, of {unscored} not all logits or vectors are stored (`topicmill classify` with this \
                  pipeline and model stores them, but for posts whose text retention deleted)",
                 rows.len(),
@@ -242,7 +245,7 @@ impl Calibrate {
     /// Writes the new version, or says what it would say.
     fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
-        let version = short(&hash);
+        let version = short_hash(&hash);
         let Some(out) = &self.out.path else {
             tracing::info!(
                 temperature = new.temperature, threshold = new.threshold, %version,
@@ -252,7 +255,7 @@ impl Calibrate {
         };
         let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
         let text =
-            calibrated(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
+            with_settings(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
         self.out.write(text)?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
@@ -266,13 +269,13 @@ impl Calibrate {
 
 /// A pipeline file with the settings of a label set; all else in it stays as it is, comments included. A background that
 /// is a file is named by its whole path, because the new file may lie elsewhere than in `folder`.
-fn calibrated(
+fn with_settings(
     text: &str,
     set: &LabelSet,
     folder: Option<&Path>,
 ) -> Result<String, toml_edit::TomlError> {
     let mut file: DocumentMut = text.parse()?;
-    let background = whole_background(&file, folder);
+    let background = absolute_background(&file, folder);
     let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
         // Only the value, so that what stands around it stays.
         Some(item) => {
@@ -300,7 +303,7 @@ fn calibrated(
 }
 
 /// The whole path of the background that a pipeline file in `folder` names by a path.
-pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
+pub(super) fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
     let named = file.get("background").and_then(toml_edit::Item::as_str)?;
     let named = Some(named).filter(|named| !["reddit", "none"].contains(named))?;
     std::path::absolute(folder?.join(named)).ok()
@@ -311,7 +314,7 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
     (weight * shift.exp() * 1e4).round().max(1.0) / 1e4
 }
 
-fn found(set: &LabelSet, fitted: &Calibration) -> Found {
+fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
     let (before, after, held_out) = (&fitted.before, &fitted.after, &fitted.held_out);
     let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
         json!([what, of(before), of(after), of(held_out)])
@@ -357,7 +360,7 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
         "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
         FOLDS - 1
     );
-    Found::new(json).with(&heading, summary)
+    Printout::new(json).with(&heading, summary)
 }
 
 #[cfg(test)]
@@ -375,18 +378,18 @@ mod tests {
         };
         let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
-        assert_eq!(calibrated(text, &set, None).unwrap(), expected);
-        assert_eq!(calibrated(expected, &set, None).unwrap(), expected);
+        assert_eq!(with_settings(text, &set, None).unwrap(), expected);
+        assert_eq!(with_settings(expected, &set, None).unwrap(), expected);
         // A file beside the old one is named by a path that leads there from anywhere; what is built in stays a name.
         for (named, expected) in [
             ("own.toml", "background = \"/old/own.toml\" # mine"),
             ("reddit", "background = \"reddit\" # mine"),
         ] {
             let text = format!("background = \"{named}\" # mine\n");
-            let written = calibrated(&text, &set, Some(Path::new("/old"))).unwrap();
+            let written = with_settings(&text, &set, Some(Path::new("/old"))).unwrap();
             assert!(written.contains(expected), "{written}");
         }
-        let built_in = calibrated(SIXTEEN_TOPICS, &set, None).unwrap();
+        let built_in = with_settings(SIXTEEN_TOPICS, &set, None).unwrap();
         let differing = SIXTEEN_TOPICS
             .lines()
             .zip(built_in.lines())

@@ -4,17 +4,17 @@
 use clap::Args;
 use serde_json::json;
 
-use super::super::output::facts;
+use super::super::output::key_value_table;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::side::{Side, parts};
-use super::{Found, cost, rows_of, settings};
+use super::side::{Side, split_model};
+use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
 use topicmill_review::compare::{Compared, Labels, compare};
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::{Access, Store, Table};
 
 /// Moves from label to label that people are shown of all there are.
-const MOVES: usize = 15;
+const SHOWN_MOVES: usize = 15;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -40,10 +40,10 @@ pub struct Diff {
 impl Diff {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let a = Side::find(setup, &store, parts(&self.a), false).await?;
-        let b = Side::find(setup, &store, parts(&self.b), false).await?;
-        let mut found = sets(&a, &b);
-        costs(&store, &b, &mut found).await?;
+        let a = Side::find(setup, &store, split_model(&self.a), false).await?;
+        let b = Side::find(setup, &store, split_model(&self.b), false).await?;
+        let mut found = compare_sets(&a, &b);
+        add_cost(&store, &b, &mut found).await?;
         self.moves(setup, &store, [&a, &b], &mut found).await?;
         store.close().await?;
         found.print(self.format)?;
@@ -55,7 +55,7 @@ impl Diff {
         setup: &Setup,
         store: &Store,
         [a, b]: [&Side; 2],
-        found: &mut Found,
+        found: &mut Printout,
     ) -> Result<(), CliError> {
         let of_a = (a.target(), a.known(setup, store).await?);
         let of_b = (b.target(), b.known(setup, store).await?);
@@ -74,12 +74,12 @@ impl Diff {
                  and model labels them, and the current labels stay"
             );
         }
-        moved(found, &compared);
+        add_moves(found, &compared);
         Ok(())
     }
 }
 
-fn sets(a: &Side, b: &Side) -> Found {
+fn compare_sets(a: &Side, b: &Side) -> Printout {
     let changes = changes(&a.set, &b.set);
     let mut json = json!({ "a": a.json(), "b": b.json(), "cost": null, "moved": null });
     let one = |(what, a, b): &Change| {
@@ -90,18 +90,18 @@ fn sets(a: &Side, b: &Side) -> Found {
     let rows = settings(&a.set).into_iter().zip(settings(&b.set));
     let rows = rows.map(|((what, a), (_, b))| json!([what, a, b]));
     let rows = rows.chain([json!(["model", a.model(), b.model()])]);
-    let mut found = Found::new(json).with("", output::table(["", "first", "second"], rows));
+    let mut found = Printout::new(json).with("", output::table(["", "first", "second"], rows));
     let heading = if changes.is_empty() {
         "The labels are the same."
     } else {
         "Labels"
     };
-    found.add_main(heading, labels_table(&changes));
+    found.add_csv(heading, labels_table(&changes));
     found
 }
 
 /// What it takes to label every post as in the second.
-async fn costs(store: &Store, b: &Side, found: &mut Found) -> Result<(), CliError> {
+async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), CliError> {
     let Some(folder) = &b.folder else {
         return Ok(());
     };
@@ -115,13 +115,13 @@ async fn costs(store: &Store, b: &Side, found: &mut Found) -> Result<(), CliErro
         ("pairs of text and label, stored", json!(cost.pairs_stored)),
         ("pairs to compute", json!(cost.pairs_missing)),
     ];
-    let table = facts("what", rows);
+    let table = key_value_table("what", rows);
     let heading = format!("To label every post as in the second, with {}", folder.name);
     found.add(&heading, table);
     Ok(())
 }
 
-fn moved(found: &mut Found, compared: &Compared) {
+fn add_moves(found: &mut Printout, compared: &Compared) {
     let (posts, moves) = (compared.posts, &compared.moves);
     let (before, after) = moves.abstained();
     let biggest = moves.biggest();
@@ -142,16 +142,16 @@ fn moved(found: &mut Found, compared: &Compared) {
         ("other or unsure, in the first", json!(before)),
         ("other or unsure, in the second", json!(after)),
     ];
-    found.add("Labels on the same posts", facts("what", rows));
+    found.add("Labels on the same posts", key_value_table("what", rows));
     if moves.moved() == 0 {
         return;
     }
-    let rows = rows_of(&found.json["moved"]["moves"], &["from", "to", "posts"]);
-    let table = output::table(["from", "to", "posts"], rows.into_iter().take(MOVES));
-    found.add_main("The biggest moves", table);
+    let rows = rows_from_objects(&found.json["moved"]["moves"], &["from", "to", "posts"]);
+    let table = output::table(["from", "to", "posts"], rows.into_iter().take(SHOWN_MOVES));
+    found.add_csv("The biggest moves", table);
     if !compared.examples.is_empty() {
         let keys = ["fullname", "from", "to", "score", "title"];
-        let rows = rows_of(&found.json["moved"]["examples"], &keys);
+        let rows = rows_from_objects(&found.json["moved"]["examples"], &keys);
         let table = output::table(["post", "from", "to", "score", "title"], rows);
         found.add("The surest of them", table);
     }
@@ -220,8 +220,8 @@ mod tests {
         ] {
             let b = set(b);
             let changes = changes(&a, &b).into_iter();
-            let told = changes.map(|(what, a, b)| format!("{what} {}", b.or(a).unwrap().slug));
-            assert_eq!(told.collect::<Vec<_>>().join(", "), expected);
+            let described = changes.map(|(what, a, b)| format!("{what} {}", b.or(a).unwrap().slug));
+            assert_eq!(described.collect::<Vec<_>>().join(", "), expected);
         }
     }
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::against::{self, estimate, share};
+use super::gold_source::{self, estimate, share};
 use super::side::Side;
-use super::{Found, NONE, nothing_current, rows_of, short};
+use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::Fullname;
 use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
 use topicmill_review::held::{Held, Labelling};
@@ -16,7 +16,7 @@ use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
 
 /// Confusions that people are shown of all there are.
-const CONFUSIONS: usize = 8;
+const SHOWN_CONFUSIONS: usize = 8;
 /// What a table of intervals says of them.
 const INTERVALS: &str = "Intervals have 95 %: Wilson's for shares, a bootstrap of 1,000 resamples (fewer above 100,000 posts) \
                          with a fixed seed for macro-F1.";
@@ -72,9 +72,9 @@ impl Evaluate {
             ));
         }
         let store = setup.store(Access::ReadOnly).await?;
-        let asked = against::rows(&store, &self.gold).await?;
-        let sample = asked.sample(1).cloned();
-        let caveat = asked.caveat();
+        let gold_labels = gold_source::read(&store, &self.gold).await?;
+        let sample = gold_labels.random_sample(1).cloned();
+        let caveat = gold_labels.caveat();
         let mut sides = Vec::new();
         for place in 0..places {
             // One label set next to two models is meant for both, and one model next to two label sets, too.
@@ -85,7 +85,8 @@ impl Evaluate {
             sides.push(Side::find(setup, &store, words, self.compute).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let gold = against::understood(&store, asked, &sets, self.others_out_of_scope).await?;
+        let gold =
+            gold_source::resolve(&store, gold_labels, &sets, self.others_out_of_scope).await?;
         let posts: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let mut labellings = Vec::new();
         for side in &sides {
@@ -94,7 +95,7 @@ impl Evaluate {
             };
             labellings.push(labelling);
         }
-        let whole = against::hold(&store, &labellings, &gold).await?;
+        let whole = gold_source::join(&store, &labellings, &gold).await?;
         store.close().await?;
         let drawn = sample.map(|sample| whole.only(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
@@ -102,10 +103,11 @@ impl Evaluate {
         match &sides[..] {
             [one] => {
                 let whole = drawn.as_ref().map(|_| &whole);
-                self.one(one, held, whole, caveat).print(self.format)?;
+                self.evaluate_one(one, held, whole, caveat)
+                    .print(self.format)?;
             }
             [a, b] => {
-                let (found, difference) = self.two([a, b], held);
+                let (found, difference) = self.compare_two([a, b], held);
                 found.print(self.format)?;
                 if self.require_better && !difference.is_better() {
                     tracing::warn!(
@@ -138,12 +140,12 @@ impl Evaluate {
             Some(HashMap::new())
         } else if let Some(known) = side.known(setup, store).await? {
             tracing::info!(
-                version = short(&side.set.hash()),
+                version = short_hash(&side.set.hash()),
                 "no labels of this label set are stored: these are made of stored logits, and are not stored"
             );
             Some(known.labels_of(store, posts).await?)
         } else {
-            return Err(nothing_current());
+            return Err(no_labels_yet());
         };
         Ok(made.map(|made| Labelling {
             set: &side.set,
@@ -154,7 +156,13 @@ impl Evaluate {
 
     /// How good one labelling is: on the posts of `held`, which were drawn at random where there is a `whole`, which has
     /// the close calls, too.
-    fn one(&self, side: &Side, held: &Held, whole: Option<&Held>, caveat: Option<String>) -> Found {
+    fn evaluate_one(
+        &self,
+        side: &Side,
+        held: &Held,
+        whole: Option<&Held>,
+        caveat: Option<String>,
+    ) -> Printout {
         let (set, rows) = (&side.set, &held.rows[0]);
         let of = evaluate(rows, set.labels.len());
         let mut wrong: Vec<usize> = (0..rows.len())
@@ -162,7 +170,7 @@ impl Evaluate {
             .collect();
         wrong.sort_by(|a, b| rows[*b].score.total_cmp(&rows[*a].score));
         wrong.truncate(self.limit);
-        let given = |place: usize| slug(set, rows[place].given());
+        let given = |place: usize| label_slug(set, rows[place].given());
         let mut json = side.json();
         json["posts"] = json!(held.posts.len());
         json["left_out"] = json!(held.left_out);
@@ -197,7 +205,7 @@ impl Evaluate {
         if let Some(caveat) = caveat {
             heading = format!("{caveat} {heading}");
         }
-        let mut found = Found::new(json)
+        let mut found = Printout::new(json)
             .with(&heading, summary(&of))
             .with("Each label", labels_table(set, &of));
         let confused = confusions_table(set, &of);
@@ -220,16 +228,17 @@ impl Evaluate {
         }
         if !wrong.is_empty() {
             let keys = ["id", "gold", "label", "score", "title"];
-            let rows = rows_of(&found.json["wrong"], &keys);
+            let rows = rows_from_objects(&found.json["wrong"], &keys);
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
             found.add("The surest wrong labels", table);
         }
         found
     }
 
-    fn two(&self, sides: [&Side; 2], held: &Held) -> (Found, Difference) {
+    fn compare_two(&self, sides: [&Side; 2], held: &Held) -> (Printout, Difference) {
         let sets = sides.map(|side| &side.set);
-        let given = |side: usize, place: usize| slug(sets[side], held.rows[side][place].given());
+        let given =
+            |side: usize, place: usize| label_slug(sets[side], held.rows[side][place].given());
         let [a, b] = [0, 1].map(|side| (&held.rows[side][..], sets[side].labels.len()));
         let (first, second) = (evaluate(a.0, a.1), evaluate(b.0, b.1));
         let same = |place: usize| given(0, place) == given(1, place);
@@ -238,7 +247,7 @@ impl Evaluate {
             .filter(|place| !same(*place))
             .collect();
         // Those first that only the first labelling has right, then only the second.
-        differing.sort_by_key(|place| match who(held, *place) {
+        differing.sort_by_key(|place| match right_side(held, *place) {
             "first" => 0,
             "second" => 1,
             _ => 2,
@@ -255,7 +264,7 @@ impl Evaluate {
             let post = &held.posts[*place];
             json!({
                 "id": post.id, "title": post.title, "gold": post.gold, "a": given(0, *place), "b": given(1, *place),
-                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score, "right": who(held, *place),
+                "score_a": held.rows[0][*place].score, "score_b": held.rows[1][*place].score, "right": right_side(held, *place),
             })
         };
         json["differing"] = differing.iter().map(one).collect();
@@ -288,7 +297,7 @@ impl Evaluate {
             json!([name, a, b, apart])
         });
         let figures = output::table(["figure", "first", "second", "difference"], rows);
-        let mut found = Found::new(json)
+        let mut found = Printout::new(json)
             .with(&heading, figures)
             .with(&chance, output::table([], []));
         if !differing.is_empty() {
@@ -297,9 +306,9 @@ impl Evaluate {
                 differing.len()
             );
             let keys = ["id", "gold", "a", "b", "right", "title"];
-            let rows = rows_of(&found.json["differing"], &keys);
+            let rows = rows_from_objects(&found.json["differing"], &keys);
             let columns = ["post", "gold", "first", "second", "right", "title"];
-            found.add_main(&heading, output::table(columns, rows));
+            found.add_csv(&heading, output::table(columns, rows));
         }
         (found, difference)
     }
@@ -309,11 +318,11 @@ impl Evaluate {
 const OUTCOME: &str = "right outcome";
 const MACRO_F1: &str = "macro-F1";
 
-fn slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
+fn label_slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
     label.map(|label| set.labels[label].slug.as_str())
 }
 
-fn who(held: &Held, place: usize) -> &'static str {
+fn right_side(held: &Held, place: usize) -> &'static str {
     match [0, 1].map(|side| held.rows[side][place].is_right()) {
         [true, true] => "both",
         [true, false] => "first",
@@ -360,7 +369,7 @@ fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
     let mut wrong: Vec<_> = wrong.collect();
     wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
     let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
-    let rows = wrong.into_iter().take(CONFUSIONS);
+    let rows = wrong.into_iter().take(SHOWN_CONFUSIONS);
     let rows = rows.map(|cell| json!([slug(cell.gold), slug(cell.given), cell.posts]));
     output::table(["gold", "given", "posts"], rows)
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::setup::ModelFlags;
-use super::super::{CliError, Exit, OutputFormat, Setup, labelling, output};
-use super::against::{self, share};
-use super::{Found, NamedSet, WhichModel, find_model, label_vectors, short};
+use super::super::{CliError, Exit, OutputFormat, Setup, backlog, output};
+use super::gold_source::{self, share};
+use super::{NamedSet, Printout, WhichModel, find_stored_model, label_vectors, short_hash};
 use crate::classify::{MakeCurrent, Options};
 use crate::pipeline::Context;
 use topicmill_core::{Fullname, TextHash};
@@ -20,7 +20,7 @@ use topicmill_score::{LabelSet, Provenance};
 use topicmill_store::{Access, Store};
 
 /// With fewer answers drawn at random, figures are of all answers.
-const FEWEST_RANDOM: usize = 30;
+const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -80,7 +80,7 @@ impl FitLabels {
             ))
         })?;
         fitted.set.name = format!("{}-fit{}", base.name, fitted.answers);
-        found(&base, &fitted).print(self.format)?;
+        printout(&base, &fitted).print(self.format)?;
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
@@ -90,7 +90,7 @@ impl FitLabels {
         }
         if !fitted.reaches {
             tracing::warn!(
-                "no threshold reaches what is asked for on the held-out answers: nothing is stored; ask for less, or collect \
+                "no threshold reaches what is gold_labels for on the held-out answers: nothing is stored; ask for less, or collect \
                  more answers"
             );
             return Ok(Exit::Partial);
@@ -109,7 +109,7 @@ impl FitLabels {
         let version = fitted.set.hash();
         if !self.make_current {
             tracing::info!(
-                version = short(&version),
+                version = short_hash(&version),
                 "stored as `{}`; to label all posts with it, and show these labels, add --make-current",
                 fitted.set.name
             );
@@ -146,7 +146,7 @@ impl FitLabels {
             CliError::Usage(format!(
                 "the label set `{}` was fitted to version {}, which was dropped: give a pipeline file with --label-set",
                 set.name,
-                short(&fitted.base)
+                short_hash(&fitted.base)
             ))
         })?;
         Ok(store.labels().label_set(base.id).await?)
@@ -160,15 +160,16 @@ impl FitLabels {
         folder: &ModelFolder,
         base: &LabelSet,
     ) -> Result<(Vec<GoldText>, BTreeSet<String>), CliError> {
-        let asked = against::rows(store, &self.gold).await?;
-        let people = asked.people();
-        let random = asked.sample(FEWEST_RANDOM).cloned();
-        let gold = against::understood(store, asked, &[base], self.others_out_of_scope).await?;
+        let gold_labels = gold_source::read(store, &self.gold).await?;
+        let people = gold_labels.annotators();
+        let random = gold_labels.random_sample(MIN_RANDOM).cloned();
+        let gold =
+            gold_source::resolve(store, gold_labels, &[base], self.others_out_of_scope).await?;
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
         let hashes = store.posts().text_hashes(&names).await?;
         let hashes: BTreeMap<Fullname, TextHash> = hashes.into_iter().collect();
         let mut known = HashMap::new();
-        if let Some(model) = find_model(store, folder).await? {
+        if let Some(model) = find_stored_model(store, folder).await? {
             let vectors = label_vectors(setup, &self.model, store, folder, base).await?;
             let set = Known::new(store, (&folder.kind, model), base, vectors).await?;
             known = set
@@ -216,15 +217,15 @@ impl FitLabels {
         let engines = setup.engines(&self.model)?;
         let options = Options {
             make_current: MakeCurrent::Always,
-            ..setup.backlog()
+            ..setup.backlog_options()
         };
-        let labelled = labelling::label(context, engines, set, &options).await;
+        let labelled = backlog::label(context, engines, set, &options).await;
         context.store.close().await?;
         labelled
     }
 }
 
-fn found(base: &LabelSet, fitted: &FittedSet) -> Found {
+fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     let (before, after) = (&fitted.before, &fitted.held_out);
     let row = |what: &str, of: &dyn Fn(&Quality) -> Value| json!([what, of(before), of(after)]);
     let figures = output::table(
@@ -261,5 +262,5 @@ fn found(base: &LabelSet, fitted: &FittedSet) -> Found {
     json["hash"] = json!(fitted.set.hash());
     json["name"] = json!(fitted.set.name);
     json["threshold"] = json!(fitted.set.threshold);
-    Found::new(json).with(&heading, figures)
+    Printout::new(json).with(&heading, figures)
 }

@@ -1,7 +1,7 @@
 //! `topicmill labels gold`: what people said about labels, read from files, shown, written out and taken back.
 
 mod import;
-mod shown;
+mod list;
 
 use clap::{Args, Subcommand};
 
@@ -20,9 +20,9 @@ pub enum GoldCommand {
     Import(import::Import),
     /// Show how many answers there are of each label and person, and where people disagree
     #[command(alias = "stats")]
-    List(shown::List),
+    List(list::List),
     /// Write out all answers, as `labels gold import` reads them
-    Export(shown::Export),
+    Export(list::Export),
     /// Take back what a person said
     Remove(Remove),
 }

@@ -4,14 +4,14 @@
 //! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
 //! changes which labels the views show, and only `drop` takes labels away.
 
-mod against;
 mod calibrate;
 mod diff;
 mod evaluate;
 mod fit;
 mod gold;
+mod gold_source;
+mod list;
 mod new;
-mod shown;
 mod side;
 mod suggest;
 mod validate;
@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::dropping::{self, DropFlags};
-pub(super) use super::output::Found;
+use super::drop_labels::{self, DropFlags};
+pub(super) use super::output::Printout;
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
@@ -33,14 +33,14 @@ use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
 
 pub(super) use self::gold::login;
-pub(super) use self::shown::subject;
+pub(super) use self::list::selected_labels;
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
 /// Letters of a hash that people are shown.
-const SHORT: usize = 12;
+const SHORT_HASH_LEN: usize = 12;
 /// Fewest letters of a hash that name it.
-const FEWEST: usize = 4;
+const MIN_HASH_PREFIX: usize = 4;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
@@ -65,9 +65,9 @@ pub enum Labels {
     /// Suggest labels for the posts that have none, by what they are about
     Suggest(suggest::Suggest),
     /// Show the stored label sets, and which of them the views show
-    List(shown::List),
+    List(list::List),
     /// Make a stored label set the current one, which the views show
-    Use(shown::Use),
+    Use(list::Use),
     /// Delete a stored label set with its labels, its scores, and the logits that only it needs
     #[command(after_help = "Examples:
   topicmill labels drop trial
@@ -116,13 +116,13 @@ impl Out {
                 path.display()
             )));
         }
-        setup.spare_database(path)
+        setup.check_not_database(path)
     }
 
     fn write(&self, text: String) -> Result<(), CliError> {
         let path = self.path.as_deref().expect("asked for");
         put(path, text, Standing::Replaced)
-            .map_err(|source| CliError::unwritten(path, source, "correct --out"))
+            .map_err(|source| CliError::cannot_write(path, source, "correct --out"))
     }
 }
 
@@ -147,7 +147,7 @@ impl Labels {
 async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, CliError> {
     let store = setup.store(Access::Existing).await?;
     let named = NamedSet::stored(setup, &store, word).await?;
-    let version = short(&named.set.hash()).to_owned();
+    let version = short_hash(&named.set.hash()).to_owned();
     let name = format!("the label set `{}` (version {version})", named.set.name);
     let Some(id) = named.stored else {
         return Err(CliError::Usage(format!(
@@ -156,7 +156,7 @@ async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, 
     };
     let hypotheses = unused::only_of(&store, id).await?;
     let what = Dropped::LabelSet(id);
-    let ended = dropping::run(setup, &store, what, &name, &hypotheses, flags).await;
+    let ended = drop_labels::run(setup, &store, what, &name, &hypotheses, flags).await;
     store.close().await?;
     ended
 }
@@ -203,28 +203,28 @@ impl NamedSet {
         let path = Path::new(word);
         if path.is_file() {
             let set = which.label_set(setup, Some(path))?;
-            let stored = key_of(&rows, &set);
+            let stored = stored_id(&rows, &set);
             return Ok(Self { set, stored });
         }
         let no_such = || {
             let known = rows
                 .iter()
-                .map(|row| format!("{} ({})", short(&row.hash), row.name));
+                .map(|row| format!("{} ({})", short_hash(&row.hash), row.name));
             CliError::Usage(format!(
                 "`{word}` is no pipeline file, and no version or name of a stored label set; stored are: {}",
-                listed(known)
+                join_or_none(known)
             ))
         };
         let id = if word == "current" {
             let target = store.labels().current_target().await?;
-            target.ok_or_else(nothing_current)?.label_set
+            target.ok_or_else(no_labels_yet)?.label_set
         } else {
-            let is_meant = |row: &&LabelSetRow| row.name == word || names_hash(word, &row.hash);
+            let is_meant = |row: &&LabelSetRow| row.name == word || is_hash_prefix(word, &row.hash);
             let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
             match meant[..] {
                 [row] => row.id,
                 [] => return Err(no_such()),
-                _ => return Err(several(word, &meant)),
+                _ => return Err(ambiguous(word, &meant)),
             }
         };
         Ok(Self {
@@ -235,31 +235,35 @@ impl NamedSet {
 }
 
 /// A word that means more than one version is refused, with the words that mean each of them.
-fn several(word: &str, meant: &[&LabelSetRow]) -> CliError {
+fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
     let version = |row: &&LabelSetRow| {
         let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
-        format!("{} ({}, first used {date})", short(&row.hash), row.name)
+        format!(
+            "{} ({}, first used {date})",
+            short_hash(&row.hash),
+            row.name
+        )
     };
     CliError::Usage(format!(
         "`{word}` means several versions of label sets; give the one you mean, as `topicmill labels list` shows it: {}",
-        listed(meant.iter().map(version))
+        join_or_none(meant.iter().map(version))
     ))
 }
 
-pub(super) fn nothing_current() -> CliError {
+pub(super) fn no_labels_yet() -> CliError {
     CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
 }
 
-fn names_hash(word: &str, hash: &str) -> bool {
-    word.len() >= FEWEST && hash.starts_with(word)
+fn is_hash_prefix(word: &str, hash: &str) -> bool {
+    word.len() >= MIN_HASH_PREFIX && hash.starts_with(word)
 }
 
-fn short(hash: &str) -> &str {
-    hash.get(..SHORT).unwrap_or(hash)
+fn short_hash(hash: &str) -> &str {
+    hash.get(..SHORT_HASH_LEN).unwrap_or(hash)
 }
 
 /// The key of a label set, if it was ever used.
-fn key_of(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
+fn stored_id(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
     let hash = set.hash();
     rows.iter().find(|row| row.hash == hash).map(|row| row.id)
 }
@@ -269,21 +273,21 @@ pub(super) fn named_model<'a>(
     rows: &'a [(i64, ModelRow)],
     word: &str,
 ) -> Result<&'a (i64, ModelRow), CliError> {
-    let meant = |row: &ModelRow| row.name == word || names_hash(word, &row.manifest_hash);
+    let meant = |row: &ModelRow| row.name == word || is_hash_prefix(word, &row.manifest_hash);
     let meant: Vec<_> = rows.iter().filter(|(_, row)| meant(row)).collect();
     if let [one] = meant[..] {
         return Ok(one);
     }
     Err(CliError::Usage(if meant.is_empty() {
-        let known = listed(rows.iter().map(|(_, row)| told_apart(row)));
+        let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
         format!("no model `{word}` ever labelled here; there are: {known}")
     } else {
-        let known = listed(meant.into_iter().map(|(_, row)| told_apart(row)));
+        let known = join_or_none(meant.into_iter().map(|(_, row)| model_display_name(row)));
         format!("several models are called `{word}`: give the beginning of a hash: {known}")
     }))
 }
 
-fn listed(words: impl Iterator<Item = String>) -> String {
+fn join_or_none(words: impl Iterator<Item = String>) -> String {
     let words: Vec<String> = words.collect();
     if words.is_empty() {
         return "none".to_owned();
@@ -292,13 +296,13 @@ fn listed(words: impl Iterator<Item = String>) -> String {
 }
 
 /// A model for people: names are those of folders, so two may have the same.
-pub(super) fn told_apart(row: &ModelRow) -> String {
+pub(super) fn model_display_name(row: &ModelRow) -> String {
     let (name, precision) = (&row.name, &row.precision);
-    format!("{} ({name}, {precision})", short(&row.manifest_hash))
+    format!("{} ({name}, {precision})", short_hash(&row.manifest_hash))
 }
 
 /// The key of a model folder, if it was ever used.
-async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
+async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
     let sought = model_row(folder);
     let same = |row: &ModelRow| {
         (&row.manifest_hash, &row.precision, row.max_tokens)
@@ -318,7 +322,7 @@ async fn label_vectors(
     set: &LabelSet,
 ) -> Result<Option<Vec<LabelVector>>, CliError> {
     let model = match folder.kind {
-        ModelKind::Embedding(_) => find_model(store, folder).await?,
+        ModelKind::Embedding(_) => find_stored_model(store, folder).await?,
         ModelKind::Nli(_) | ModelKind::Classifier(_) => None,
     };
     let Some(model) = model else {
@@ -351,8 +355,8 @@ async fn label_vectors(
 
 /// What it takes to label every post under a model and a label set.
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
-    let model = find_model(store, folder).await?;
-    let stored = key_of(&store.labels().label_sets().await?, set);
+    let model = find_stored_model(store, folder).await?;
+    let stored = stored_id(&store.labels().label_sets().await?, set);
     let keys = hypothesis::keys(&folder.kind, set);
     let hypotheses = store.labels().find_hypotheses(&keys).await?;
     Ok(store.labels().cost(model, stored, &hypotheses).await?)
@@ -363,7 +367,7 @@ fn settings(set: &LabelSet) -> Vec<(String, Value)> {
     let all = settings_json(set);
     let all = all.as_object().cloned().unwrap_or_default().into_iter();
     let shown = all.map(|(what, value)| match what.as_str() {
-        "hash" => ("version".to_owned(), json!(short(&set.hash()))),
+        "hash" => ("version".to_owned(), json!(short_hash(&set.hash()))),
         _ => (what, value),
     });
     shown.collect()
@@ -378,8 +382,8 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// Rows of a table from objects: what these keys have. No label is none of these; a title may be empty.
-fn rows_of(list: &Value, keys: &[&str]) -> Vec<Value> {
+/// Rows of a table from table_from_objects: what these keys have. No label is none of these; a title may be empty.
+fn rows_from_objects(list: &Value, keys: &[&str]) -> Vec<Value> {
     let cell = |key: &str, value: &Value| match value {
         Value::Null => json!(NONE),
         Value::String(text) if text.is_empty() && key != "title" => json!(NONE),

@@ -38,11 +38,11 @@ pub struct New {
 impl New {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let set = match &self.from {
-            Some(word) => stored(setup, word, self.name()).await?,
+            Some(word) => load_stored(setup, word, self.name()).await?,
             None => self.label_set()?,
         };
         let examples = self.from.is_none() && self.words.is_empty();
-        let text = written(&set, &self.shown(), examples);
+        let text = render_file(&set, &self.shell_path(), examples);
         // Labels that make no good file are told before there is one.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if self.file == Path::new(STDOUT) {
@@ -50,7 +50,7 @@ impl New {
             return Ok(Exit::Done);
         }
         self.write(&text)?;
-        let file = self.shown();
+        let file = self.shell_path();
         tracing::info!(
             labels = set.labels.len(),
             "written to {file}: describe each label in a sentence, then `topicmill labels validate --pipeline {file}`"
@@ -66,7 +66,7 @@ impl New {
     }
 
     /// The file in commands that work as they are printed.
-    fn shown(&self) -> String {
+    fn shell_path(&self) -> String {
         let path = self.file.display().to_string();
         if self.file == Path::new(STDOUT) || path.contains(char::is_control) {
             "FILE".to_owned()
@@ -105,7 +105,7 @@ impl New {
             threshold: 0.0,
             temperature: 1.0,
             labels,
-            background: built_in(),
+            background: default_background(),
             fitted: None,
         })
     }
@@ -124,18 +124,18 @@ impl New {
         put(&self.file, text, Standing::Kept).map_err(|source| match source.kind() {
             // Somebody else made it meanwhile.
             ErrorKind::AlreadyExists => exists(),
-            _ => CliError::unwritten(&self.file, source, "give another path"),
+            _ => CliError::cannot_write(&self.file, source, "give another path"),
         })
     }
 }
 
 /// A stored label set, under another name.
-async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
+async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(setup, &store, word).await?;
     store.close().await?;
     let own = found.set.background.as_ref();
-    if let Some(own) = own.filter(|own| left_out(own).is_none()) {
+    if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
         tracing::warn!(
             "the background {} of `{word}` is not the one that is built in: write the path of its file in place of \
              \"{}\", else the file is another version of the label set",
@@ -147,13 +147,13 @@ async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, Cli
 }
 
 /// The background that a new file names.
-fn built_in() -> Option<Background> {
+fn default_background() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
 }
 
 /// The topics that the built-in background has more than this one, if that is all that differs.
-fn left_out(own: &Background) -> Option<Vec<String>> {
-    let mut whole = built_in()?;
+fn omitted_topics(own: &Background) -> Option<Vec<String>> {
+    let mut whole = default_background()?;
     let topics = whole.topics.iter();
     let more = topics.filter(|topic| !own.topics.contains(topic));
     let more: Vec<String> = more.map(|topic| topic.label.clone()).collect();
@@ -186,28 +186,28 @@ pub(super) fn free_slug(words: &str, taken: &[String]) -> String {
     free.expect("numbers do not end")
 }
 
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn toml_string(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-fn listed(texts: &[String]) -> String {
+fn toml_array(texts: &[String]) -> String {
     texts.iter().collect::<toml_edit::Array>().to_string()
 }
 
 /// A number as TOML; one with a fraction of 0 too.
-fn number(value: f64) -> String {
+fn toml_float(value: f64) -> String {
     toml_edit::Value::from(value).to_string()
 }
 
 /// The file, with a comment on each key.
-fn written(set: &LabelSet, file: &str, examples: bool) -> String {
-    let left_out = set.background.as_ref().and_then(left_out);
+fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
+    let left_out = set.background.as_ref().and_then(omitted_topics);
     let without = left_out.filter(|topics| !topics.is_empty());
-    let without = without.map(|topics| format!("\nbackground_without = {}", listed(&topics)));
+    let without = without.map(|topics| format!("\nbackground_without = {}", toml_array(&topics)));
     let named = set.background.as_ref().map_or("none", |_| REDDIT.0);
-    let background = quoted(named) + without.as_deref().unwrap_or_default();
-    let (name, template, mode) = (quoted(&set.name), quoted(&set.template), set.mode);
-    let (threshold, temperature) = (number(set.threshold), number(set.temperature));
+    let background = toml_string(named) + without.as_deref().unwrap_or_default();
+    let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
+    let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));
     let mut text = format!(
         "# What to label posts with, and what to collect. Check this file with:\n\
          #   topicmill labels validate --pipeline {file}\n\
@@ -236,7 +236,7 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
          #   share         with read = \"all\": how much of the limit each has, as in share = [2, 1]\n\
          #   listing       hot, new, top or rising\n\
          #   limit         posts for each run, 1 to 1000\n",
-        path = quoted(file.trim_matches('\'')),
+        path = toml_string(file.trim_matches('\'')),
     );
     if examples {
         text.push_str("# These two are examples: write your own in their place.\n");
@@ -248,10 +248,10 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
 }
 
 fn topic(label: &Label) -> String {
-    let (slug, words) = (quoted(&label.slug), quoted(&label.label));
+    let (slug, words) = (toml_string(&label.slug), toml_string(&label.label));
     let descriptions = match label.descriptions.as_slice() {
         [] => "# descriptions = [\"A sentence about it.\"]".to_owned(),
-        texts => format!("descriptions = {}", listed(texts)),
+        texts => format!("descriptions = {}", toml_array(texts)),
     };
     format!(
         "\n[[topic]]\nslug = {slug}\nlabel = {words}\n{descriptions}\n# subreddits = [\"NAME\"]\n"

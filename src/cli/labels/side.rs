@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{NamedSet, WhichModel, find_model, label_vectors, named_model, settings_json, short};
+use super::{
+    NamedSet, WhichModel, find_stored_model, label_vectors, named_model, settings_json, short_hash,
+};
 use crate::classify::BacklogError;
 use crate::cli::CliError;
 use crate::cli::setup::{ModelFlags, Setup};
@@ -80,14 +82,14 @@ impl Side {
             .and_then(|choice| Ok(choice.folder()?));
         if own.is_none() {
             let folder = folder?;
-            let id = find_model(store, &folder).await?;
+            let id = find_stored_model(store, &folder).await?;
             side.model = rows.into_iter().find(|(row, _)| Some(*row) == id);
             side.folder = Some(folder);
             return Ok(side);
         }
         // Stored labels need no folder, so they can be compared where there is none.
         if let Ok(folder) = folder {
-            let id = find_model(store, &folder).await?;
+            let id = find_stored_model(store, &folder).await?;
             side.folder = Some(folder).filter(|_| id == own.as_ref().map(|(own, _)| *own));
         }
         side.model = own;
@@ -176,7 +178,7 @@ impl Side {
     /// The model for people, with the letters that tell it from others of its name.
     pub fn model(&self) -> Option<String> {
         let (name, hash) = self.name_and_hash()?;
-        Some(format!("{name} ({})", short(hash)))
+        Some(format!("{name} ({})", short_hash(hash)))
     }
 
     fn name_and_hash(&self) -> Option<(&str, &str)> {
@@ -190,7 +192,7 @@ impl Side {
     pub fn line(&self) -> String {
         let (set, hash) = (&self.set.name, self.set.hash());
         let model = self.model().unwrap_or_default();
-        format!("{set} ({}), by {model}", short(&hash))
+        format!("{set} ({}), by {model}", short_hash(&hash))
     }
 
     pub fn json(&self) -> Value {
@@ -203,7 +205,7 @@ impl Side {
 }
 
 /// The two parts of `SET@MODEL`. A file whose name has an `@` is meant as a whole.
-pub(super) fn parts(word: &str) -> (&str, Option<&str>) {
+pub(super) fn split_model(word: &str) -> (&str, Option<&str>) {
     match word.split_once('@') {
         Some((set, model)) if !Path::new(word).is_file() => (set, Some(model)),
         _ => (word, None),

@@ -9,14 +9,17 @@ use serde_json::{Value, json};
 
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{Found, NamedSet, Out, WhichModel, find_model, settings_json, short, told_apart};
+use super::{
+    NamedSet, Out, Printout, WhichModel, find_stored_model, model_display_name, settings_json,
+    short_hash,
+};
 use crate::telemetry::Progress;
 use topicmill_review::suggest::{Question, SAMPLE, Suggestion, Suggestions, TopicVectors, suggest};
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
 
 /// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
-const FEWEST_POSTS: u64 = 30;
+const MIN_POSTS: u64 = 30;
 /// Titles of a cluster that are shown.
 const TITLES: usize = 2;
 /// The word for the label set that the views show.
@@ -62,7 +65,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of_store(self) -> NoLabel {
+    fn to_store(self) -> NoLabel {
         match self {
             Self::Other => NoLabel::Other,
             Self::Unsure => NoLabel::Unsure,
@@ -80,7 +83,7 @@ impl Outcome {
 }
 
 /// What is looked at.
-struct Scene {
+struct UnlabelledPosts {
     set: LabelSet,
     target: Target,
     /// The model whose vectors count.
@@ -100,19 +103,19 @@ impl Suggest {
             Some(_) => Some(self.base(setup, &named.set)?),
             None => None,
         };
-        let Some(scene) = self.scene(&store, named).await? else {
+        let Some(input) = self.find_posts(&store, named).await? else {
             store.close().await?;
             self.print(None, &Suggestions::default())?;
             return Ok(Exit::Done);
         };
-        let background = self.background(setup, &store, &scene).await?;
+        let background = self.background(setup, &store, &input).await?;
         let question = Question {
             background: background
                 .as_ref()
                 .map(|(vectors, names)| TopicVectors { vectors, names }),
-            target: scene.target,
-            model: scene.vectors.0,
-            outcome: self.outcome.of_store(),
+            target: input.target,
+            model: input.vectors.0,
+            outcome: self.outcome.to_store(),
             min_posts: self.min_posts,
             titles: TITLES,
             sample: SAMPLE,
@@ -123,21 +126,21 @@ impl Suggest {
         drop(bar);
         let mut found = found?;
         store.close().await?;
-        if scene.posts < FEWEST_POSTS {
+        if input.posts < MIN_POSTS {
             found.clusters.clear();
         }
         let clustered = found.clustered();
         let clusters = found.clusters.len();
         found.clusters.truncate(self.limit);
-        self.print(Some(&scene), &found)?;
-        self.tell(&scene, &found, clusters, clustered);
+        self.print(Some(&input), &found)?;
+        self.log_result(&input, &found, clusters, clustered);
         if let (Some(out), Some(base)) = (&self.out.path, base) {
             let shown = out.display();
             if found.clusters.is_empty() {
                 tracing::info!("nothing is suggested, so `{shown}` is not written");
                 return Ok(Exit::Done);
             }
-            self.out.write(base.with(out, &found.clusters)?)?;
+            self.out.write(base.add_topics(out, &found.clusters)?)?;
             tracing::info!(
                 topics = found.clusters.len(),
                 "written to {shown}: give the topics at its end your own words, then `topicmill labels validate --pipeline \
@@ -148,7 +151,7 @@ impl Suggest {
     }
 
     /// The pipeline file that is copied: that of the label set.
-    fn base(&self, setup: &Setup, set: &LabelSet) -> Result<write::Base, CliError> {
+    fn base(&self, setup: &Setup, set: &LabelSet) -> Result<write::BaseFile, CliError> {
         let word = Path::new(&self.label_set);
         let flags = match &self.pipeline.pipeline {
             None if word.is_file() => PipelineFlags {
@@ -162,17 +165,21 @@ impl Suggest {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file with more topics, and the one of the label set {} ({}) is not \
                  known: name it with --pipeline",
-                short(&set.hash()),
+                short_hash(&set.hash()),
                 set.name
             )));
         }
-        write::Base::read(setup.pipeline_path(&flags))
+        write::BaseFile::read(setup.pipeline_path(&flags))
     }
 
     /// What there is to look at; `None`, and a sentence on stderr, if there is nothing.
-    async fn scene(&self, store: &Store, named: NamedSet) -> Result<Option<Scene>, CliError> {
+    async fn find_posts(
+        &self,
+        store: &Store,
+        named: NamedSet,
+    ) -> Result<Option<UnlabelledPosts>, CliError> {
         let NamedSet { set, stored } = named;
-        let version = short(&set.hash()).to_owned();
+        let version = short_hash(&set.hash()).to_owned();
         let target = match stored {
             Some(id) => target(store, id).await?,
             None => None,
@@ -184,22 +191,22 @@ impl Suggest {
                 set.name
             )));
         };
-        let outcome = self.outcome.of_store();
+        let outcome = self.outcome.to_store();
         let posts = store.labels().count_without_label(target, outcome).await?;
         if posts == 0 {
-            return self.nothing(&set).map(|()| None);
+            return self.explain_no_posts(&set).map(|()| None);
         }
         let models = store.labels().models().await?;
         let (own, others): (Vec<_>, Vec<_>) =
             models.into_iter().partition(|(id, _)| *id == target.model);
-        let own_name = own.first().map(|(_, row)| told_apart(row));
+        let own_name = own.first().map(|(_, row)| model_display_name(row));
         for (id, row) in own.into_iter().chain(others) {
             let first = store
                 .labels()
                 .without_label(target, outcome, id, "", 1)
                 .await?;
             if !first.is_empty() {
-                return Ok(Some(Scene {
+                return Ok(Some(UnlabelledPosts {
                     set,
                     target,
                     vectors: (id, row),
@@ -221,31 +228,31 @@ impl Suggest {
         &self,
         setup: &Setup,
         store: &Store,
-        scene: &Scene,
+        input: &UnlabelledPosts,
     ) -> Result<Option<(LabelVector, Vec<String>)>, CliError> {
         // Without a folder, clusters are named by their words alone.
         let Ok(folder) = WhichModel::default().folder(setup) else {
             return Ok(None);
         };
-        let model = find_model(store, &folder).await?;
-        let topics = scene.set.background_for(&folder.kind);
-        if model != Some(scene.vectors.0) || topics.is_empty() {
+        let model = find_stored_model(store, &folder).await?;
+        let topics = input.set.background_for(&folder.kind);
+        if model != Some(input.vectors.0) || topics.is_empty() {
             return Ok(None);
         }
         let names = topics.iter().map(|topic| topic.label.clone()).collect();
         // That of the background comes last.
-        let key = hypothesis::keys(&folder.kind, &scene.set).pop();
+        let key = hypothesis::keys(&folder.kind, &input.set).pop();
         let ids = store.labels().find_hypotheses(&Vec::from_iter(key)).await?;
         let ids: Vec<i64> = ids.into_iter().flatten().collect();
         let vectors = store
             .computed()
-            .label_vectors(scene.vectors.0, &ids)
+            .label_vectors(input.vectors.0, &ids)
             .await?
             .pop();
         Ok(vectors.flatten().map(|vectors| (vectors, names)))
     }
 
-    fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
+    fn explain_no_posts(&self, set: &LabelSet) -> Result<(), CliError> {
         let words = self.outcome.words();
         let why = match self.outcome {
             Outcome::Other if set.background.is_none() => {
@@ -263,24 +270,24 @@ impl Suggest {
         let (hash, name) = (set.hash(), &set.name);
         Err(CliError::Usage(format!(
             "no post is {words} under the label set {} ({name}): {why}",
-            short(&hash)
+            short_hash(&hash)
         )))
     }
 
-    fn print(&self, scene: Option<&Scene>, found: &Suggestions) -> Result<(), CliError> {
+    fn print(&self, input: Option<&UnlabelledPosts>, found: &Suggestions) -> Result<(), CliError> {
         match self.format {
-            OutputFormat::Csv => output::print_table(&tidy(&found.clusters), self.format),
-            format => Found::new(self.json(scene, found))
+            OutputFormat::Csv => output::print_table(&csv_table(&found.clusters), self.format),
+            format => Printout::new(self.json(input, found))
                 .with("", table(&found.clusters))
                 .with("Posts in the middle of each", titles(&found.clusters))
                 .print(format),
         }
     }
 
-    fn json(&self, scene: Option<&Scene>, found: &Suggestions) -> Value {
+    fn json(&self, input: Option<&UnlabelledPosts>, found: &Suggestions) -> Value {
         json!({
-            "label_set": scene.map(|scene| settings_json(&scene.set)),
-            "model": scene.map(|scene| scene.vectors.1.name.clone()),
+            "label_set": input.map(|input| settings_json(&input.set)),
+            "model": input.map(|input| input.vectors.1.name.clone()),
             "outcome": self.outcome.words(),
             "posts": found.posts, "sampled": found.sampled, "clustered": found.clustered(),
             "min_posts": found.min_posts, "cut": found.cut, "clusters": found.clusters,
@@ -288,12 +295,18 @@ impl Suggest {
     }
 
     /// What people are told beside the table.
-    fn tell(&self, scene: &Scene, found: &Suggestions, clusters: usize, clustered: u64) {
+    fn log_result(
+        &self,
+        input: &UnlabelledPosts,
+        found: &Suggestions,
+        clusters: usize,
+        clustered: u64,
+    ) {
         let words = self.outcome.words();
-        if scene.posts < FEWEST_POSTS {
+        if input.posts < MIN_POSTS {
             tracing::warn!(
-                posts = scene.posts,
-                "too few posts are {words} to suggest labels: collect more, {FEWEST_POSTS} at least"
+                posts = input.posts,
+                "too few posts are {words} to suggest labels: collect more, {MIN_POSTS} at least"
             );
             return;
         }
@@ -372,7 +385,7 @@ fn titles(clusters: &[Suggestion]) -> Table {
 }
 
 /// For programs: a row a cluster.
-fn tidy(clusters: &[Suggestion]) -> Table {
+fn csv_table(clusters: &[Suggestion]) -> Table {
     let rows = clusters.iter().map(|cluster| {
         let title = |at: usize| cluster.examples.get(at).map(|example| &example.title);
         let (terms, near) = (cluster.terms.join(", "), &cluster.background);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::setup::PipelineFlags;
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{Found, WhichModel, settings, settings_json};
+use super::{Printout, WhichModel, settings, settings_json};
 use topicmill_core::Topic;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
@@ -46,7 +46,7 @@ impl Validate {
             Some(folder) => check_lengths(folder, &set)?,
             None => vec![None; set.labels.len()],
         };
-        if let Some(text) = alike(&set, folder.as_ref()) {
+        if let Some(text) = indistinguishable_labels(&set, folder.as_ref()) {
             return Err(CliError::Usage(text));
         }
         let why = folder
@@ -64,16 +64,16 @@ impl Validate {
                  `background = \"reddit\"` in the pipeline file it is `other`"
             );
         }
-        for said in beside(&set, folder.as_ref()) {
-            tracing::info!("{said}");
+        for notes in background_notes(&set, folder.as_ref()) {
+            tracing::info!("{notes}");
         }
-        found(&set, folder.as_ref(), &tokens).print(self.format)?;
+        printout(&set, folder.as_ref(), &tokens).print(self.format)?;
         Ok(Exit::Done)
     }
 }
 
 /// What becomes of the background, in sentences.
-fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
+fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     let Some(background) = &set.background else {
         return Vec::new();
     };
@@ -88,7 +88,7 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     } else {
         ""
     };
-    let mut said = vec![if out.is_empty() {
+    let mut notes = vec![if out.is_empty() {
         format!("no topic of the background {tag} is one of the labels: all {of} stand beside them")
     } else {
         format!(
@@ -101,12 +101,12 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
             ModelKind::Nli(_) => format!("; each text costs {read} rows more"),
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no further cost".to_owned(),
         };
-        said.push(format!(
+        notes.push(format!(
             "`{}` compares a post with {read} topics of the background{cost}",
             folder.name
         ));
     }
-    said
+    notes
 }
 
 /// Tokens of each label's longest text.
@@ -131,7 +131,7 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
     Ok(all)
 }
 
-fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Found {
+fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Printout {
     let rows = set.labels.iter().zip(tokens).map(|(label, tokens)| {
         let (words, descriptions) = (set.hypothesis(label), label.descriptions.len());
         json!({
@@ -147,14 +147,14 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
     json["background_left_out"] = out.collect();
     let checked = ("checked for the model".to_owned(), model);
     let all = settings(set).into_iter().chain([checked]);
-    let labels = output::objects(json["labels"].as_array().map_or(&[], Vec::as_slice));
-    let mut found = Found::new(json).with("", output::facts("what", all));
-    found.add_main("", labels);
+    let labels = output::table_from_objects(json["labels"].as_array().map_or(&[], Vec::as_slice));
+    let mut found = Printout::new(json).with("", output::key_value_table("what", all));
+    found.add_csv("", labels);
     found
 }
 
 /// Why two labels cannot be told apart, if there are such.
-fn alike(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
+fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
     let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     for label in &set.labels {
         let texts = std::iter::once(&label.label).chain(&label.descriptions);
@@ -231,13 +231,13 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
 
 /// Whether two labels have the same words but for order, number and little ones, or differ by a typing error.
 fn nearly_same(a: &str, b: &str) -> bool {
-    let (a, b) = (plain(a), plain(b));
+    let (a, b) = (normalize(a), normalize(b));
     let longer = a.chars().count().max(b.chars().count());
     a == b || strsim::levenshtein(&a, &b) <= longer / 8
 }
 
 /// Lower case, sorted, without articles, conjunctions and the s of a plural.
-fn plain(label: &str) -> String {
+fn normalize(label: &str) -> String {
     let lower = label.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());
     let mut words: Vec<&str> = words

@@ -10,9 +10,9 @@ use crate::engines::find_model;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 
 /// Letters of a hash that people are shown.
-const SHORT: usize = 12;
+const SHORT_HASH_LEN: usize = 12;
 /// Learned labels that people are shown: a line of a terminal has room for them.
-const FEW: usize = 3;
+const SHOWN_LABELS: usize = 3;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -36,7 +36,7 @@ impl Info {
         let precision = self.precision.filter(|precision| precision != "auto");
         let model = ModelFolder::open(&folder, precision.as_deref())?;
         let people = self.format == OutputFormat::Table;
-        let table = output::facts("what", facts(&model, people));
+        let table = output::key_value_table("what", facts(&model, people));
         output::print_table(&table, self.format)?;
         Ok(Exit::Done)
     }
@@ -52,7 +52,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
             json!(n)
         }
     };
-    let shown = if people { SHORT } else { usize::MAX };
+    let shown = if people { SHORT_HASH_LEN } else { usize::MAX };
     let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![
@@ -75,10 +75,11 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     {
         let learned = head.learned.hypotheses();
         let count = learned.len();
-        let labels = learned.map(|hypothesis| bare(hypothesis, model.template.as_deref()));
+        let labels =
+            learned.map(|hypothesis| strip_template(hypothesis, model.template.as_deref()));
         let labels: Vec<&str> = labels.collect();
-        let labels = if people && count > FEW {
-            let (first, more) = (labels[..FEW].join(", "), count - FEW);
+        let labels = if people && count > SHOWN_LABELS {
+            let (first, more) = (labels[..SHOWN_LABELS].join(", "), count - SHOWN_LABELS);
             json!(format!("{first} and {more} more"))
         } else if people {
             json!(labels.join(", "))
@@ -102,7 +103,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
 }
 
 /// A label in its own words: its hypothesis without what the model's template puts around it.
-fn bare<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
+fn strip_template<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
     let around = template.and_then(|template| template.split_once("{}"));
     let (before, after) = around.unwrap_or_default();
     let rest = hypothesis.strip_prefix(before);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::setup::{aside, word};
+use super::super::setup::{parse_word, run_blocking};
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use topicmill_score::folder::Processor;
@@ -66,11 +66,12 @@ impl Verify {
     pub(super) async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
         let options = EngineOptions {
-            engine: word("classify.engine", &setup.settings().classify.engine)?,
+            engine: parse_word("classify.engine", &setup.settings().classify.engine)?,
             ..setup.engine_options()
         };
-        let checked = aside(move || verify(&folder, &options)).await?;
-        let table = output::objects(&checked.iter().map(Checked::row).collect::<Vec<_>>());
+        let checked = run_blocking(move || verify(&folder, &options)).await?;
+        let table =
+            output::table_from_objects(&checked.iter().map(Checked::row).collect::<Vec<_>>());
         output::print_table(&table, self.format)?;
         let is_wrong = checked.iter().any(|row| row.wrong);
         Ok(if is_wrong { Exit::Model } else { Exit::Done })
@@ -130,7 +131,7 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         row.precision.clone_from(&graph.precision);
         row.tolerance = Some(graph.tolerance);
         if whole {
-            try_graph(folder, graph, options, row);
+            run_graph(folder, graph, options, row);
         } else if row.hash == "ok" {
             row.state = "not tried: another of its files is wrong".into();
         }
@@ -139,7 +140,7 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
 }
 
 /// Runs a graph on what it is made for, and compares it with the manifest.
-fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
+fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
     } else {

@@ -7,16 +7,16 @@ use serde_json::json;
 use super::entries;
 use crate::cli::setup::PipelineFlags;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::schedule::{self, Entry};
+use crate::schedule::{Entry, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.
 const COUNTED_DAYS: i64 = 7;
 /// Slots among which the last one that ran is looked for; those behind it were skipped or wait.
-const LOOKED_AT: u32 = 1_000;
+const LATEST_RUNS: u32 = 1_000;
 /// A slot that nobody took this long after it was due shows that no scheduler runs.
-const BEHIND: TimeDelta = TimeDelta::minutes(3);
+const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -47,12 +47,12 @@ impl List {
         }
         store.close().await?;
         if self.format != OutputFormat::Table {
-            output::print_table(&table_for_programs(&all), self.format)?;
+            output::print_table(&full_table(&all), self.format)?;
             return Ok(Exit::Done);
         }
-        output::print_table(&table_for_people(&all), self.format)?;
+        output::print_table(&summary_table(&all), self.format)?;
         for note in all.iter().filter_map(ScheduleOutlook::note) {
-            output::print(&format!("\n{}", output::wrapped(&note)))?;
+            output::print(&format!("\n{}", output::wrap(&note)))?;
         }
         Ok(Exit::Done)
     }
@@ -69,7 +69,7 @@ impl ScheduleOutlook {
         let until = (now + MAX_CLOCK_SETBACK).into();
         let latest = store
             .schedules()
-            .latest_slots(&entry.name, until, LOOKED_AT)
+            .latest_slots(&entry.name, until, LATEST_RUNS)
             .await?;
         let since = (now - TimeDelta::days(COUNTED_DAYS)).into();
         let counts = store
@@ -84,15 +84,15 @@ impl ScheduleOutlook {
         })
     }
 
-    fn next(&self) -> Option<Timestamp> {
-        schedule::next_due(&self.entry, &self.state)
+    fn next_due(&self) -> Option<Timestamp> {
+        next_due(&self.entry, &self.state)
     }
 
     /// Since when nobody looks what is due.
-    fn behind(&self) -> Option<Timestamp> {
+    fn overdue_since(&self) -> Option<Timestamp> {
         let planned = self.state.planned.as_ref()?;
         let next = self.entry.timetable.after(planned.until.as_datetime())?;
-        (self.state.now.as_datetime() - next > BEHIND).then(|| next.into())
+        (self.state.now.as_datetime() - next > OVERDUE_AFTER).then(|| next.into())
     }
 
     fn count(&self, status: ScheduledRunStatus) -> u64 {
@@ -104,13 +104,13 @@ impl ScheduleOutlook {
         self.counts.iter().map(|count| count.missed).sum()
     }
 
-    fn late(&self) -> Option<u64> {
+    fn seconds_late(&self) -> Option<u64> {
         let last = self.last.as_ref()?;
         let late = last.started_at?.as_datetime() - last.due_at.as_datetime();
         Some(late.num_seconds().max(0).unsigned_abs())
     }
 
-    fn ended(&self) -> Option<&'static str> {
+    fn last_status(&self) -> Option<&'static str> {
         let last = self.last.as_ref()?;
         let running = self.state.running.as_ref();
         let died = running.is_some_and(|held| held.is_expired);
@@ -123,9 +123,9 @@ impl ScheduleOutlook {
     }
 
     /// The same, and by how many minutes it was late.
-    fn ended_for_people(&self) -> Option<String> {
-        let ended = self.ended()?;
-        let late = TimeDelta::seconds(self.late().unwrap_or_default().cast_signed());
+    fn last_status_text(&self) -> Option<String> {
+        let ended = self.last_status()?;
+        let late = TimeDelta::seconds(self.seconds_late().unwrap_or_default().cast_signed());
         if late < TimeDelta::minutes(1) {
             return Some(ended.to_owned());
         }
@@ -134,58 +134,58 @@ impl ScheduleOutlook {
 
     fn note(&self) -> Option<String> {
         let name = &self.entry.name;
-        if let Some(since) = self.behind() {
+        if let Some(since) = self.overdue_since() {
             return Some(format!(
                 "`{name}` was due at {} UTC and nobody ran it: start `topicmill schedule run`, or see why it does not run",
-                shown(since)
+                format_time(since)
             ));
         }
         let last = self.last.as_ref()?;
         let error = last.error.as_ref()?;
         Some(format!(
             "`{name}`, {} UTC, {}: {error}",
-            shown(last.due_at),
+            format_time(last.due_at),
             last.status
         ))
     }
 }
 
-fn shown(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     time.as_datetime().format("%Y-%m-%d %H:%M").to_string()
 }
 
-fn table_for_people(all: &[ScheduleOutlook]) -> Table {
+fn summary_table(all: &[ScheduleOutlook]) -> Table {
     // A line of 80 columns has no room for the year, which is in every other format.
     let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
-    let rows = all.iter().map(|standing| {
-        let last = standing.last.as_ref();
+    let rows = all.iter().map(|schedule| {
+        let last = schedule.last.as_ref();
         let last = last.map_or("never".to_owned(), |last| short(last.due_at));
         json!({
-            "schedule": standing.entry.name, "next (UTC)": standing.next().map(short), "last (UTC)": last,
-            "ended": standing.ended_for_people(), "failed": standing.count(ScheduledRunStatus::Failed),
-            "missed": standing.missed(),
+            "schedule": schedule.entry.name, "next (UTC)": schedule.next_due().map(short), "last (UTC)": last,
+            "ended": schedule.last_status_text(), "failed": schedule.count(ScheduledRunStatus::Failed),
+            "missed": schedule.missed(),
         })
     });
-    output::objects(&rows.collect::<Vec<_>>())
+    output::table_from_objects(&rows.collect::<Vec<_>>())
 }
 
-fn table_for_programs(all: &[ScheduleOutlook]) -> Table {
-    let rows = all.iter().map(|standing| {
-        let (entry, last) = (&standing.entry, standing.last.as_ref());
+fn full_table(all: &[ScheduleOutlook]) -> Table {
+    let rows = all.iter().map(|schedule| {
+        let (entry, last) = (&schedule.entry, schedule.last.as_ref());
         let stages: Vec<String> = entry.stages.iter().map(|words| words.join(" ")).collect();
         json!({
             "schedule": entry.name, "cron": entry.timetable.line(), "timezone": entry.timetable.zone().name(),
             "stages": stages, "catch_up": entry.catch_up, "overlap": entry.overlap,
             "timeout_secs": entry.timeout.map(|timeout| timeout.as_secs()),
-            "next_due_at": standing.next(), "last_due_at": last.map(|last| last.due_at),
-            "last_status": standing.ended(),
+            "next_due_at": schedule.next_due(), "last_due_at": last.map(|last| last.due_at),
+            "last_status": schedule.last_status(),
             "last_started_at": last.and_then(|last| last.started_at),
             "last_finished_at": last.and_then(|last| last.finished_at),
-            "last_late_secs": standing.late(), "last_error": last.and_then(|last| last.error.as_ref()),
-            "waiting": standing.state.waiting, "failed_7_days": standing.count(ScheduledRunStatus::Failed),
-            "skipped_7_days": standing.count(ScheduledRunStatus::Skipped), "missed_7_days": standing.missed(),
-            "behind_since": standing.behind(),
+            "last_late_secs": schedule.seconds_late(), "last_error": last.and_then(|last| last.error.as_ref()),
+            "waiting": schedule.state.waiting, "failed_7_days": schedule.count(ScheduledRunStatus::Failed),
+            "skipped_7_days": schedule.count(ScheduledRunStatus::Skipped), "missed_7_days": schedule.missed(),
+            "behind_since": schedule.overdue_since(),
         })
     });
-    output::objects(&rows.collect::<Vec<_>>())
+    output::table_from_objects(&rows.collect::<Vec<_>>())
 }

@@ -1,9 +1,9 @@
 //! `topicmill schedule`: stages when they are due.
 
 mod list;
+mod reporter;
 mod run;
 mod stage;
-mod telling;
 
 use clap::Subcommand;
 
@@ -53,7 +53,7 @@ fn entries(
     }
     for entry in &entries {
         for words in &entry.stages {
-            stage::parse(words).map_err(|why| {
+            stage::check(words).map_err(|why| {
                 CliError::Usage(format!(
                     "schedule `{}`: the stage `{}`: {why}",
                     entry.name,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::telling::Telling;
+use super::reporter::Reporter;
 use super::{entries, stage};
 use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
@@ -39,32 +39,32 @@ impl Run {
         // Before it is read: whatever is written from now on is seen.
         let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
-        let stages = self.for_stages(setup)?;
+        let stages = self.stage_setup(setup)?;
         let store = setup.store(Access::Create).await?;
         let metrics = self.metrics.start(setup).await?;
-        let tell = Telling::begin(setup, &store);
+        let reporter = Reporter::start(setup, &store);
         let lease = Duration::from_secs(setup.settings().classify.lease_secs);
         let clock = setup.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
-        let work = async |order: StageOrder<'_>| stage::work(&stages, order).await;
+        let work = async |order: StageOrder<'_>| stage::run(&stages, order).await;
         let ended = {
-            let heard = |event: &Event<'_>| tell.happened(event);
+            let on_event = |event: &Event<'_>| reporter.report(event);
             if self.once {
                 scheduler = scheduler.started_when_due();
                 scheduler.follow(followed);
-                scheduler.run_due(&setup.stop, &work, &heard).await
+                scheduler.run_due(&setup.stop, &work, &on_event).await
             } else {
-                told(setup, &followed);
+                log_schedules(setup, &followed);
                 scheduler.follow(followed);
                 let reload = || {
-                    file.changed().then_some(())?;
-                    self.reread(setup)
+                    file.has_changed().then_some(())?;
+                    self.reload(setup)
                 };
-                let kept = scheduler.keep(&setup.stop, reload, &work, &heard).await;
+                let kept = scheduler.keep(&setup.stop, reload, &work, &on_event).await;
                 kept.map(|()| Vec::new())
             }
         };
-        tell.end().await;
+        reporter.end().await;
         let is_good = |(_, status): &(String, Option<ScheduledRunStatus>)| {
             !matches!(
                 status,
@@ -80,7 +80,7 @@ impl Run {
     }
 
     /// The settings for stages: they read the pipeline file that this command reads, unless they name another one.
-    fn for_stages(&self, setup: &Setup) -> Result<Setup, CliError> {
+    fn stage_setup(&self, setup: &Setup) -> Result<Setup, CliError> {
         let mut loaded = setup.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
             let path = std::path::absolute(path)
@@ -98,11 +98,11 @@ impl Run {
     }
 
     /// The schedules of a file that changed; none, if it is broken, so that the former ones stay.
-    fn reread(&self, setup: &Setup) -> Option<Vec<Entry>> {
+    fn reload(&self, setup: &Setup) -> Option<Vec<Entry>> {
         match entries(setup, &self.pipeline, &self.schedules) {
             Ok(entries) => {
                 tracing::info!("the pipeline file changed, and is read again");
-                told(setup, &entries);
+                log_schedules(setup, &entries);
                 Some(entries)
             }
             Err(error) => {
@@ -115,7 +115,7 @@ impl Run {
     }
 }
 
-fn told(setup: &Setup, entries: &[Entry]) {
+fn log_schedules(setup: &Setup, entries: &[Entry]) {
     for entry in entries {
         let next = entry.timetable.after(setup.clock.now());
         let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
@@ -135,18 +135,18 @@ impl WatchedFile {
             path: path.map(PathBuf::from),
             seen: None,
         };
-        file.seen = file.look();
+        file.seen = file.read_metadata();
         file
     }
 
-    fn look(&self) -> Option<(SystemTime, u64)> {
+    fn read_metadata(&self) -> Option<(SystemTime, u64)> {
         let found = std::fs::metadata(self.path.as_ref()?).ok()?;
         Some((found.modified().ok()?, found.len()))
     }
 
     /// Whether it is another one than at the last call.
-    fn changed(&mut self) -> bool {
-        let found = self.look();
+    fn has_changed(&mut self) -> bool {
+        let found = self.read_metadata();
         let changed = found != self.seen;
         self.seen = found;
         changed

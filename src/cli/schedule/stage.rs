@@ -40,8 +40,8 @@ enum Stage {
 }
 
 /// Checks the words of a stage; else what is wrong with them.
-pub fn parse(words: &[String]) -> Result<(), String> {
-    let stage = read(words)?;
+pub fn check(words: &[String]) -> Result<(), String> {
+    let stage = parse_stage(words)?;
     match &stage {
         Stage::Classify(classify) if classify.watch => {
             Err("it never ends: leave out --watch, the next slot labels what came")
@@ -54,13 +54,13 @@ pub fn parse(words: &[String]) -> Result<(), String> {
     .map_err(str::to_owned)
 }
 
-fn read(words: &[String]) -> Result<Stage, String> {
+fn parse_stage(words: &[String]) -> Result<Stage, String> {
     Line::try_parse_from(words)
         .map(|line| line.stage)
         .map_err(|error| {
             // In its place clap prints the whole help.
             if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-                return incomplete(words);
+                return missing_subcommand(words);
             }
             let text = error.to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
@@ -70,7 +70,7 @@ fn read(words: &[String]) -> Result<Stage, String> {
 }
 
 /// What is to follow a command that does nothing by itself.
-fn incomplete(words: &[String]) -> String {
+fn missing_subcommand(words: &[String]) -> String {
     let line = Line::command();
     let command = words.first().and_then(|word| line.find_subcommand(word));
     let known = command.into_iter().flat_map(clap::Command::get_subcommands);
@@ -79,13 +79,13 @@ fn incomplete(words: &[String]) -> String {
 }
 
 /// Runs a stage to its end, or until it is told to stop.
-pub async fn work(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
+pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
     let setup = Setup {
         stop: order.stop.clone(),
         slot: Some(order.slot),
         ..setup.clone()
     };
-    let stage = match read(order.words) {
+    let stage = match parse_stage(order.words) {
         Ok(stage) => stage,
         Err(why) => return failed(Exit::Usage, why),
     };
@@ -104,11 +104,11 @@ pub async fn work(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
             failed(Exit::TryAgain, error.to_string())
         }
         Ok(Err(error)) => {
-            output::error(&error, setup.log_format);
+            output::print_error(&error, setup.log_format);
             failed(error.exit(), error.to_string())
         }
         Err(_) => {
-            output::bug();
+            output::print_bug();
             failed(
                 Exit::Bug,
                 "a bug of topicmill ended it, see the log".to_owned(),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_stage_that_cannot_be_run_says_why() {
-        let check = |line: &str| parse(&words(line).unwrap());
+        let check = |line: &str| super::check(&words(line).unwrap());
         assert_eq!(check("purge --retention 48 --no-rewrite"), Ok(()));
         for (line, says) in [
             ("collect --database sqlite:a.db", "unexpected argument"),

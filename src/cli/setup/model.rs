@@ -9,14 +9,14 @@ use topicmill_score::{
     ClassifierHead, EngineOptions, LabelSet, LabelerError, Mode, ModelFolder, ModelKind, Models,
 };
 
-use super::{Setup, word};
+use super::{Setup, parse_word};
 use crate::cli::CliError;
 use crate::config::WORKERS;
 use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
 /// Threads for one batch: more than any machine has cores, and few enough to be started.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
@@ -46,12 +46,12 @@ pub struct SmallFlags {
     #[arg(hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
     /// With --shortlist: use the small model in this folder
-    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
+    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = DEFAULT_MODEL)]
     small_model: PathBuf,
 }
 
 /// The model that ships.
-pub const SMALL_MODEL: &str = "models/minilm-reddit-topics";
+pub const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 impl ModelFlags {
     /// Those of a command that takes only a folder and a mode; the settings say the rest.
@@ -71,7 +71,11 @@ impl ModelFlags {
 
 /// The labels that a classifier scores: those of a pipeline file if they are the classifier's own, whatever their slugs,
 /// else the classifier's as they are.
-pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -> LabelSet {
+pub(super) fn classifier_label_set(
+    model: &str,
+    head: &ClassifierHead,
+    from_file: LabelSet,
+) -> LabelSet {
     if head.is_unnamed() && head.labels.len() > 1 {
         tracing::warn!(
             "nobody named the labels of `{model}`: they are {}; name them with `id2label` in its `config.json`{}",
@@ -79,24 +83,24 @@ pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -
             head.nli_advice()
         );
     }
-    if of_file.classes_of(head).is_some() {
+    if from_file.classes_of(head).is_some() {
         // A file that says nothing of the mode says single, too.
-        let mode = match of_file.mode {
+        let mode = match from_file.mode {
             Mode::Single => head.function.into(),
             mode => mode,
         };
-        return LabelSet { mode, ..of_file };
+        return LabelSet { mode, ..from_file };
     }
     tracing::info!(
         "`{model}` is a classifier: the labels are its own ({}), and not those of the pipeline `{}`",
         head.listed(),
-        of_file.name
+        from_file.name
     );
     LabelSet::of_classifier(model, head)
 }
 
 /// Whether a model can read the labels of a set: a classifier has only its own.
-fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
+fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     let Some(head) = folder.kind.head() else {
         return Ok(());
     };
@@ -120,11 +124,11 @@ impl Setup {
                 "classify.agreement is {agreement}: set it to a number above 0 and up to 1"
             ))
         })?;
-        Ok(self.model_asked_for(flags)?.as_measured(agreement)?)
+        Ok(self.requested_model(flags)?.as_measured(agreement)?)
     }
 
     /// The same without looking at what was measured.
-    pub fn model_asked_for(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
+    pub fn requested_model(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
         let batch_tokens = match set.batch_tokens.as_str() {
             "auto" => None,
@@ -139,9 +143,9 @@ impl Setup {
             }
         };
         let threads = flags.threads.unwrap_or(set.threads);
-        if threads > MOST_THREADS {
+        if threads > MAX_THREADS {
             return Err(CliError::Usage(format!(
-                "threads is {threads}: set it to 0, which means one for each core, or to a number up to {MOST_THREADS}"
+                "threads is {threads}: set it to 0, which means one for each core, or to a number up to {MAX_THREADS}"
             )));
         }
         let group = set.int8_group;
@@ -158,7 +162,7 @@ impl Setup {
             batch_tokens,
             threads: Some(threads).filter(|n| *n > 0),
             library: self.library(),
-            engine: word("classify.engine", &set.engine)?,
+            engine: parse_word("classify.engine", &set.engine)?,
             openvino: self.openvino(),
             why: None,
         };
@@ -198,7 +202,7 @@ impl Setup {
     }
 
     /// Puts a small model before large ones, where flags ask for it and it saves anything.
-    pub fn put_small_before(
+    pub fn add_small_model(
         &self,
         models: &mut [Models],
         flags: &SmallFlags,
@@ -219,7 +223,7 @@ impl Setup {
         small.put_before(models, labels)?;
         // Told now, and not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
-        small.map_or(Ok(()), |small| has_labels(small.labeler().folder(), set))
+        small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
     }
 
     /// How models are loaded where no flag says more.
@@ -233,16 +237,16 @@ impl Setup {
 
     /// Where the settings say that OpenVINO is, if they do.
     pub fn openvino(&self) -> Option<PathBuf> {
-        named(&self.settings().openvino.library)
+        non_empty_path(&self.settings().openvino.library)
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.
     pub fn library(&self) -> Option<PathBuf> {
-        named(&self.settings().onnxruntime.library)
+        non_empty_path(&self.settings().onnxruntime.library)
     }
 }
 
-fn named(path: &str) -> Option<PathBuf> {
+fn non_empty_path(path: &str) -> Option<PathBuf> {
     Some(path)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)

@@ -26,9 +26,9 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
             .try_for_each(|relation| output::print_json(&json!(relation), format)),
         OutputFormat::Csv => output::print_table(&columns(&all), format),
         OutputFormat::Table => {
-            output::print(&output::for_reading(&list(&all)))?;
+            output::print(&output::wrapped_table(&list(&all)))?;
             let more = "`topicmill sql --schema NAME` shows the columns of one of them.";
-            output::print(&format!("\n{}", output::wrapped(more)))
+            output::print(&format!("\n{}", output::wrap(more)))
         }
     }
 }
@@ -39,9 +39,9 @@ fn one(relation: &Relation) -> Result<(), CliError> {
     let columns = relation.columns.iter().map(row);
     let table = output::table(["column", "type", "meaning"], columns);
     let (name, kind, meaning) = (&relation.name, relation.kind, &relation.meaning);
-    let heading = output::wrapped(&format!("{kind} {name}: {meaning}"));
+    let heading = output::wrap(&format!("{kind} {name}: {meaning}"));
     output::print(&format!("{heading}\n"))?;
-    output::print(&output::for_reading(&table))
+    output::print(&output::wrapped_table(&table))
 }
 
 fn kind_of(column: &Column) -> String {

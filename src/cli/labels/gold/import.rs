@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{Found, NamedSet};
-use crate::cli::output::facts;
+use super::super::{NamedSet, Printout};
+use crate::cli::output::key_value_table;
 use crate::cli::{CliError, Exit, OutputFormat, Setup};
 use topicmill_core::{Fullname, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
-/// Problems that are told of each kind; more of them are counted.
-const TOLD: usize = 20;
-/// Lines that are told of a label.
-const LINES: usize = 5;
-/// Who said it, where neither file, flag nor login tell.
-const NOBODY: &str = "someone";
+/// Problems that are shown of each kind; more of them are counted.
+const SHOWN_PROBLEMS: usize = 20;
+/// Lines that are shown of a label.
+const SHOWN_LINES: usize = 5;
+/// Who parsed it, where neither file, flag nor login tell.
+const UNKNOWN_REVIEWER: &str = "someone";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -30,7 +30,7 @@ pub struct Import {
     /// it, the stored text), or what Label Studio exported; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Name who said it, where the file does not [default: your login name]
+    /// Name who parsed it, where the file does not [default: your login name]
     #[arg(long, value_name = "NAME")]
     reviewer: Option<String>,
     /// Understand the labels as those of this set: `current`, a pipeline file, or the name or first letters of the version
@@ -57,7 +57,7 @@ pub(in crate::cli) fn login() -> Option<String> {
 
 /// What the rows of a file say, and what is wrong with them.
 #[derive(Default)]
-struct Said {
+struct ParsedRows {
     answers: Vec<GoldAnswer>,
     /// Words that the label set does not have, with their lines.
     labels: BTreeMap<String, Vec<u64>>,
@@ -81,56 +81,61 @@ impl Import {
         let store = setup.store(Access::Existing).await?;
         let set = NamedSet::stored(setup, &store, &self.label_set).await?;
         let who = self.reviewer.clone().or_else(login);
-        let who = who.unwrap_or_else(|| NOBODY.to_owned());
+        let who = who.unwrap_or_else(|| UNKNOWN_REVIEWER.to_owned());
         let total = rows.len();
-        let said = said(&store, rows, &set, &who, setup.clock.now().into()).await?;
-        if !said.twice.is_empty() || !self.skip_unknown {
-            self.refuse(&store, &said, &set).await?;
+        let parsed = parse_rows(&store, rows, &set, &who, setup.clock.now().into()).await?;
+        if !parsed.twice.is_empty() || !self.skip_unknown {
+            self.report_problems(&store, &parsed, &set).await?;
         }
-        let left_out = total - said.answers.len();
-        let saved = store.gold().save_gold(&said.answers).await?;
+        let left_out = total - parsed.answers.len();
+        let saved = store.gold().save_gold(&parsed.answers).await?;
         store.close().await?;
         if left_out > 0 {
             tracing::warn!(
                 rows = left_out,
-                labels = said.labels.len(),
-                posts = said.posts.len(),
+                labels = parsed.labels.len(),
+                posts = parsed.posts.len(),
                 "rows were left out: their labels or posts are not known, or the same person said something else later"
             );
         }
-        found(&saved, left_out).print(self.format)?;
+        printout(&saved, left_out).print(self.format)?;
         tracing::info!("`topicmill labels evaluate --gold db` holds labels against all answers");
         Ok(Exit::Done)
     }
 
     /// Tells everything that is wrong at once; nothing was stored then.
-    async fn refuse(&self, store: &Store, said: &Said, set: &NamedSet) -> Result<(), CliError> {
+    async fn report_problems(
+        &self,
+        store: &Store,
+        parsed: &ParsedRows,
+        set: &NamedSet,
+    ) -> Result<(), CliError> {
         let mut wrong = Vec::new();
-        if !said.labels.is_empty() {
-            let told = said.labels.iter();
-            let told = told.map(|(word, at)| format!("`{word}` ({})", lines(at)));
+        if !parsed.labels.is_empty() {
+            let shown = parsed.labels.iter();
+            let shown = shown.map(|(word, at)| format!("`{word}` ({})", line_list(at)));
             let known = set.set.labels.iter().map(|label| label.slug.as_str());
             let known: Vec<&str> = known.collect();
             wrong.push(format!(
                 "the label set has no label {}; it has {}, and none for none of these",
-                listed(told, TOLD),
+                join_first(shown, SHOWN_PROBLEMS),
                 known.join(", ")
             ));
         }
-        if !said.posts.is_empty() {
-            let names: Vec<Fullname> = said.posts.keys().cloned().collect();
+        if !parsed.posts.is_empty() {
+            let names: Vec<Fullname> = parsed.posts.keys().cloned().collect();
             let purged = store.purging().count_tombstones(&names).await?;
-            let told = said.posts.iter();
-            let told = told.map(|(post, at)| format!("{post} ({})", lines(at)));
+            let shown = parsed.posts.iter();
+            let shown = shown.map(|(post, at)| format!("{post} ({})", line_list(at)));
             wrong.push(format!(
                 "not in the database ({purged} of them were purged) are {}",
-                listed(told, TOLD)
+                join_first(shown, SHOWN_PROBLEMS)
             ));
         }
-        if !said.twice.is_empty() {
+        if !parsed.twice.is_empty() {
             wrong.push(format!(
                 "the same person says different things of a post, and not when: {}",
-                listed(said.twice.iter().cloned(), TOLD)
+                join_first(parsed.twice.iter().cloned(), SHOWN_PROBLEMS)
             ));
         }
         if wrong.is_empty() {
@@ -140,7 +145,7 @@ impl Import {
             "read the gold file `{}`: {}. Nothing was stored: correct the file{}",
             self.file.display(),
             wrong.join("; "),
-            if said.twice.is_empty() {
+            if parsed.twice.is_empty() {
                 ", or leave these rows out with --skip-unknown"
             } else {
                 ""
@@ -149,29 +154,33 @@ impl Import {
     }
 }
 
-async fn said(
+async fn parse_rows(
     store: &Store,
     rows: Vec<GoldRow>,
     set: &NamedSet,
     who: &str,
     now: Timestamp,
-) -> Result<Said, CliError> {
+) -> Result<ParsedRows, CliError> {
     let mut names: Vec<Fullname> = rows.iter().map(|row| row.id.clone()).collect();
     names.sort_unstable();
     names.dedup();
     let stored = store.posts().text_hashes(&names).await?.into_iter();
     let stored: BTreeSet<Fullname> = stored.map(|(name, _)| name).collect();
-    let mut said = Said::default();
+    let mut parsed = ParsedRows::default();
     let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
     for row in rows {
         let meaning = gold::meaning(&set.set, &row.label);
         let is_stored = stored.contains(&row.id);
         if meaning.is_none() {
-            let at = said.labels.entry(row.label.clone()).or_default();
+            let at = parsed.labels.entry(row.label.clone()).or_default();
             at.push(row.line);
         }
         if !is_stored {
-            said.posts.entry(row.id.clone()).or_default().push(row.line);
+            parsed
+                .posts
+                .entry(row.id.clone())
+                .or_default()
+                .push(row.line);
         }
         let (Some(meaning), true) = (meaning, is_stored) else {
             continue;
@@ -190,17 +199,18 @@ async fn said(
         };
         match places.get_mut(&(row.id.clone(), reviewer.clone())) {
             None => {
-                let place = (said.answers.len(), row.line, is_dated);
+                let place = (parsed.answers.len(), row.line, is_dated);
                 places.insert((row.id, reviewer), place);
-                said.answers.push(answer);
+                parsed.answers.push(answer);
             }
             Some((place, line, dated)) => {
-                let before = &mut said.answers[*place];
+                let before = &mut parsed.answers[*place];
                 let differs = before.label != answer.label;
                 // Somebody may change their mind, and the later answer counts. Without times, nobody knows which one
                 // that is.
                 if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
-                    said.twice
+                    parsed
+                        .twice
                         .push(format!("{} in lines {line} and {}", row.id, row.line));
                 } else if before.answered_at <= answer.answered_at {
                     (*before, *line, *dated) = (answer, row.line, is_dated);
@@ -208,25 +218,28 @@ async fn said(
             }
         }
     }
-    Ok(said)
+    Ok(parsed)
 }
 
 /// Numbers of lines, the first of them.
-fn lines(at: &[u64]) -> String {
+fn line_list(at: &[u64]) -> String {
     let word = if at.len() == 1 { "line" } else { "lines" };
-    format!("{word} {}", listed(at.iter().map(u64::to_string), LINES))
+    format!(
+        "{word} {}",
+        join_first(at.iter().map(u64::to_string), SHOWN_LINES)
+    )
 }
 
-fn listed(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+fn join_first(words: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = words.len().saturating_sub(most);
-    let mut told: Vec<String> = words.take(most).collect();
+    let mut shown: Vec<String> = words.take(most).collect();
     if more > 0 {
-        told.push(format!("and {more} more"));
+        shown.push(format!("and {more} more"));
     }
-    told.join(", ")
+    shown.join(", ")
 }
 
-fn found(saved: &SavedGold, left_out: usize) -> Found {
+fn printout(saved: &SavedGold, left_out: usize) -> Printout {
     let mut json = json!(saved);
     json["left_out"] = json!(left_out);
     let rows = [
@@ -235,5 +248,5 @@ fn found(saved: &SavedGold, left_out: usize) -> Found {
         ("answers that were there already", json!(saved.same)),
         ("rows left out", json!(left_out)),
     ];
-    Found::new(json).with("", facts("what", rows))
+    Printout::new(json).with("", key_value_table("what", rows))
 }

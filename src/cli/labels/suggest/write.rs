@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item};
 
-use super::super::calibrate::whole_background;
-use super::super::new::{free_slug, quoted};
+use super::super::calibrate::absolute_background;
+use super::super::new::{free_slug, toml_string};
 use crate::cli::CliError;
 use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text};
 use topicmill_core::Listing;
@@ -17,13 +17,13 @@ use topicmill_review::suggest::Suggestion;
 const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here on: give each the words that you would use, and\n\
                        # say in a sentence what it is about. Delete what you do not need.\n";
 
-pub(super) struct Base {
+pub(super) struct BaseFile {
     file: DocumentMut,
     /// Where it is; `None` is the one that is built in.
     path: Option<PathBuf>,
 }
 
-impl Base {
+impl BaseFile {
     pub fn read(path: Option<&Path>) -> Result<Self, CliError> {
         let text = match path {
             None => SIXTEEN_TOPICS.to_owned(),
@@ -44,13 +44,13 @@ impl Base {
     }
 
     /// The copy, which is to be at `out`.
-    pub fn with(mut self, out: &Path, clusters: &[Suggestion]) -> Result<String, CliError> {
+    pub fn add_topics(mut self, out: &Path, clusters: &[Suggestion]) -> Result<String, CliError> {
         let file = &mut self.file;
         let path = self.path.as_deref();
         let named = path.unwrap_or(Path::new("sixteen-topics.toml"));
         let known = Pipeline::parse(&file.to_string(), named, Listing::Hot, 1)?;
         let known = known.label_set.labels;
-        if let Some(background) = whole_background(
+        if let Some(background) = absolute_background(
             file,
             path.map(|path| path.parent().unwrap_or(Path::new(""))),
         ) {
@@ -77,7 +77,7 @@ impl Base {
             }
             text += &topic(&slug, &cluster.label);
             let words = format!("{}.", cluster.terms.join(", "));
-            text += &["descriptions = [", &quoted(&words), "]\n"].concat();
+            text += &["descriptions = [", &toml_string(&words), "]\n"].concat();
             slugs.push(slug);
         }
         Pipeline::parse(&text, out, Listing::Hot, 1)?;
@@ -86,6 +86,6 @@ impl Base {
 }
 
 fn topic(slug: &str, label: &str) -> String {
-    let (slug, label) = (quoted(slug), quoted(label));
+    let (slug, label) = (toml_string(slug), toml_string(label));
     format!("[[topic]]\nslug = {slug}\nlabel = {label}\n")
 }

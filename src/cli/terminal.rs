@@ -10,7 +10,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 /// Columns that terminals have by default, and what text is made for where there is none.
-pub const USUAL: usize = 80;
+pub const DEFAULT_WIDTH: usize = 80;
 
 /// Marks that may stand on one letter. The longest in use, a family of emoji with skin tones, has eleven
 /// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>); hundreds of them paint over the lines around.
@@ -26,7 +26,11 @@ pub fn width() -> Option<usize> {
     let told = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     #[cfg(not(unix))]
     let told = 0;
-    Some(if told == 0 { USUAL } else { usize::from(told) })
+    Some(if told == 0 {
+        DEFAULT_WIDTH
+    } else {
+        usize::from(told)
+    })
 }
 
 /// Columns that a text takes: two for CJK and emoji, none for combining marks.
@@ -73,7 +77,7 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
 /// too narrow to be read. The widest give first; none gives more than it must keep.
 ///
 /// `columns`: what each takes, and what it must keep.
-pub fn shares(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
+pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
     let at = |most: usize| {
         columns
             .iter()
@@ -148,16 +152,16 @@ mod tests {
 
     #[test]
     fn the_widest_columns_give_first_and_none_more_than_it_can() {
-        assert_eq!(shares(&[(5, 5), (9, 9)], 14), Some(vec![5, 9]));
+        assert_eq!(fit_widths(&[(5, 5), (9, 9)], 14), Some(vec![5, 9]));
         assert_eq!(
-            shares(&[(8, 8), (500, 12), (30, 12)], 58),
+            fit_widths(&[(8, 8), (500, 12), (30, 12)], 58),
             Some(vec![8, 25, 25])
         );
         assert_eq!(
-            shares(&[(8, 8), (500, 12), (20, 12)], 58),
+            fit_widths(&[(8, 8), (500, 12), (20, 12)], 58),
             Some(vec![8, 30, 20])
         );
-        assert_eq!(shares(&[(8, 8), (500, 12), (30, 12)], 31), None);
+        assert_eq!(fit_widths(&[(8, 8), (500, 12), (30, 12)], 31), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use topicmill_store::worker_name;
 const LATE: Duration = Duration::from_mins(1);
 
 /// Receives all events of a scheduler.
-pub struct Telling {
+pub struct Reporter {
     metrics: Arc<Metrics>,
     ended: mpsc::UnboundedSender<EndedRun>,
     /// A notification takes seconds, which no scheduled run waits for.
@@ -34,8 +34,8 @@ struct EndedRun {
     error: Option<String>,
 }
 
-impl Telling {
-    pub fn begin(setup: &Setup, store: &Store) -> Self {
+impl Reporter {
+    pub fn start(setup: &Setup, store: &Store) -> Self {
         let (sender, mut ended) = mpsc::unbounded_channel::<EndedRun>();
         let (store, clock, notify) = (store.clone(), setup.clock.clone(), setup.notify.clone());
         let notifier = tokio::spawn(async move {
@@ -59,7 +59,7 @@ impl Telling {
         }
     }
 
-    pub fn happened(&self, event: &Event<'_>) {
+    pub fn report(&self, event: &Event<'_>) {
         log(event);
         let schedule = event.schedule;
         match event.what {

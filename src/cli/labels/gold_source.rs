@@ -25,7 +25,7 @@ const GOOD_POSTS: usize = 100;
 
 /// Gold labels as `--gold` names them.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct GoldLabels {
     /// All of them.
     rows: Vec<GoldRow>,
     /// Those that stand for all posts, where the others do not.
@@ -37,20 +37,20 @@ pub(super) struct Asked {
 }
 
 /// The rows that `--gold` means: `topic`, `db`, or a file, which may be called `db`.
-pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
+pub(super) async fn read(store: &Store, word: &str) -> Result<GoldLabels, CliError> {
     let path = Path::new(word);
     let rows = match word {
         TOPIC => topics(store).await?,
         DB if !path.exists() => return answers(store).await,
         _ => gold::rows(path)?,
     };
-    Ok(Asked {
+    Ok(GoldLabels {
         rows,
         topics_of: match word {
             TOPIC => Some(store.purging().count_texts_after(Timestamp::EPOCH).await?),
             _ => None,
         },
-        ..Asked::default()
+        ..GoldLabels::default()
     })
 }
 
@@ -67,7 +67,7 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
 }
 
 /// What people answered, as far as they agree.
-async fn answers(store: &Store) -> Result<Asked, CliError> {
+async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
     let found = gold::agreed(store.gold().answers().await?);
     if !found.disagreements.is_empty() {
         tracing::warn!(
@@ -88,7 +88,7 @@ async fn answers(store: &Store) -> Result<Asked, CliError> {
                 .into(),
         ));
     }
-    Ok(Asked {
+    Ok(GoldLabels {
         rows: found.rows,
         random: found.has_close_calls.then_some(found.random),
         offered: found.offered,
@@ -96,7 +96,7 @@ async fn answers(store: &Store) -> Result<Asked, CliError> {
     })
 }
 
-impl Asked {
+impl GoldLabels {
     /// Returns what the topics of posts leave out as gold labels; `None` if the gold labels are answers.
     pub(super) fn caveat(&self) -> Option<String> {
         let (texts, topics) = (self.topics_of?, self.rows.len());
@@ -114,14 +114,14 @@ impl Asked {
     }
 
     /// Returns the people who answered, where that is known.
-    pub(super) fn people(&self) -> BTreeSet<String> {
+    pub(super) fn annotators(&self) -> BTreeSet<String> {
         let rows = self.rows.iter();
         rows.filter_map(|row| row.reviewer.clone()).collect()
     }
 
     /// The posts that stand for all, where the others are close calls and would make labels look worse than they are,
     /// and where there are `fewest` of them at least; `None` where everything may be taken together.
-    pub(super) fn sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
+    pub(super) fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
         let random = self.random.as_ref()?;
         if random.len() >= fewest.max(1) {
             return Some(random);
@@ -135,8 +135,8 @@ impl Asked {
     }
 
     /// Without those that do not stand for all posts.
-    pub(super) fn representative(mut self, fewest: usize) -> Self {
-        if let Some(sample) = self.sample(fewest).cloned() {
+    pub(super) fn keep_random_sample(mut self, fewest: usize) -> Self {
+        if let Some(sample) = self.random_sample(fewest).cloned() {
             let all = self.rows.len();
             self.rows.retain(|row| sample.contains(&row.id));
             tracing::info!(
@@ -150,22 +150,22 @@ impl Asked {
 }
 
 /// Gold labels as one label set or several understand them; warns of what counts as out of scope.
-pub(super) async fn understood(
+pub(super) async fn resolve(
     store: &Store,
-    mut asked: Asked,
+    mut labels: GoldLabels,
     sets: &[&LabelSet],
     others_out_of_scope: bool,
 ) -> Result<Understood, CliError> {
-    let unasked = gold::without_unasked(store, &mut asked.rows, &asked.offered, sets).await?;
+    let unasked = gold::without_unasked(store, &mut labels.rows, &labels.offered, sets).await?;
     if unasked > 0 {
         tracing::warn!(
             posts = unasked,
             "posts that fit none of the labels are left out: the label set has labels that were not offered then"
         );
     }
-    let gold = gold::understand(asked.rows, sets, others_out_of_scope).map_err(|error| {
+    let gold = gold::understand(labels.rows, sets, others_out_of_scope).map_err(|error| {
         let error = CliError::from(error);
-        if asked.topics_of.is_none() {
+        if labels.topics_of.is_none() {
             return error;
         }
         CliError::Usage(format!(
@@ -180,7 +180,7 @@ pub(super) async fn understood(
             rows,
             labels = gold.foreign.len(),
             "gold labels that are not in the label set count as out of scope: {}",
-            first_of(&words, gold.foreign.len())
+            join_with_ellipsis(&words, gold.foreign.len())
         );
     }
     if gold.repeated > 0 {
@@ -193,7 +193,7 @@ pub(super) async fn understood(
 }
 
 /// Puts labellings beside gold posts, and warns of the posts that are left out. An error where none is left.
-pub(super) async fn hold(
+pub(super) async fn join(
     store: &Store,
     labellings: &[Labelling<'_>],
     gold: &Understood,
@@ -218,7 +218,7 @@ pub(super) async fn hold(
             posts = out.unknown,
             purged = out.purged,
             "gold posts that are not in the database are left out: {}",
-            first_of(&out.examples, out.unknown)
+            join_with_ellipsis(&out.examples, out.unknown)
         );
     }
     if out.without_text + out.edited + out.unlabelled > 0 {
@@ -239,7 +239,7 @@ pub(super) async fn hold(
     Ok(held)
 }
 
-fn first_of(words: &[String], all: usize) -> String {
+fn join_with_ellipsis(words: &[String], all: usize) -> String {
     let more = if all > words.len() { ", …" } else { "" };
     format!("{}{more}", words.join(", "))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{Found, NONE};
-use crate::cli::output::facts;
+use super::super::{NONE, Printout};
+use crate::cli::output::key_value_table;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use topicmill_review::gold::{self, Agreed};
 use topicmill_store::{Access, StoredGold, Table};
@@ -63,17 +63,17 @@ impl List {
         if answers.is_empty() && self.format == OutputFormat::Table {
             let text = "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
                         reads what was said elsewhere.";
-            output::print(&output::wrapped(text))?;
+            output::print(&output::wrap(text))?;
             return Ok(Exit::Done);
         }
         let agreed = gold::agreed(answers.clone());
-        found(&answers, &agreed, self.limit).print(self.format)?;
+        printout(&answers, &agreed, self.limit).print(self.format)?;
         Ok(Exit::Done)
     }
 }
 
 /// How many answers have something in common.
-fn counted(answers: &[StoredGold], of: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
+fn count_by(answers: &[StoredGold], of: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for one in answers {
         *counts.entry(of(one)).or_default() += 1;
@@ -88,12 +88,12 @@ fn table(what: &str, counts: &BTreeMap<String, u64>) -> Table {
     output::table([what, "answers"], rows)
 }
 
-fn found(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Found {
-    let labels = counted(answers, |one| {
+fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
+    let labels = count_by(answers, |one| {
         one.answer.label.clone().unwrap_or_else(|| NONE.to_owned())
     });
-    let people = counted(answers, |one| one.answer.reviewer.clone());
-    let chosen = counted(answers, |one| one.answer.chosen.to_string());
+    let people = count_by(answers, |one| one.answer.reviewer.clone());
+    let chosen = count_by(answers, |one| one.answer.chosen.to_string());
     let posts = agreed.rows.len();
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
     let rows = [
@@ -108,8 +108,8 @@ fn found(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Found {
         "before_an_edit": agreed.before_an_edit, "labels": labels, "reviewers": people, "chosen": chosen,
         "disagreements": agreed.disagreements,
     });
-    let mut found = Found::new(json).with("", facts("what", rows));
-    found.add_main("Answers of each label", table("label", &labels));
+    let mut found = Printout::new(json).with("", key_value_table("what", rows));
+    found.add_csv("Answers of each label", table("label", &labels));
     found.add("Answers of each person", table("reviewer", &people));
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);

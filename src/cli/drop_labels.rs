@@ -29,28 +29,28 @@ pub async fn run(
     hypotheses: &[i64],
     flags: &DropFlags,
 ) -> Result<Exit, CliError> {
-    let hanging = store
+    let dependents = store
         .labels()
         .hanging(what, setup.clock.now().into())
         .await?;
-    if hanging.is_current && !flags.current {
+    if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
             "drop {name}: the views show it; show others with `topicmill labels use`, or add --current"
         )));
     }
-    if hanging.held > 0 {
-        return Err(CliError::Told(
+    if dependents.held > 0 {
+        return Err(CliError::Message(
             Exit::TryAgain,
             format!(
                 "drop {name}: a worker labels {} posts under it now; stop it, or wait until it is done",
-                thousands(hanging.held)
+                thousands(dependents.held)
             ),
         ));
     }
     // One that waits for posts holds none, and would label again what goes.
     let running = store.runs().running().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
-        return Err(CliError::Told(
+        return Err(CliError::Message(
             Exit::TryAgain,
             format!(
                 "drop {name}: the run {} of `{}` is under way and may label under it; stop it, or wait until it is done",
@@ -58,15 +58,15 @@ pub async fn run(
             ),
         ));
     }
-    let labels = thousands(hanging.labels);
-    if !confirmed(flags.yes, &format!("drop {name} with {labels} labels"))? {
+    let labels = thousands(dependents.labels);
+    if !confirm(flags.yes, &format!("drop {name} with {labels} labels"))? {
         tracing::info!("nothing was dropped");
         return Ok(Exit::Done);
     }
     let bar = Progress::counter("drop", "rows");
     loop {
         if setup.stop.is_cancelled() {
-            return Ok(stopped(name));
+            return Ok(warn_partial(name));
         }
         match store.labels().drop_labels(what).await? {
             0 => break,
@@ -80,7 +80,7 @@ pub async fn run(
     if model.is_some() || !hypotheses.is_empty() {
         for first in 0..=u8::MAX {
             if setup.stop.is_cancelled() {
-                return Ok(stopped(name));
+                return Ok(warn_partial(name));
             }
             bar.add(store.labels().drop_logits(model, hypotheses, first).await?);
         }
@@ -89,22 +89,22 @@ pub async fn run(
     drop(bar);
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     tracing::info!(
-        labels = hanging.labels,
-        vectors = some(hanging.vectors),
-        gold_kept = some(hanging.gold),
+        labels = dependents.labels,
+        vectors = some(dependents.vectors),
+        gold_kept = some(dependents.gold),
         "dropped {name}; the space is used again, and a file gets smaller with `topicmill db vacuum`"
     );
     Ok(Exit::Done)
 }
 
-fn stopped(name: &str) -> Exit {
+fn warn_partial(name: &str) -> Exit {
     tracing::warn!("{name} is dropped in part: run the same command again");
     Exit::Partial
 }
 
 /// Asks on the terminal whether to go on; where there is none, `--yes` has to say it.
 #[expect(clippy::print_stderr, reason = "a question is no log line")]
-fn confirmed(yes: bool, what: &str) -> Result<bool, CliError> {
+fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
     }
@@ -115,10 +115,9 @@ fn confirmed(yes: bool, what: &str) -> Result<bool, CliError> {
     }
     eprint!("{what}. Go on? [y/N] ");
     let mut answer = String::new();
-    let heard = io::stderr()
+    let read = io::stderr()
         .flush()
         .and_then(|()| io::stdin().lock().read_line(&mut answer));
-    heard
-        .map_err(|error| CliError::Usage(format!("{what}: the answer cannot be read: {error}")))?;
+    read.map_err(|error| CliError::Usage(format!("{what}: the answer cannot be read: {error}")))?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

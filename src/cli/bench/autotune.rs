@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{Bed, Subject};
+use super::{BenchFlags, Workload};
 use crate::cli::{CliError, Exit, OutputFormat, output};
-use crate::engines::autotune::{self, Allowance};
+use crate::engines::autotune::{Allowance, tune};
 use crate::telemetry::tenths;
 use topicmill_core::clock::SharedClock;
 
@@ -18,7 +18,7 @@ use topicmill_core::clock::SharedClock;
   topicmill bench autotune --texts texts.ndjson --seconds 120")]
 pub struct Autotune {
     #[command(flatten)]
-    pub(super) subject: Subject,
+    pub(super) flags: BenchFlags,
     /// Search for at most this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
@@ -28,8 +28,8 @@ pub struct Autotune {
 }
 
 impl Autotune {
-    pub(super) fn run(self, bed: Bed, clock: &SharedClock) -> Result<Exit, CliError> {
-        let (mut labeler, budget) = (bed.model.labeler, bed.model.budget);
+    pub(super) fn run(self, workload: Workload, clock: &SharedClock) -> Result<Exit, CliError> {
+        let (mut labeler, budget) = (workload.model.labeler, workload.model.budget);
         if labeler.folder().depends_on_batch() {
             return Err(CliError::Usage(format!(
                 "search the best batch: with {} a score depends on its batch, so its size stays at {} tokens; search with `--precision fp32`",
@@ -39,7 +39,13 @@ impl Autotune {
         }
         let began = clock.elapsed();
         let allowance = Allowance::Time(Duration::from_secs(self.seconds));
-        let found = autotune::tune(&mut labeler, &bed.prepared, &bed.encoded, clock, allowance)?;
+        let found = tune(
+            &mut labeler,
+            &workload.prepared,
+            &workload.encoded,
+            clock,
+            allowance,
+        )?;
         let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
         let mut best: BTreeMap<usize, Option<f64>> = BTreeMap::new();
         for step in &found.steps {

@@ -13,7 +13,7 @@ use topicmill_store::Store;
 
 /// Models with the best token budget, as far as it is known or worth searching for, and where it comes from.
 /// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
-async fn tuned(
+async fn tune_batch_tokens(
     context: &Context,
     mut models: Vec<Models>,
     budget: &Budget,
@@ -70,9 +70,10 @@ pub async fn label(
         runtime,
         budget,
     } = engines;
-    let set = &fitted_or_same(&context.store, models[0].large.folder(), set).await?;
-    warn_of_twins(models[0].large.folder(), set);
-    let (models, batch_tokens_from) = tuned(context, models, &budget, set, options.limit).await?;
+    let set = &fitted_or_given(&context.store, models[0].large.folder(), set).await?;
+    warn_about_identical_labels(models[0].large.folder(), set);
+    let (models, batch_tokens_from) =
+        tune_batch_tokens(context, models, &budget, set, options.limit).await?;
     let settings = RunSettings {
         devices: devices.iter().map(Device::to_string).collect(),
         precision: models[0].large.folder().precision.clone(),
@@ -95,16 +96,16 @@ pub async fn label(
         tracing::warn!("GPU figures are missing or doubtful: {note}");
     }
     let bar = Progress::start("classify", "posts", 0);
-    let heard = |step: LabelStep| match step {
+    let on_step = |step: LabelStep| match step {
         LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         LabelStep::Done(n) => bar.add(n),
         LabelStep::Gpu(line) => bar.note(&line),
         LabelStep::Gpus(_) | LabelStep::Counted(_) => {}
     };
-    let labelled = context.classify(models, set, &options, &heard).await;
+    let labelled = context.classify(models, set, &options, &on_step).await;
     drop(bar);
     let (done, _) = labelled?;
-    told(&done);
+    log_result(&done);
     Ok(match done {
         _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
         // As many as were asked for.
@@ -117,7 +118,7 @@ pub async fn label(
 
 /// Returns the current label set if `labels fit` made it from this one, so that new posts get fitted labels, too; else the
 /// same.
-pub async fn fitted_or_same(
+pub async fn fitted_or_given(
     store: &Store,
     folder: &ModelFolder,
     set: &LabelSet,
@@ -157,7 +158,7 @@ pub async fn fitted_or_same(
 }
 
 /// Warns of labels that always get the same score from this model.
-pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
+pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
     for (a, b) in hypothesis::twins(&folder.kind, set) {
         tracing::warn!(
             "`{}` reads the same words for the labels `{a}` and `{b}`: their scores are always equal; change one, as \
@@ -167,7 +168,7 @@ pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
     }
 }
 
-fn told(done: &ClassifyCounts) {
+fn log_result(done: &ClassifyCounts) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (posts, unlabelled) = (done.posts, done.other + done.unsure);
     tracing::info!(

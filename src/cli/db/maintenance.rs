@@ -11,7 +11,7 @@ use topicmill_core::redact_url;
 use topicmill_store::checking::{Finding, Severity};
 use topicmill_store::{Access, Address, Store, StoreError};
 
-pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
+pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
     let store = tokio::select! {
         store = setup.store(Access::AnySchema) => store?,
         () = setup.stop.cancelled() => return Ok(Exit::Done),
@@ -47,11 +47,11 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
                 Severity::Note => "note",
             };
             let count = output::thousands(one.count);
-            text += &output::wrapped(&format!(
+            text += &output::wrap(&format!(
                 "{word}: {} ({count}): {}.",
                 one.check, one.meaning
             ));
-            text += &output::wrapped(&format!("What to do: {}.", one.remedy));
+            text += &output::wrap(&format!("What to do: {}.", one.remedy));
             text.push('\n');
         }
         let problems = found.iter().filter(|one| one.severity == Severity::Problem);

@@ -7,7 +7,7 @@ use crate::collect::Span;
 use topicmill_core::{Timestamp, parse_duration};
 
 /// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
-pub fn span(
+pub fn parse_range(
     since: Option<&str>,
     until: Option<&str>,
     now: DateTime<Utc>,
@@ -15,8 +15,8 @@ pub fn span(
     let Some(since_text) = since else {
         return Ok(None);
     };
-    let since = moment("--since", since_text, now, 0)?;
-    let end = until.map(|text| moment("--until", text, now, 1));
+    let since = parse_time("--since", since_text, now, 0)?;
+    let end = until.map(|text| parse_time("--until", text, now, 1));
     let end = end.transpose()?;
     if since >= now {
         let text = format!("--since {since_text} is not in the past: nothing was posted then yet");
@@ -39,19 +39,19 @@ pub fn span(
 }
 
 /// What `--since` and `--until` of `report` and `export` say.
-pub fn times(
+pub fn parse_times(
     since: Option<&str>,
     until: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<[Option<Timestamp>; 2], CliError> {
-    let since = since.map(|text| moment("--since", text, now, 0));
-    let until = until.map(|text| moment("--until", text, now, 1));
+    let since = since.map(|text| parse_time("--since", text, now, 0));
+    let until = until.map(|text| parse_time("--until", text, now, 1));
     let (since, until) = (since.transpose()?, until.transpose()?);
     Ok([since, until].map(|time| time.map(Timestamp::from)))
 }
 
 /// A time; a day is the start of the day that is `days` later.
-fn moment(
+fn parse_time(
     flag: &str,
     text: &str,
     now: DateTime<Utc>,
@@ -85,7 +85,7 @@ mod tests {
     fn read(since: &str, until: Option<&str>) -> Result<(String, Option<String>), String> {
         let now = "2026-11-22T10:30:00Z".parse().unwrap();
         let words = |time: Timestamp| time.as_datetime().format("%Y-%m-%dT%H:%M:%S").to_string();
-        let span = span(Some(since), until, now).map_err(|error| error.to_string())?;
+        let span = parse_range(Some(since), until, now).map_err(|error| error.to_string())?;
         let span = span.expect("--since is given");
         Ok((words(span.since), span.until.map(words)))
     }

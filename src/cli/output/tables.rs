@@ -6,7 +6,7 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
 use serde_json::Value;
 
-use crate::cli::screen;
+use crate::cli::terminal;
 use crate::telemetry::harmless;
 use topicmill_store::Table;
 use topicmill_tables::csv::value_text;
@@ -30,16 +30,16 @@ const MOST_DECIMALS: usize = 3;
 /// A table that fits the terminal: a row is a line, and long texts end in an ellipsis. In a pipe or a file they are whole.
 /// Numbers stand right, with as many decimals as their column needs, and at most three. Where the columns are too many
 /// to stand beside each other, each row is a list.
-pub fn for_people(table: &Table) -> String {
-    match screen::width() {
+pub fn aligned_table(table: &Table) -> String {
+    match terminal::width() {
         Some(width) => cut(table, width),
         None => wrapped_cells(table, None),
     }
 }
 
 /// The same with long texts wrapped: for tables that say what to do.
-pub fn for_reading(table: &Table) -> String {
-    wrapped_cells(table, screen::width())
+pub fn wrapped_table(table: &Table) -> String {
+    wrapped_cells(table, terminal::width())
 }
 
 /// A table without lines but the one under its header.
@@ -81,10 +81,10 @@ fn cut(table: &Table, width: usize) -> String {
         for (values, row) in table.rows.iter().zip(&rows) {
             let is_number = values.get(column).is_some_and(Value::is_number);
             let widest = if is_number { &mut numbers } else { &mut texts };
-            let wide = row.get(column).map_or(0, |text| screen::columns(text));
+            let wide = row.get(column).map_or(0, |text| terminal::columns(text));
             *widest = wide.max(*widest);
         }
-        let name = screen::columns(&harmless::line(&table.columns[column]));
+        let name = terminal::columns(&harmless::line(&table.columns[column]));
         let wide = name.max(texts).max(numbers);
         // Half a number is another one.
         (wide, wide.min(numbers.max(readable)))
@@ -96,7 +96,7 @@ fn cut(table: &Table, width: usize) -> String {
         let readable = std::iter::once(first).chain(std::iter::repeat(READABLE));
         let columns = (0..table.columns.len()).zip(readable);
         let wants: Vec<_> = columns.map(|(column, it)| wants(column, it)).collect();
-        screen::shares(&wants, room)
+        terminal::fit_widths(&wants, room)
     });
     let Some(widths) = widths else {
         return as_lists(table, &decimals, width);
@@ -104,12 +104,12 @@ fn cut(table: &Table, width: usize) -> String {
     let names = table.columns.iter().map(|name| harmless::line(name));
     let names = names
         .zip(&widths)
-        .map(|(name, room)| screen::cut(&name, *room).into_owned());
+        .map(|(name, room)| terminal::cut(&name, *room).into_owned());
     let names: Vec<String> = names.collect();
     let mut out = ruled(names.iter().map(String::as_str));
     for (values, texts) in table.rows.iter().zip(&rows) {
         let cells = values.iter().zip(texts).zip(&widths);
-        out.add_row(cells.map(|((value, text), room)| aligned(value, &screen::cut(text, *room))));
+        out.add_row(cells.map(|((value, text), room)| aligned(value, &terminal::cut(text, *room))));
     }
     lines(&out)
 }
@@ -124,7 +124,7 @@ fn lines(table: &comfy_table::Table) -> String {
 fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     let names = table.columns.iter().map(|name| harmless::line(name));
     let names: Vec<_> = names.collect();
-    let widest = names.iter().map(|name| screen::columns(name)).max();
+    let widest = names.iter().map(|name| terminal::columns(name)).max();
     let names_room = widest.unwrap_or(0).min(width / 2);
     // A space on each side of a cell, but not behind the last one.
     let room = width.saturating_sub(names_room + 3).max(1);
@@ -133,7 +133,7 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
         list.load_preset(presets::NOTHING);
         for ((name, value), decimals) in names.iter().zip(row).zip(decimals) {
             let text = cell_text(value, *decimals);
-            list.add_row([screen::cut(name, names_room), screen::cut(&text, room)]);
+            list.add_row([terminal::cut(name, names_room), terminal::cut(&text, room)]);
         }
         lines(&list)
     });
@@ -152,12 +152,15 @@ pub fn with_bars(table: &Table, shares: &str) -> Table {
             .rows
             .iter()
             .map(|row| cell_text(&row[column], decimals[column]));
-        let widest = cells.map(|text| screen::columns(&text)).max().unwrap_or(0);
-        widest.max(screen::columns(&table.columns[column])) + 3
+        let widest = cells
+            .map(|text| terminal::columns(&text))
+            .max()
+            .unwrap_or(0);
+        widest.max(terminal::columns(&table.columns[column])) + 3
     };
     let beside = (0..table.columns.len()).map(wide).sum::<usize>();
-    let room = screen::width()
-        .unwrap_or(screen::USUAL)
+    let room = terminal::width()
+        .unwrap_or(terminal::DEFAULT_WIDTH)
         .min(WIDEST_WITH_BARS);
     let room = room.saturating_sub(beside + 1).min(LONGEST_BAR);
     if room < SHORTEST_BAR {
@@ -166,7 +169,7 @@ pub fn with_bars(table: &Table, shares: &str) -> Table {
     with.columns.push(String::new());
     for row in &mut with.rows {
         let share = row[column].as_f64().unwrap_or(0.0);
-        row.push(screen::bar(share, room).into());
+        row.push(terminal::bar(share, room).into());
     }
     with
 }
@@ -245,7 +248,7 @@ mod tests {
                 vec![json!(3), json!(null), json!(7.0), json!(1.0)],
             ],
         };
-        let lines = for_people(&table);
+        let lines = aligned_table(&table);
         let cells = |line: usize| -> Vec<&str> {
             lines
                 .lines()
@@ -286,7 +289,7 @@ mod tests {
             let text = cut(&table, width);
             assert_eq!(text.lines().count(), table.rows.len() + 2, "{text}");
             for line in text.lines() {
-                assert!(screen::columns(line) <= width, "{width}: {line}");
+                assert!(terminal::columns(line) <= width, "{width}: {line}");
             }
             assert!(text.contains("1234567"), "a number is whole: {text}");
             assert!(text.contains("…\n") || text.contains("… "), "{text}");
@@ -295,7 +298,7 @@ mod tests {
         let list = cut(&table, 25);
         assert!(list.contains(" n         1234567\n"), "{list}");
         assert!(
-            list.lines().all(|line| screen::columns(line) <= 25),
+            list.lines().all(|line| terminal::columns(line) <= 25),
             "{list}"
         );
         // What fits stays as it is.

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use super::{NamedSet, WhichModel, listed, named_model, short, told_apart};
+use super::{NamedSet, WhichModel, join_or_none, model_display_name, named_model, short_hash};
 use topicmill_score::LabelSet;
 use topicmill_store::{Access, ModelRow, Store, Target};
 
@@ -48,8 +48,8 @@ const COLUMNS: [&str; 8] = [
 impl List {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let rows = stored(&store, self.format == OutputFormat::Table).await?;
-        output::print_table(&output::keyed(&COLUMNS, &rows), self.format)?;
+        let rows = stored_label_sets(&store, self.format == OutputFormat::Table).await?;
+        output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
             tracing::info!("no label set was used here yet: `topicmill classify` labels posts");
         }
@@ -58,7 +58,7 @@ impl List {
 }
 
 /// The label sets that were ever used, the latest first, each with the models that gave labels under it.
-async fn stored(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
+async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
     let (models, current) = (
         store.labels().models().await?,
         store.labels().current_target().await?,
@@ -88,9 +88,9 @@ async fn stored(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
                 is_current => json!(if is_current { "yes" } else { "" }),
             };
             all.push(json!({
-                "label_set": set.name, "version": short(&set.hash),
+                "label_set": set.name, "version": short_hash(&set.hash),
                 "model": model.map(|model| &model.name),
-                "model_hash": model.map(|model| short(&model.manifest_hash)),
+                "model_hash": model.map(|model| short_hash(&model.manifest_hash)),
                 "precision": model.map(|model| &model.precision),
                 "posts": posts, "current": is_current, "created_at": set.created_at,
             }));
@@ -107,20 +107,20 @@ impl Use {
             mode: self.mode.clone(),
         };
         let named = NamedSet::find(setup, &which, &store, &self.set).await?;
-        let version = short(&named.set.hash()).to_owned();
+        let version = short_hash(&named.set.hash()).to_owned();
         let set = format!("`{}` (version {version})", named.set.name);
         let Some(label_set) = named.stored else {
-            return Err(unlabelled(&set, &self.set));
+            return Err(no_such_labels(&set, &self.set));
         };
         let current = store.labels().current_target().await?;
         let named = self.model.as_deref();
-        let model = model_of(&store, label_set, current, named, &set).await?;
-        let model = model.ok_or_else(|| unlabelled(&set, &self.set))?;
+        let model = model_with_labels(&store, label_set, current, named, &set).await?;
+        let model = model.ok_or_else(|| no_such_labels(&set, &self.set))?;
         let target = Target {
             model: model.0,
             label_set,
         };
-        let model = told_apart(&model.1);
+        let model = model_display_name(&model.1);
         if current == Some(target) {
             tracing::info!("the views show the labels by {set} and the model {model} already");
             return Ok(Exit::Done);
@@ -131,7 +131,7 @@ impl Use {
             .await?;
         // Every post that had one was edited since.
         if cost.labelled == 0 {
-            return Err(unlabelled(&set, &self.set));
+            return Err(no_such_labels(&set, &self.set));
         }
         store.labels().set_current(target).await?;
         tracing::info!(
@@ -151,7 +151,7 @@ impl Use {
 
 /// The model whose labels under a set are meant: the one that is named, the only one that gave labels, or else the current
 /// one. `None` where no model gave any.
-async fn model_of(
+async fn model_with_labels(
     store: &Store,
     label_set: i64,
     current: Option<Target>,
@@ -175,8 +175,10 @@ async fn model_of(
     }
     let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
     let choices = || {
-        let all = with_labels.iter().map(|(_, model)| told_apart(model));
-        let all = listed(all);
+        let all = with_labels
+            .iter()
+            .map(|(_, model)| model_display_name(model));
+        let all = join_or_none(all);
         CliError::Usage(format!(
             "several models gave labels under {set}; choose one with --model: {all}"
         ))
@@ -187,7 +189,7 @@ async fn model_of(
 
 /// The labels that `export` and `report` are about: those of a label set that is named, else the current ones, if there
 /// are any.
-pub(in crate::cli) async fn subject(
+pub(in crate::cli) async fn selected_labels(
     setup: &Setup,
     store: &Store,
     word: Option<&str>,
@@ -207,13 +209,13 @@ pub(in crate::cli) async fn subject(
         ))
     };
     let label_set = named.stored.ok_or_else(none)?;
-    let model = model_of(store, label_set, current, model, &format!("`{word}`")).await?;
+    let model = model_with_labels(store, label_set, current, model, &format!("`{word}`")).await?;
     let (model, _) = model.ok_or_else(none)?;
     Ok(Some((Target { model, label_set }, named.set)))
 }
 
 /// Nothing would be left in the views.
-fn unlabelled(set: &str, word: &str) -> CliError {
+fn no_such_labels(set: &str, word: &str) -> CliError {
     let is_file = std::path::Path::new(word).is_file();
     let file = if is_file { word } else { "FILE" };
     CliError::Usage(format!(

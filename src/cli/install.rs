@@ -1,7 +1,7 @@
 //! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user, or below the
 //! prefix where the program is installed.
 //!
-//! That is ONNX Runtime, which comes in a Python wheel, on request OpenVINO, and a model. Each is put together beside its place and renamed into
+//! That is ONNX Runtime, which comes in a Python wheel, on request OpenVINO, and a model. Each is put together staging its place and renamed into
 //! it when it is whole, so that a run that was killed leaves nothing that would be taken for the library.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::{fs, io};
 use clap::Args;
 use serde_json::json;
 
-use super::setup::{SMALL_MODEL, aside};
+use super::setup::{DEFAULT_MODEL, run_blocking};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
 use topicmill_score::folder::{ModelFolder, Processor};
@@ -28,8 +28,8 @@ const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 /// The same of OpenVINO.
 const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
-/// One Python's wheel serves all, because the library in it is the same; not every Python has one.
-const WHEEL_OF: [&str; 2] = ["--python-version", "3.12"];
+/// One Python's wheel is_for_these_users all, because the library in it is the same; not every Python has one.
+const WHEEL_PYTHON: [&str; 2] = ["--python-version", "3.12"];
 
 /// What CUDA needs besides: the library for it, and NVIDIA's own.
 const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
@@ -40,11 +40,11 @@ const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
   topicmill setup --system
   topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
-`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \
+`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, staging the program for \
 all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
 what is there already. `topicmill doctor` shows what the program finds.")]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
-pub struct Equip {
+pub struct Install {
     /// Copy the default model from this folder, for example from a copy of topicmill's repository
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub struct Equip {
     /// Fetch and copy even what is there already
     #[arg(long)]
     force: bool,
-    /// Write beside the program, for all users of this machine; needs the rights of root there
+    /// Write staging the program, for all users of this machine; needs the rights of root there
     #[arg(long)]
     system: bool,
     /// Print in this format
@@ -65,11 +65,11 @@ pub struct Equip {
     format: OutputFormat,
 }
 
-impl Equip {
+impl Install {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let [libraries, models] = self.folders()?;
+        let [libraries, models] = self.target_folders()?;
         let (library, openvino, format) = (setup.library(), setup.openvino(), self.format);
-        let done = aside(move || {
+        let done = run_blocking(move || {
             let runtime = self.library(Library::OnnxRuntime, &libraries, library.as_deref())?;
             let mut done = vec![("ONNX Runtime", runtime)];
             if self.openvino {
@@ -87,7 +87,7 @@ impl Equip {
     }
 
     /// The folders of libraries and of what else is fetched.
-    fn folders(&self) -> Result<[PathBuf; 2], CliError> {
+    fn target_folders(&self) -> Result<[PathBuf; 2], CliError> {
         if !self.system {
             let no_home = "neither XDG_DATA_HOME nor HOME names an absolute folder: set one";
             let data = data_folder().ok_or_else(|| CliError::Usage(no_home.into()))?;
@@ -97,7 +97,7 @@ impl Equip {
         let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "install for all users: `{}` is in no folder `bin`, so nobody would look beside it; install the program \
+                "install for all users: `{}` is in no folder `bin`, so nobody would look staging it; install the program \
                  first, or leave out --system",
                 program.display()
             )));
@@ -107,7 +107,7 @@ impl Equip {
 
     /// Whether what lies here is there for whom it is meant: with --system, for all users. `data` is where it would be
     /// written. What has no path was found by its name where the system looks.
-    fn serves(&self, data: &Path, place: &Path) -> bool {
+    fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
@@ -129,7 +129,7 @@ impl Equip {
                 .ok()
                 .map(|runtime| runtime.library().to_owned()),
         };
-        if let Some(place) = there.filter(|place| self.serves(data, place)) {
+        if let Some(place) = there.filter(|place| self.is_for_these_users(data, place)) {
             return Ok(("there already", place));
         }
         fs::create_dir_all(data).map_err(CliError::writing(data))?;
@@ -137,15 +137,18 @@ impl Equip {
             Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        let beside = Partial::of(data, name)?;
-        self.fetch(library, &beside.0)?;
-        if !beside.0.join(inside).is_dir() {
-            let why = format!("the package that came has no library; {}", own(library));
+        let staging = StagingFolder::create(data, name)?;
+        self.fetch(library, &staging.0)?;
+        if !staging.0.join(inside).is_dir() {
+            let why = format!(
+                "the package that came has no library; {}",
+                manual_hint(library)
+            );
             let text = format!("fetch {library}: {why}");
-            return Err(CliError::Told(Exit::Model, text));
+            return Err(CliError::Message(Exit::Model, text));
         }
         let folder = data.join(name);
-        beside.put(&folder)?;
+        staging.commit(&folder)?;
         let path = library.in_venv(data).unwrap_or(folder);
         tracing::info!(library = %path.display(), "{library} is there");
         Ok(("fetched", path))
@@ -168,9 +171,9 @@ impl Equip {
         }
         // Nothing is built on this machine. And pip takes another Python's version only with it.
         asked.extend(["--only-binary", ":all:"].map(Into::into));
-        asked.extend(WHEEL_OF.map(Into::into));
+        asked.extend(WHEEL_PYTHON.map(Into::into));
         let mut failed = None;
-        for (program, first, last) in WAYS {
+        for (program, first, last) in INSTALLERS {
             if !has_pip(program) {
                 continue;
             }
@@ -202,29 +205,29 @@ impl Equip {
             ),
             Some(why) => (Exit::TryAgain, why + "; check the network and try again"),
         };
-        let text = format!("fetch {library}: {why}, or {}", own(library));
-        Err(CliError::Told(exit, text))
+        let text = format!("fetch {library}: {why}, or {}", manual_hint(library));
+        Err(CliError::Message(exit, text))
     }
 
     fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
-        let named = Path::new(SMALL_MODEL);
+        let named = Path::new(DEFAULT_MODEL);
         let found = find_model(named);
         let there = ModelFolder::open_for(&found, Processor::Cpu, None);
         let place = fs::canonicalize(&found).unwrap_or(found);
-        let serves = self.serves(data, &place);
-        if there.is_ok() && serves && !self.force {
+        let is_for_these_users = self.is_for_these_users(data, &place);
+        if there.is_ok() && is_for_these_users && !self.force {
             return Ok(("there already", place));
         }
         let from = match (&self.model, there) {
             (Some(from), _) => from,
-            (None, Ok(_)) if !serves => &place,
+            (None, Ok(_)) if !is_for_these_users => &place,
             (None, Ok(_)) => return Ok(("there already", place)),
             (None, Err(error)) => {
                 let text = format!(
                     "{error}: the default model comes with topicmill's wheel and repository; copy it from a copy of the \
                      repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
                 );
-                return Err(CliError::Told(Exit::Model, text));
+                return Err(CliError::Message(Exit::Model, text));
             }
         };
         // A folder that is none is told before anything is written.
@@ -232,18 +235,18 @@ impl Equip {
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
-        let beside = Partial::of(&models, &name.to_string_lossy())?;
-        copy_files(from, &beside.0)?;
+        let staging = StagingFolder::create(&models, &name.to_string_lossy())?;
+        copy_files(from, &staging.0)?;
         // Once more: the files may have changed while they were copied.
-        ModelFolder::open_for(&beside.0, Processor::Cpu, None)?;
+        ModelFolder::open_for(&staging.0, Processor::Cpu, None)?;
         let to = models.join(name);
-        beside.put(&to)?;
+        staging.commit(&to)?;
         Ok(("copied", to))
     }
 }
 
 /// What one may do instead of fetching a library.
-fn own(library: Library) -> &'static str {
+fn manual_hint(library: Library) -> &'static str {
     match library {
         Library::OnnxRuntime => "name a library that you have with `onnxruntime.library`",
         Library::OpenVino => "name a library that you have with `openvino.library`",
@@ -256,7 +259,7 @@ const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
 const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
 
 /// Programs that fetch, with their arguments before and behind those of all.
-const WAYS: [(&str, &str, &str); 3] = [
+const INSTALLERS: [(&str, &str, &str); 3] = [
     ("uv", UV, ""),
     ("python3", PIP, ANY_PYTHON),
     ("python", PIP, ANY_PYTHON),
@@ -271,12 +274,12 @@ fn has_pip(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A folder beside the one of this name, for what is not whole yet; removed where it does not become that one.
-struct Partial(PathBuf);
+/// A folder staging the one of this name, for what is not whole yet; removed where it does not become that one.
+struct StagingFolder(PathBuf);
 
-impl Partial {
+impl StagingFolder {
     /// An empty one. Each process has its own, and clears away those of processes that are dead.
-    fn of(folder: &Path, name: &str) -> Result<Self, CliError> {
+    fn create(folder: &Path, name: &str) -> Result<Self, CliError> {
         let begin = format!(".{name}.");
         let entries = fs::read_dir(folder).map_err(reading(folder))?;
         for entry in entries.flatten() {
@@ -294,8 +297,8 @@ impl Partial {
         Ok(Self(path))
     }
 
-    /// Puts what is whole into its place, and what was there aside until then.
-    fn put(self, place: &Path) -> Result<(), CliError> {
+    /// Puts what is whole into its place, and what was there run_blocking until then.
+    fn commit(self, place: &Path) -> Result<(), CliError> {
         // A rename does not replace a folder that has files in it.
         let old = self.0.with_extension("old");
         let moved = match fs::rename(place, &old) {
@@ -313,14 +316,14 @@ impl Partial {
     }
 }
 
-impl Drop for Partial {
+impl Drop for StagingFolder {
     fn drop(&mut self) {
         let _ = remove(&self.0);
     }
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
-    move |error| CliError::Told(Exit::Partial, format!("read `{}`: {error}", path.display()))
+    move |error| CliError::Message(Exit::Partial, format!("read `{}`: {error}", path.display()))
 }
 
 // `Drop` comes here after `put`, too, where nothing is left.

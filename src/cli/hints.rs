@@ -12,7 +12,7 @@ use crate::engines::EnginesError;
 use crate::files::FilesError;
 use crate::placing::is_full;
 
-pub fn on_folder(error: &ModelError) -> &'static str {
+pub fn for_model(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
             ": give the path of one, or fetch one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
@@ -30,7 +30,7 @@ pub fn on_folder(error: &ModelError) -> &'static str {
     }
 }
 
-pub fn on_onnx(error: &OnnxError) -> &'static str {
+pub fn for_onnx(error: &OnnxError) -> &'static str {
     match error {
         OnnxError::NotFound {
             library: Library::OpenVino,
@@ -71,13 +71,13 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
             ", set fewer `classify.workers`, or take a smaller model or --precision int8"
         }
         OnnxError::Wrong { .. } => ", or see `topicmill model verify`",
-        OnnxError::Try { source, .. } => on_engine(source),
-        OnnxError::Folder(error) => on_folder(error),
+        OnnxError::Try { source, .. } => for_engine(source),
+        OnnxError::Folder(error) => for_model(error),
         _ => "",
     }
 }
 
-pub fn on_engines(error: &EnginesError) -> &'static str {
+pub fn for_engines(error: &EnginesError) -> &'static str {
     match error {
         // These have variants of their own.
         EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
@@ -90,13 +90,13 @@ pub fn on_engines(error: &EnginesError) -> &'static str {
     }
 }
 
-pub fn on_labeler(error: &LabelerError) -> &'static str {
+pub fn for_labeler(error: &LabelerError) -> &'static str {
     match error {
         LabelerError::Engine(error)
         | LabelerError::Label {
             source: TextError::Engine(error),
             ..
-        } => on_engine(error),
+        } => for_engine(error),
         LabelerError::Label {
             source: TextError::NotFinite,
             ..
@@ -105,21 +105,21 @@ pub fn on_labeler(error: &LabelerError) -> &'static str {
     }
 }
 
-pub fn on_backlog(error: &BacklogError) -> &'static str {
+pub fn for_backlog(error: &BacklogError) -> &'static str {
     match error {
-        BacklogError::Labeler(error) => on_labeler(error),
+        BacklogError::Labeler(error) => for_labeler(error),
         _ => "",
     }
 }
 
-pub fn on_files(error: &FilesError) -> &'static str {
+pub fn for_files(error: &FilesError) -> &'static str {
     match error {
-        FilesError::Labeler(error) => on_labeler(error),
+        FilesError::Labeler(error) => for_labeler(error),
         _ => "",
     }
 }
 
-pub fn on_write(error: &io::Error) -> &'static str {
+pub fn for_io(error: &io::Error) -> &'static str {
     if is_full(error) {
         "; free some space there, or name another place, and run the command again"
     } else {
@@ -129,7 +129,7 @@ pub fn on_write(error: &io::Error) -> &'static str {
 
 const FLOAT32: &str = "; try `--precision fp32`";
 
-fn on_engine(error: &EngineError) -> &'static str {
+fn for_engine(error: &EngineError) -> &'static str {
     match error {
         EngineError::OutOfMemory { .. } => "; set a smaller `classify.batch_tokens`",
         EngineError::NotFinite(_) => FLOAT32,

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use crate::cli::{output, screen};
+use crate::cli::{output, terminal};
 use crate::outlook::{FailedTopic, Outlook, short};
 use crate::telemetry::harmless;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
@@ -15,17 +15,19 @@ const MOST_LINES: usize = 2;
 /// Longer lines are hard to read.
 const WIDEST: usize = 100;
 
-pub fn of(outlook: &Outlook, url: &str) -> String {
-    let terminal = screen::width();
-    let width = terminal.unwrap_or(screen::USUAL).min(WIDEST);
+pub fn render(outlook: &Outlook, url: &str) -> String {
+    let terminal_width = terminal::width();
+    let width = terminal_width
+        .unwrap_or(terminal::DEFAULT_WIDTH)
+        .min(WIDEST);
     let lines = Lines {
         width,
-        is_terminal: terminal.is_some(),
+        is_terminal: terminal_width.is_some(),
     };
     let now = day(outlook.now) + " UTC";
     let room = width.saturating_sub(now.len() + 3);
     let url = lines.cut(&harmless::line(url), room);
-    let gap = " ".repeat(room.saturating_sub(screen::columns(&url)) + 1);
+    let gap = " ".repeat(room.saturating_sub(terminal::columns(&url)) + 1);
     let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
         ("Running", Some(running(outlook))),
@@ -34,7 +36,7 @@ pub fn of(outlook: &Outlook, url: &str) -> String {
         ("Waiting", waiting(outlook)),
         ("Set aside", set_aside(outlook)),
         ("Labels", labels(outlook)),
-        ("Beside", beside(outlook)),
+        ("Beside", other_backlogs(outlook)),
         ("Deletions", deletions(outlook)),
         ("Failing", failing(&outlook.failed_topics)),
         ("Schedules", schedules(outlook)),
@@ -59,7 +61,7 @@ struct Lines {
 impl Lines {
     fn cut(&self, text: &str, room: usize) -> String {
         if self.is_terminal {
-            screen::cut(text, room).into_owned()
+            terminal::cut(text, room).into_owned()
         } else {
             text.to_owned()
         }
@@ -68,7 +70,7 @@ impl Lines {
     /// A word, and what there is to say, at most so many lines of it on a terminal.
     fn answer(&self, name: &str, text: &str) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
-        let wrapped = output::filled(&harmless::line(text), room);
+        let wrapped = output::wrap_to(&harmless::line(text), room);
         let mut lines: Vec<&str> = wrapped.lines().collect();
         let rest;
         if self.is_terminal && lines.len() > MOST_LINES {
@@ -125,13 +127,13 @@ impl Lines {
         for last in outlook.stages.iter().filter(|last| last.is_bad()) {
             let error = last.error.as_deref().unwrap_or("no reason is recorded");
             let ended = format_duration(outlook.since(last.finished_at));
-            let told = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
+            let described = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
             let name = if last.status == RunStatus::Died {
                 "Died"
             } else {
                 "Failed"
             };
-            text.push_str(&self.answer(name, &told));
+            text.push_str(&self.answer(name, &described));
         }
         text.push('\n');
         text
@@ -139,13 +141,13 @@ impl Lines {
 }
 
 /// Several of them in a line; `None` if there is none.
-fn listed<T>(all: &[T], told: impl Fn(&T) -> String) -> Option<String> {
-    let told: Vec<String> = all.iter().map(told).collect();
-    Some(told.join("; ")).filter(|text| !text.is_empty())
+fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
+    let described: Vec<String> = all.iter().map(described).collect();
+    Some(described.join("; ")).filter(|text| !text.is_empty())
 }
 
 fn running(outlook: &Outlook) -> String {
-    let told = listed(&outlook.running, |run| {
+    let described = join_all(&outlook.running, |run| {
         let host = run.worker.split(':').next().unwrap_or_default();
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
         let [began, seen] =
@@ -153,7 +155,7 @@ fn running(outlook: &Outlook) -> String {
         let (stage, id) = (&run.stage, run.id);
         format!("{stage} for {began} (run {id}, process {pid} on {host}, seen {seen} ago)")
     });
-    told.unwrap_or_else(|| "nothing".to_owned())
+    described.unwrap_or_else(|| "nothing".to_owned())
 }
 
 fn posts(outlook: &Outlook) -> String {
@@ -220,7 +222,7 @@ fn waiting(outlook: &Outlook) -> Option<String> {
 }
 
 fn set_aside(outlook: &Outlook) -> Option<String> {
-    let reasons = listed(&outlook.failures, |failure| {
+    let reasons = join_all(&outlook.failures, |failure| {
         format!("{} × {}", failure.posts, failure.error)
     });
     let posts = Some(outlook.backlog.set_aside).filter(|posts| *posts > 0)?;
@@ -233,14 +235,14 @@ fn set_aside(outlook: &Outlook) -> Option<String> {
 }
 
 fn schedules(outlook: &Outlook) -> Option<String> {
-    let told = listed(&outlook.failed_slots, |run| {
+    let described = join_all(&outlook.failed_slots, |run| {
         format!(
             "{} failed {} ago",
             run.schedule,
             format_duration(outlook.since(run.due_at))
         )
     });
-    told.map(|told| format!("{told}; `topicmill schedule list` says why"))
+    described.map(|described| format!("{described}; `topicmill schedule list` says why"))
 }
 
 fn labels(outlook: &Outlook) -> Option<String> {
@@ -250,8 +252,8 @@ fn labels(outlook: &Outlook) -> Option<String> {
     Some(format!("{set}, version {version}, by {model}"))
 }
 
-fn beside(outlook: &Outlook) -> Option<String> {
-    listed(&outlook.beside, |other| {
+fn other_backlogs(outlook: &Outlook) -> Option<String> {
+    join_all(&outlook.beside, |other| {
         let (set, version) = (&other.label_set, short(&other.label_set_hash));
         let posts = number(other.posts);
         format!("{posts} posts wait for {set} {version} by {}", other.model)
@@ -316,7 +318,7 @@ fn number(n: i64) -> String {
     output::thousands(n.unsigned_abs())
 }
 
-/// Whole percents; less than one, and nearly all, are told as such.
+/// Whole percents; less than one, and nearly all, are described as such.
 fn share(part: i64, all: i64) -> String {
     match (part, all) {
         (0, _) | (_, 0) => "none".to_owned(),
@@ -335,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_share_is_never_rounded_to_none_or_all() {
-        for (part, all, told) in [
+        for (part, all, described) in [
             (0, 0, "none"),
             (0, 9, "none"),
             (9, 9, "all"),
@@ -344,7 +346,7 @@ mod tests {
             (1, 2, "50 %"),
             (2, 3, "67 %"),
         ] {
-            assert_eq!(share(part, all), told);
+            assert_eq!(share(part, all), described);
         }
     }
 }
