@@ -1,5 +1,5 @@
-//! Collecting from an archive at the socket into both databases: every post once, whatever borders its pages
-//! have and whatever dies on the way.
+//! Tests collecting from a fake archive into both databases: every post is stored once, at any page boundary and
+//! after any failure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Scene {
         names.into_iter().collect()
     }
 
-    /// Seconds from [`START`] to the newest post known.
+    /// Seconds from [`START`] to the newest known post.
     async fn watermark(&self, topic: &str) -> Option<i64> {
         let known = self
             .store()
@@ -100,7 +100,7 @@ async fn rows(store: &Store, sql: &str) -> Vec<String> {
         row.iter()
             .map(|value| match value {
                 Value::String(text) => text.clone(),
-                // SQLite has no type of its own for it.
+                // SQLite has no boolean type.
                 Value::Bool(flag) => u8::from(*flag).to_string(),
                 other => other.to_string(),
             })
@@ -133,7 +133,7 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
             scene.stored().await,
             names((150..400).map(|minute| format!("m{minute}")))
         );
-        // Each page begins with the second that the one before ended with.
+        // Each page begins with the last second of the previous page.
         assert_eq!(
             scene.archive.asked().await,
             [
@@ -163,7 +163,7 @@ async fn later_runs_read_everything_since_the_last() {
             scene.put(minutes(0..5));
             scene.collect_one(climate(5)).await;
             scene.put(minutes(5..350));
-            // It came late, but less so than the overlap.
+            // It arrived late, but within the overlap.
             scene.put([row("late", 60 * 2 + 30)]);
             let report = scene.collect_one(climate(5)).await;
             assert_eq!(
@@ -173,7 +173,7 @@ async fn later_runs_read_everything_since_the_last() {
             );
             assert_eq!(scene.stored().await.len(), 351);
             assert_eq!(scene.watermark("climate").await, Some(60 * 349));
-            // From ten minutes before the newest post known: one second more, for the border.
+            // From ten minutes before the newest known post, plus one second for the boundary.
             let asked = scene.archive.asked().await;
             assert_eq!(
                 asked[1],
@@ -188,7 +188,7 @@ async fn later_runs_read_everything_since_the_last() {
 
 #[tokio::test]
 async fn posts_of_one_second_are_all_read_across_page_boundaries() {
-    // (posts before, posts of the second, posts after): the border falls before, among and behind them.
+    // (posts before, posts in the second, posts after): the boundary falls before, within and after the second.
     for crowd in [
         (99, 3, 120),
         (60, 90, 130),
@@ -208,7 +208,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
                 .map(|row| row["id"].as_str().unwrap().to_owned())
                 .collect();
 
-            // Into the past.
+            // Reading backwards.
             scene.put(rows.clone());
             let report = scene.collect_one(climate(1_000)).await;
             assert_eq!(
@@ -223,7 +223,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
             );
             assert_eq!(report.posts, ids.len() as u64, "each once: {crowd:?}");
 
-            // And towards now, after an old post that was known.
+            // And forwards, after an old known post.
             let database = sqlite();
             let later = Scene::with(&database, Archive::start(borders).await).await;
             later.put([row("old", -60)]);
@@ -244,7 +244,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
 #[tokio::test]
 async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
     for database in databases() {
-        // It gives 150 at most, and 400 were posted at once.
+        // The archive returns at most 150 rows, and 400 posts share one second.
         let archive = Archive::with(Borders::LeftOut, 150, Duration::ZERO).await;
         let scene = Scene::with(&database, archive).await;
         scene.put(minutes(0..3));
@@ -281,7 +281,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
             .collect();
         assert_eq!(limits, ["100", "50", "25", "50", "100"]);
         let sleeps = scene.clock.sleeps();
-        // Waits that double, with jitter; then a second between pages.
+        // Waits that double, with jitter; then one second between pages.
         assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
         assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
         assert_eq!(sleeps[2..], [SECOND; 2]);
@@ -321,7 +321,7 @@ async fn rate_limit_headers_of_the_archive_are_obeyed() {
 async fn transient_errors_are_retried_and_permanent_ones_are_not() {
     let status = |status| ResponseTemplate::new(status);
     let text = |text: &str| ResponseTemplate::new(200).set_body_raw(text, "application/json");
-    // (answer, times, requests that it takes, outcome)
+    // (response, times, requests, outcome)
     let cases = [
         (status(503), 4, 5, Outcome::Ok),
         (status(503), 5, 5, Outcome::Server),
@@ -436,7 +436,7 @@ async fn a_lone_surrogate_loses_one_character() {
     );
 }
 
-/// What is flagged and what is not: (fields, flagged).
+/// Rows and the flag they get: (fields, flagged).
 fn readings() -> Vec<(&'static str, Value, bool)> {
     let hours = |n: i64| START + n * 3_600;
     vec![
@@ -493,7 +493,7 @@ async fn a_score_read_too_early_is_flagged() {
         scene.collect_one(climate(100)).await;
         assert_eq!(scene.rows(FLAGS).await, flags());
 
-        // A row that does not say when it was read was read by now, which is soon after it was posted.
+        // A row without a retrieval time counts as read now, which is soon after it was posted.
         let fresh = NOW - START - 3_600;
         let mut silent = row_with("fresh", fresh, &json!({"_meta": null}));
         silent.as_object_mut().unwrap().remove("retrieved_on");
@@ -513,12 +513,12 @@ async fn a_real_score_replaces_a_placeholder_and_never_the_reverse() {
         scene.put([row_with("a", 0, &placeholder)]);
         scene.collect_one(climate(5)).await;
         assert_eq!(scene.rows(SCORE).await, ["1 0 1.0 1 arctic-shift"]);
-        // Read again by the archive.
+        // The archive has read it again.
         let again = Scene::of(&database).await;
         again.put([row("a", 0)]);
         again.collect_one(climate(5)).await;
         assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 arctic-shift"]);
-        // A dump of the first reading comes late; so does a row without a score.
+        // A dump of the first reading is imported late, and a row without a score.
         for fields in [
             &placeholder,
             &json!({"score": null, "num_comments": null, "upvote_ratio": null}),
@@ -580,7 +580,7 @@ async fn data_from_reddit_takes_precedence_over_the_archive() {
             ["Edited 77 0 reddit"],
             "a live reading clears it"
         );
-        // The archive shows both its readings again, in vain.
+        // The archive returns both its readings again, and neither replaces Reddit's data.
         for fields in [&placeholder, &json!({"title": "Old"})] {
             let again = Scene::of(&database).await;
             again.put([row_with("a", 0, fields)]);
@@ -591,7 +591,7 @@ async fn data_from_reddit_takes_precedence_over_the_archive() {
     }
 }
 
-/// Requests that are being answered, and the most there ever were.
+/// Requests in progress, and their maximum so far.
 #[derive(Default)]
 struct Load {
     now: AtomicUsize,
@@ -603,7 +603,7 @@ async fn answer_slowly(State(load): State<Arc<Load>>) -> axum::Json<Value> {
     let now = load.now.fetch_add(1, Ordering::SeqCst) + 1;
     load.most.fetch_max(now, Ordering::SeqCst);
     load.all.fetch_add(1, Ordering::SeqCst);
-    // Long enough for whoever else wants to ask.
+    // Long enough for a concurrent request to arrive.
     for _ in 0..2_000 {
         tokio::task::yield_now().await;
     }
@@ -656,7 +656,7 @@ async fn requests_send_a_user_agent_and_no_key() {
     }
 }
 
-/// The program as it reads an archive, at a pace for tests.
+/// Returns the program configured for the archive, with a pace for tests.
 fn collecting(
     program: &Program,
     archive: &str,
@@ -698,7 +698,7 @@ async fn the_command_line_describes_the_archive() {
     let ran = run(&["--listing", "new"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(!ran.stderr.contains("no order but time"), "{}", ran.stderr);
-    // What the settings say of Reddit's listings is no error here.
+    // Settings of Reddit's listings are not errors here.
     run(&[]).ended(0, "no order but time");
 
     let ran = program
@@ -707,6 +707,6 @@ async fn the_command_line_describes_the_archive() {
         .output()
         .unwrap();
     crate::support::program::finished(ran).ended(2, "arctic_shift.api_url");
-    // Whoever has no key is told what needs none.
+    // Without credentials, the message names the source that needs none.
     program.run(&["collect"]).ended(3, "--source arctic-shift");
 }

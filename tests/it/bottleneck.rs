@@ -1,4 +1,4 @@
-//! `doctor --bottleneck`: what it tells of runs that took place, and what it says where there is none.
+//! Tests `doctor --bottleneck`: its report on runs, and its message without any.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn found(program: &Program, flags: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// Stores posts, each in a run of its own kind: an import, then a run of `classify`.
+/// Stores posts in an import run, followed by a run of `classify`.
 fn label(program: &Program) {
     let posts = program.write("posts.ndjson", made::lines(40, 40));
     program.ok(&["import", &posts]);
@@ -34,7 +34,7 @@ fn the_latest_labelling_run_is_explained_on_both_databases() {
     for database in databases() {
         let program = Program::on(&database.url);
         label(&program);
-        // Finds nothing to do.
+        // This run has nothing to do.
         classify(&program);
 
         let told = found(&program, &[]);

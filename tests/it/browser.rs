@@ -1,4 +1,4 @@
-//! What the browser of the tests notices: a check that notices nothing would pass everything.
+//! Tests that the browser's page checks detect errors, since a check that detects nothing would always pass.
 
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 

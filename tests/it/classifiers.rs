@@ -1,8 +1,8 @@
-//! Classifiers: scores equal those of transformers' text-classification pipeline, and what is odd about a model is taken
-//! or refused with a reason.
+//! Tests classifiers: scores equal those of transformers' text-classification pipeline, and unusual models load or
+//! are rejected with a reason.
 //!
-//! `tools/golden.py` made the models (tiny, of random weights, one of each family) and wrote down what the pipeline says of
-//! them under each function.
+//! `tools/golden.py` made the models (tiny, with random weights, one of each family) and recorded the pipeline's
+//! scores for each function.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,7 +73,7 @@ fn scores_equal_the_text_classification_pipeline_on_any_batch() {
             serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
         let mut folders = vec![golden.model.clone()];
         if golden.model == "tiny-bert-quality" {
-            // What tools/model.py makes of the same weights.
+            // The graph that tools/model.py makes from the same weights.
             folders.push("tiny-bert-quality-made".into());
         }
         for name in folders {
@@ -121,7 +121,7 @@ fn scores_equal_the_text_classification_pipeline_on_any_batch() {
     assert_eq!(models, 5, "run tools/golden.py");
 }
 
-/// A model folder of a configuration and one of the odd graphs.
+/// Writes a model folder with a configuration and one of the unusual graphs.
 fn odd(config: &str, graph: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let from = fixture("models/tiny-bert-quality");
@@ -133,7 +133,7 @@ fn odd(config: &str, graph: &str) -> tempfile::TempDir {
     dir
 }
 
-/// Loads a folder and scores a text; what it says, or why it cannot.
+/// Loads a folder and scores a text; returns the result or the error.
 fn tried(dir: &Path) -> Result<Vec<f64>, String> {
     let folder = ModelFolder::open(dir, None).map_err(|error| error.to_string())?;
     let options = EngineOptions {
@@ -168,10 +168,10 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
     assert_eq!(three.len(), 3);
     assert!(three[0] < 0.0 && three[2] > 0.0);
     assert_eq!(scores(THREE, "half.onnx").unwrap(), three);
-    // One that takes one row of 16 tokens at a time, and nothing else.
+    // A graph that accepts only one row of 16 tokens.
     let fixed = scores(THREE, "fixed.onnx").unwrap();
     assert!(fixed.iter().zip(&three).all(|(a, b)| (a - b).abs() < 1e-6));
-    // Nobody named the labels, and the architecture says that there are some.
+    // A model with unnamed labels, and a count known from its architecture.
     let unnamed = r#"{"num_labels":3,"architectures":["BertForSequenceClassification"]}"#;
     assert_eq!(scores(unnamed, "three.onnx").unwrap(), three);
     let one = r#"{"problem_type":"regression","id2label":{"0":"LABEL_0"}}"#;
@@ -248,7 +248,7 @@ fn labels_that_the_model_lacks_are_rejected() {
     ));
 }
 
-/// Rows of NDJSON by id.
+/// Parses NDJSON rows by id.
 fn rows(path: &Path) -> BTreeMap<String, Value> {
     let text = fs::read_to_string(path).unwrap();
     let rows = text
@@ -263,7 +263,7 @@ fn model(path: &str) -> String {
     repository(path).display().to_string()
 }
 
-/// Words that the tiny models know, other ones for each number below 49.
+/// Returns words that the tiny models know, different for each number below 49.
 fn words(i: usize) -> String {
     const BEGIN: [&str; 7] = [
         "the sea",
@@ -286,7 +286,7 @@ fn words(i: usize) -> String {
     format!("{} {}", BEGIN[i % 7], END[i / 7])
 }
 
-/// NDJSON of texts, one of which cannot be scored.
+/// Returns NDJSON of texts, one of which cannot be scored.
 fn texts() -> String {
     let text = |i: usize| format!("{}\n", json!({"id": i, "text": words(i)}));
     let good: String = (0..40).map(text).collect();
@@ -336,7 +336,7 @@ fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
         let off: f64 = graph(name)["scores off"].as_str().unwrap().parse().unwrap();
         assert!(off < 0.5 && graph(name)["state"] == "ok", "{table:?}");
     }
-    // Another head: the labels of the manifest are no longer those of the configuration.
+    // The labels of the manifest no longer match those of the configuration.
     let config = fs::read_to_string(copy.join("config.json")).unwrap();
     fs::write(
         copy.join("config.json"),
@@ -349,7 +349,7 @@ fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
         .ended(5, "SHA-256");
 }
 
-/// Posts of which two have the same text.
+/// Returns posts, two of which have the same text.
 fn posts() -> String {
     let post = |i: usize| {
         json!({
@@ -388,7 +388,7 @@ impl Scene {
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// Labels with a model, and shows the labels from then on; what the run counted.
+    /// Labels with a model and makes its labels current; returns the run's counts.
     fn classify(&self, model: &str, more: &[&str]) -> Value {
         let args = ["classify", "--model", model, "--make-current"];
         self.counted(&[&args[..], more].concat())
@@ -410,7 +410,7 @@ fn a_classifier_assigns_its_own_labels() {
         ran.says("`tiny-bart-moods` is a classifier");
         ran.says("stored beside the current ones");
         assert_eq!(scene.sql(shown), current, "the views show what they showed");
-        // With --make-current they are shown, and nothing is left to label.
+        // With --make-current they become current, and the backlog is empty.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);
         let scores = scene.sql(
             "SELECT label_topic, COUNT(*) AS posts FROM post_scores GROUP BY label_topic ORDER BY label_topic",
@@ -433,7 +433,7 @@ fn a_classifier_assigns_its_own_labels() {
     }
 }
 
-/// A pipeline file with these settings and labels, each with a slug.
+/// Returns a pipeline file with these settings and labels, each with a slug.
 fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
     let topic = |(slug, label): &(&str, &str)| {
         format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n")
@@ -466,12 +466,12 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
     let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
     assert_eq!(slugs[0]["label_topic"], "angry");
-    // From what is stored, too.
+    // Also from stored logits.
     let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
     let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);
     assert!(found.to_string().contains("21"), "{found}");
 
-    // Labels that are others give way to the model's.
+    // Labels of another set are replaced by those of the model.
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])

@@ -1,5 +1,5 @@
-//! The program as a person runs it: what it prints, what it exits with, and what it leaves behind when it is
-//! used wrongly, interrupted or killed.
+//! Tests the program as a user runs it: its output, its exit codes, and what it leaves behind after misuse,
+//! interruption or a kill.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -155,7 +155,7 @@ fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
     }
 }
 
-/// Arguments, exit code, and what the message must say.
+/// Arguments, exit code, and a required part of the message.
 const MISUSE: &[(&str, i32, &str)] = &[
     ("import missing.ndjson", 2, "missing.ndjson"),
     ("import .", 2, "is a directory"),
@@ -430,7 +430,7 @@ fn start_classify(program: &Program) -> Child {
         .map_while(Result::ok)
         .any(|line| line.contains("classify: posts"));
     assert!(seen, "no progress was logged");
-    // Whoever stops reading a pipe kills its writer.
+    // A closed pipe would kill its writer.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }
@@ -455,7 +455,7 @@ fn a_watcher_labels_imported_posts_and_stops_at_a_signal_on_both_databases() {
             let rows = program.json(&["--database", url, "sql", count]);
             rows[0]["n"].as_i64().unwrap()
         };
-        // Well before a watcher looks of its own accord, which is once a minute.
+        // Well before the watcher polls, once a minute.
         let clock = SystemClock::shared();
         let mut wait_for = |posts: i64| {
             while labelled() < posts {

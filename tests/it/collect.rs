@@ -1,7 +1,7 @@
-//! Collecting from a Reddit at the socket into both databases: every post once and in its place, and how a
-//! topic ends that cannot be read.
+//! Tests collecting from a fake Reddit into both databases: every post is stored once with its rank, and a topic
+//! that cannot be read has the right outcome.
 //!
-//! A page is mounted to be given once, so a collector that asks for one again is told that there is nothing.
+//! A page is served once; a collector that requests it again gets an empty listing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
 
-/// One topic after the other, so that the order of requests is known.
+/// One topic after another, so that the order of requests is known.
 pub const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
@@ -46,7 +46,7 @@ impl Scene {
         Self::on(server().await, database).await
     }
 
-    /// The same with a server that is there already.
+    /// Creates the scene with an existing server.
     pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
         let (reddit, clock) = client(&server.uri());
         let reddit = Arc::into_inner(reddit).unwrap();
@@ -64,7 +64,7 @@ impl Scene {
         &self.context.store
     }
 
-    /// Gives a page of a subreddit once: to whoever asks for what follows `after`, or from the start.
+    /// Serves a page of a subreddit once, to a request with this `after` or none.
     pub async fn page(
         &self,
         subreddit: &str,
@@ -84,7 +84,7 @@ impl Scene {
             .await;
     }
 
-    /// Gives a page of `r/climate`'s new posts once.
+    /// Serves a page of `r/climate`'s new posts once.
     pub async fn new_page(&self, after: Option<&str>, children: &[Value], next: Option<&str>) {
         let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
         let new = Mock::given(method("GET")).and(path("/r/climate/new"));
@@ -100,7 +100,7 @@ impl Scene {
             .await;
     }
 
-    /// Answers one request for `r/climate`'s new posts that no page is left for.
+    /// Responds to one request for `r/climate`'s new posts for which no page is left.
     pub async fn refuse_new(&self, answer: ResponseTemplate) {
         let new = Mock::given(method("GET")).and(path("/r/climate/new"));
         new.respond_with(answer)
@@ -110,7 +110,7 @@ impl Scene {
             .await;
     }
 
-    /// Answers every request for a subreddit that no page is left for.
+    /// Responds to every request for a subreddit for which no page is left.
     pub async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
         get(subreddit)
             .respond_with(answer)
@@ -131,19 +131,19 @@ impl Scene {
         self.collect_with(topics, false).await
     }
 
-    /// The record of the latest run.
+    /// Returns the record of the latest run.
     pub fn record(&self) -> RunRecord {
         self.context.records().pop().unwrap()
     }
 
-    /// The report of the only topic.
+    /// Returns the report of the only topic.
     pub async fn collect_one(&self, topic: Topic) -> TopicReport {
         let reports = self.collect(&[topic]).await;
         assert_eq!(reports.len(), 1);
         reports.into_iter().next().unwrap()
     }
 
-    /// The listings asked for: subreddit, `limit` and `after`.
+    /// Returns the listing requests: subreddit, `limit` and `after`.
     async fn asked(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let of_listings = requests.iter().filter(|request| request.method == "GET");
@@ -161,14 +161,14 @@ impl Scene {
         rows(self.store(), sql).await
     }
 
-    /// Fullnames of the posts stored.
+    /// Returns the fullnames of the stored posts.
     pub async fn stored(&self) -> Vec<String> {
         self.rows("SELECT fullname FROM posts ORDER BY fullname")
             .await
     }
 }
 
-/// The rows of a query, each as its values with a space in between.
+/// Returns the rows of a query, each with its values separated by spaces.
 async fn rows(store: &Store, sql: &str) -> Vec<String> {
     let words = |row: Vec<Value>| -> Vec<String> {
         row.iter()
@@ -187,7 +187,7 @@ pub fn children(ids: &[&str]) -> Vec<Value> {
     ids.iter().map(|id| child(id, &json!({}))).collect()
 }
 
-/// A child of a listing, with these fields of its own.
+/// Returns a child of a listing with these fields.
 pub fn child(id: &str, fields: &Value) -> Value {
     let mut child = page_json(&[id])["data"]["children"][0].take();
     for (name, value) in fields.as_object().unwrap() {
@@ -228,7 +228,7 @@ async fn a_limit_does_not_count_stickied_posts() {
         let mut first = vec![pinned("p1"), pinned("p2")];
         first.extend(children(&["a", "b"]));
         scene.page("climate", None, &first, Some("t3_b")).await;
-        // More than was asked for: `d` is above the limit, a pinned post never is.
+        // More than requested: `d` exceeds the limit, and pinned posts do not count.
         let mut second = children(&["c", "d"]);
         second.push(pinned("p3"));
         scene
@@ -281,14 +281,14 @@ async fn a_post_on_two_pages_is_stored_once_and_all_ranks_are_kept() {
             ],
             "the second `b` takes nothing off the limit"
         );
-        // Places on the listing as it was read, where `b` stood at 1 and again at 2.
+        // Ranks on the listing as it was read, with `b` first at 1 and then at 2.
         assert_eq!(
             scene.rows(RANKS).await,
             ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
         );
         assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
 
-        // The next run sees them in other places, and none is new.
+        // The next run sees other ranks, and no new post.
         scene
             .page("climate", None, &children(&["d", "b", "a"]), None)
             .await;
@@ -396,7 +396,7 @@ async fn a_failing_topic_ends_as_server_and_the_others_continue() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("food", None, &children(&["f"]), None).await;
-        // Down from the second page on.
+        // The server fails from the second page on.
         scene
             .page("climate", None, &children(&["a", "b"]), Some("t3_b"))
             .await;
@@ -448,7 +448,7 @@ async fn a_second_401_ends_the_run() {
             topic("music", &["music"], 5),
         ];
         let reports = scene.collect(&topics).await;
-        // What was not begun has no report.
+        // A topic that did not start has no report.
         assert_eq!(
             outcomes(&reports),
             [Outcome::Ok, Outcome::Auth, Outcome::Stopped]
@@ -472,7 +472,7 @@ async fn a_second_401_ends_the_run() {
     }
 }
 
-/// Labels everything that has no label yet, as part of the latest run; how many those were.
+/// Labels all unlabelled posts as part of the latest run; returns their number.
 async fn label_all(scene: &Scene) -> u64 {
     let (store, run) = (scene.store(), scene.record().id);
     let now = scene.clock.now().into();
@@ -618,7 +618,7 @@ async fn children_that_are_not_posts_are_counted_by_reason() {
         scene.page("climate", None, &first, Some("t3_a")).await;
         let second = [comment.clone(), child("b", &json!({})), comment.clone()];
         scene.page("climate", Some("t3_a"), &second, None).await;
-        // A subreddit without a single post counts its children all the same.
+        // A subreddit without a post still counts its children.
         scene
             .page("replies", None, std::slice::from_ref(&comment), None)
             .await;
@@ -650,7 +650,7 @@ async fn children_that_are_not_posts_are_counted_by_reason() {
     }
 }
 
-/// What the latest run has counted, as its row says.
+/// Returns the counts of the latest run.
 async fn counts(store: &Store) -> Value {
     store.runs().recent_runs(None, 1).await.unwrap()[0]
         .counts
@@ -707,7 +707,7 @@ async fn nul_bytes_in_a_file_are_harmless() {
         assert_eq!(rows(&store, texts).await, ["ab cd climate"]);
         let flair = "SELECT flair FROM posts WHERE fullname = 't3_d'";
         assert_eq!(rows(&store, flair).await, ["flair"]);
-        // `c` names no topic, so it belongs to the one that reads its subreddit.
+        // `c` names no topic, so it gets the topic that reads its subreddit.
         assert_eq!(
             rows(
                 &store,
@@ -725,7 +725,7 @@ async fn nul_bytes_in_a_file_are_harmless() {
     }
 }
 
-/// Children of a listing of new posts, at these minutes after an hour.
+/// Returns children of a listing of new posts, at these minutes after the hour.
 pub fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
     let at = |minute| json!({"created_utc": 1_750_000_000 + 60 * minute});
     let newest_first = minutes.rev();
@@ -753,7 +753,7 @@ async fn new_posts_are_read_back_to_the_known_ones_and_no_further() {
             "the first run reads its limit"
         );
 
-        // Seven came since; the last known is of minute 4, the overlap reaches ten minutes further back.
+        // Seven posts came since. The newest known one is of minute 4, and the overlap adds ten minutes.
         scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
         scene
             .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
@@ -780,7 +780,7 @@ async fn a_run_that_crashes_between_two_pages_leaves_no_gap() {
         scene.new_page(None, &posted(0..3), None).await;
         scene.collect_one(new_climate(3)).await;
 
-        // The second page never comes, so the first one must not count as "known from here on".
+        // The second page fails, so the first one must not advance the watermark.
         scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
         scene.refuse_new(ResponseTemplate::new(404)).await;
         let cut = scene.collect_one(new_climate(3)).await;
@@ -820,7 +820,7 @@ async fn more_new_posts_than_reddit_lists_are_recorded_as_a_gap() {
     assert_eq!((gaps[0].from_at, gaps[0].until_at), (at(0), at(5_000)));
 }
 
-/// A short listing is no quiet subreddit where it does not go back to what is stored, however it ends.
+/// A short listing that does not reach the stored posts is a gap, however it ends.
 #[tokio::test]
 async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_another_reaches_it() {
     let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
@@ -843,7 +843,7 @@ async fn a_listing_that_ends_before_the_newest_stored_post_is_a_gap_until_anothe
         let report = scene.collect_one(new_climate(100)).await;
         assert_eq!((report.outcome, report.new), (Outcome::Ok, 100));
         assert_eq!(gaps().await, [(at(99), at(2_000))]);
-        // What is missing still is, though the newest stored post is met.
+        // The gap stays, although the listing reaches the newest stored post.
         scene.new_page(None, &posted(2_001..2_101), None).await;
         scene.collect_one(new_climate(100)).await;
         assert_eq!(gaps().await, [(at(99), at(2_000))]);
@@ -886,7 +886,7 @@ async fn topics_are_read_concurrently_and_reported_in_order() {
         );
         assert_eq!(scene.stored().await.len(), 16);
         let asked = scene.asked().await;
-        // One after the other, each second page would follow its first.
+        // Sequentially, each second page would follow its first.
         let next = |at: &usize| asked[*at].ends_with("next");
         let of_one = |at: &usize| asked[at - 1].split(':').next() == asked[*at].split(':').next();
         let followed = (1..asked.len()).filter(|at| next(at) && of_one(at)).count();

@@ -1,4 +1,4 @@
-//! `topic_daily` and `topic_agreement` count what a count by hand counts, whatever becomes of posts and labels.
+//! Tests that `topic_daily` and `topic_agreement` equal a direct count after any change to posts and labels.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::made::at;
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 
-/// Every post with its label under the current label set, for its present text.
+/// Every post with its label in the current label set, for its present text.
 const BY_HAND: &str = "\
 SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END
   FROM posts p LEFT JOIN current_target t ON TRUE
@@ -27,7 +27,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// Compares both views with a count by hand; how many posts are labelled.
+/// Compares both views with a direct count; returns the number of labelled posts.
 async fn labelled(f: &Fixture, step: &str) -> i64 {
     let mut days: BTreeMap<(String, String), (i64, f64)> = BTreeMap::new();
     let mut topics: BTreeMap<String, (i64, i64, i64)> = BTreeMap::new();
@@ -122,7 +122,7 @@ async fn view_counts_match_a_direct_count_after_every_change() {
         f.store.purging().purge(f.run, &gone, at(8)).await.unwrap();
         assert_eq!(labelled(&f, "purged").await, 5);
 
-        // As a hand writes it, that does not know these columns.
+        // As hand-written SQL that omits these columns.
         let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
                           abstained, mode, classified_at) \
                        SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \

@@ -1,4 +1,4 @@
-//! What a page of docs/, the help or a message says of the code, next to the code.
+//! Tests that statements about the code in docs/, help and messages are true.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The folders of code.
+/// The folders that contain code.
 const CODE: [&str; 2] = ["src", "crates"];
 
 #[test]
@@ -35,7 +35,7 @@ fn every_module_has_a_description() {
     }
 }
 
-/// Commands of `topicmill --help`.
+/// Returns the commands of `topicmill --help`.
 fn commands() -> Vec<String> {
     let help = Program::new().ok(&["--help"]).stdout;
     let listed = help
@@ -49,7 +49,7 @@ fn commands() -> Vec<String> {
     let names = listed
         .lines()
         .filter_map(|line| line.strip_prefix("  "))
-        // The rest of a sentence that goes on.
+        // A continuation line of a description.
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next());
     names
@@ -58,7 +58,7 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// The README and the pages of docs/, each with its name.
+/// Returns the README and the pages of docs/, each with its name.
 fn pages() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(repository("docs")).unwrap();
     let mut paths: Vec<PathBuf> = docs
@@ -157,12 +157,12 @@ fn the_docs_name_every_settings_section() {
     }
 }
 
-/// Names in backticks.
+/// Returns the names in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The code and its tests, as one text.
+/// Returns the code and its tests as one text.
 fn all_code() -> String {
     let mut files = Vec::new();
     for folder in CODE {

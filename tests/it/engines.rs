@@ -1,5 +1,5 @@
-//! OpenVINO beside ONNX Runtime: the same labels of the same model, whichever computes them; and what is said where one
-//! cannot.
+//! Tests OpenVINO against ONNX Runtime: both give the same labels as the same model, and unsupported configurations
+//! fail with a clear message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran};
 
 const POSTS: usize = 24;
-/// A setting that lets a measurement choose.
+/// A setting that chooses the precision by a measurement.
 const AGREEMENT: (&str, &str) = ("classify.agreement", "0.995");
 
 fn posts() -> String {
@@ -32,7 +32,7 @@ fn posts() -> String {
     (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
 }
 
-/// Rows of a query, of a database.
+/// Returns the rows of a query.
 fn rows(program: &Program, url: &str, query: &str) -> Vec<Value> {
     let ran = program.ok(&["--database", url, "sql", "--format", "ndjson", query]);
     let lines = ran.stdout.lines();
@@ -41,7 +41,7 @@ fn rows(program: &Program, url: &str, query: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Each score by post and label.
+/// Returns each score by post and label.
 fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
     let query = "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
                    JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
@@ -217,7 +217,7 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
         .path()
         .join(".cache/topicmill/agreement.json");
     let kept = fs::read_to_string(&file).unwrap();
-    // Of the two that are exact, make one the faster.
+    // Make one of the two exact ones the faster.
     let mut entries: Value = serde_json::from_str(&kept).unwrap();
     for one in entries.as_object_mut().unwrap().values_mut() {
         for way in one.as_array_mut().unwrap() {
@@ -241,7 +241,7 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
     measured_elsewhere_says_nothing(&file, &entries, classify);
 }
 
-/// Measured on another CPU, or with another library, it says nothing about this one; nor does half a file.
+/// A measurement with another CPU, another library or a truncated file is ignored.
 fn measured_elsewhere_says_nothing(
     file: &Path,
     entries: &Value,

@@ -1,4 +1,4 @@
-//! `topicmill labels evaluate`, on both databases.
+//! Tests `topicmill labels evaluate` on both databases.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, words};
 
 const POSTS: usize = 30;
-/// A program with a database of posts that are labelled.
+/// The program with a database of labelled posts.
 pub struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
@@ -30,7 +30,7 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// The same before anything is labelled.
+    /// Creates the scene before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
         let program = Program::on(&database.url).shipped();
         let file = program.write("posts.ndjson", made::lines(POSTS, POSTS));
@@ -48,7 +48,7 @@ impl<'a> Scene<'a> {
         self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
     }
 
-    /// The right labels of all posts, but for those that `change` changes.
+    /// Returns the right labels of all posts, with the exceptions in `change`.
     pub fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
         let rows = (0..POSTS).map(|i| {
             let label = change(i).unwrap_or(LABELS[i % 3].0);
@@ -58,8 +58,8 @@ impl<'a> Scene<'a> {
         self.program.write(name, text)
     }
 
-    /// Ten posts of each label, of which the labels are what they are about, their scores 0.75, but for these:
-    /// 0 is food with 0.95, 3 and 4 have no label.
+    /// Returns ten posts of each label, labelled correctly with scores of 0.75, with these exceptions:
+    /// post 0 is food with 0.95, posts 3 and 4 have no label.
     async fn set(&self) {
         let sure = "UPDATE classifications SET score = 0.75, abstained = FALSE, label = CASE \
                       WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
@@ -79,7 +79,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
     for database in databases() {
         let scene = Scene::new(&database);
         scene.set().await;
-        // 4 is out of scope and has no label, 5 is out of scope and music.
+        // Post 4 is out of scope and has no label; post 5 is out of scope and labelled music.
         let gold = scene.gold("gold.csv", |i| match i {
             4 => Some("none"),
             5 => Some("OTHER"),
@@ -102,14 +102,14 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         assert_eq!(count("out_of_scope"), (1, 2));
         assert_eq!(count("precision"), (26, 28));
         let f1 = |label: usize| of["labels"][label]["f1"].as_f64().unwrap();
-        // Games: 8 of 10, nothing else. Food: 9 of 9, and one more. Music: 9 of 9, and one more.
+        // Games: 8 of 10 found, no false positive. Food and music: 9 of 9 found, one false positive each.
         let expected = [16.0 / 18.0, 18.0 / 19.0, 18.0 / 19.0];
         for (label, expected) in expected.iter().enumerate() {
             assert!((f1(label) - expected).abs() < 1e-12, "{of}");
         }
         let mean = expected.iter().sum::<f64>() / 3.0;
         assert!((of["macro_f1"]["value"].as_f64().unwrap() - mean).abs() < 1e-12);
-        // 27 scores of 0.75 with 26 right labels, one of 0.95 that is wrong.
+        // 27 scores of 0.75 with 26 right labels, and one wrong one of 0.95.
         let error = (27.0 * (26.0 / 27.0 - 0.75) + 0.95) / 28.0;
         assert!(
             (of["calibration_error"].as_f64().unwrap() - error).abs() < 1e-6,
@@ -144,7 +144,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             "{csv}"
         );
 
-        // The topic that a post was collected for is a gold label, too.
+        // The topic that a post was collected for can serve as its gold label.
         database
             .run("UPDATE posts SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END")
             .await;
@@ -153,7 +153,7 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             (&found["posts"], &found["evaluation"]["outcome"]["of"]),
             (&json!(4), &json!(2))
         );
-        // In a database that changes nothing.
+        // In a read-only database.
         assert_eq!(scene.evaluate(&gold, &["--limit", "0"])["wrong"], json!([]));
     }
 }
@@ -203,7 +203,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             let ran = scene.run(&["labels", "evaluate", "--gold", word]);
             ran.ended(2, said);
         }
-        // Counted, shown and left out; the same label twice counts once. A spreadsheet's TSV.
+        // Unknown and duplicate rows are counted, reported and left out. The file is TSV from a spreadsheet.
         let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
         let path = write("some.tsv", rows);
         let args = [
@@ -227,7 +227,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         let ran = scene.run(&[&["labels", "evaluate", "--gold", &path], &three[..]].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
     }
-    // Nothing is labelled, and there is no database.
+    // First without labels, then without a database.
     for database in databases() {
         let program = Program::new();
         let gold = program.write("gold.csv", "id,label\nk00000,food\n");
@@ -274,7 +274,7 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         assert_eq!(found["posts"], 25);
         ran.says("unlabelled=1");
         ran.says("purged=2");
-        // What can be computed is, and the current labels stay.
+        // The model scores the posts, and the current labels stay.
         let found = scene.evaluate(&gold, &["--compute"]);
         assert_eq!(found["posts"], 27);
         assert_eq!(found["left_out"]["edited"], 0);
@@ -292,7 +292,7 @@ async fn two_label_sets_are_compared() {
         let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
         let before = scene.json(&["sql", dump]);
 
-        // The second is made of stored logits, and is the same once it is stored.
+        // The second is computed from stored logits, and equal once it is stored.
         let found = scene.evaluate(
             &gold,
             &[&more[..], &["--others-out-of-scope", "--limit", "3"]].concat(),
@@ -318,7 +318,7 @@ async fn two_label_sets_are_compared() {
             "nothing that is shown has changed"
         );
 
-        // Whatever is about music moves, and is as wrong as before: out of scope, with a label.
+        // Every post about music changes its label, and stays wrong: it is out of scope but labelled.
         let difference = &found["difference"];
         assert!(difference["differ"].as_u64().unwrap() >= 9, "{difference}");
         assert!(found["differing"].as_array().unwrap().len() <= 3);
@@ -361,7 +361,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
     let before = scene.json(&["sql", dump]);
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
     assert_eq!(ran.code, 2, "it never labelled: {}", ran.stderr);
-    // The model is tried before it labels anything: what it says is not stored, and what classify then stores.
+    // A trial of the model stores nothing, and equals what classify stores later.
     let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
     assert_eq!(computed["model"]["name"], "tiny-bert-nli");
     assert_eq!(computed["posts"], 30);
@@ -378,7 +378,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
     ];
     let found = scene.evaluate(&gold, &models);
     assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
-    // Random weights are worse than the model that ships, and no model is better than itself.
+    // Random weights are worse than the default model, and no model is better than itself.
     let better = |first: &str, second: &str| {
         let args = ["labels", "evaluate", "--gold", &gold, "--require-better"];
         scene.run(&[&args[..], &["--model", first, "--model", second]].concat())

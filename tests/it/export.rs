@@ -1,4 +1,4 @@
-//! `topicmill export`: what is in a data set, and that nobody ever sees half of one.
+//! Tests `topicmill export`: the contents of a data set, and that a data set is written atomically.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
     [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
 
-/// Titles that formats stumble over.
+/// Titles with characters that are special in some format.
 const TITLES: [&str; 6] = [
     "a new boss fight, in \"this\" game",
     "=HYPERLINK(\"http://x.test\") how long to roast a chicken",
@@ -57,7 +57,7 @@ impl std::ops::Deref for Scene {
 }
 
 impl Scene {
-    /// Posts, labelled.
+    /// Inserts labelled posts.
     fn labelled(database: &TestDatabase, n: usize) -> Self {
         let scene = Self::unlabelled(database, n);
         let file = scene.program.write("two.toml", LABELS);
@@ -91,7 +91,7 @@ impl Scene {
         names.collect()
     }
 
-    /// What the view shows, by fullname.
+    /// Returns the rows of the view, by fullname.
     fn view(&self) -> BTreeMap<String, Value> {
         let query = "SELECT * FROM labeled_posts";
         let ran = self.ok(&["sql", query, "--format", "ndjson"]);
@@ -147,7 +147,7 @@ fn every_format_contains_the_rows_of_the_view() {
         let header = csv.headers().unwrap().clone();
         for (row, record) in rows.iter().zip(csv.records().map(Result::unwrap)) {
             for (name, value) in header.iter().zip(&record) {
-                // The parser of JSON rounds the last digit.
+                // The JSON parser rounds the last digit.
                 let number = row[name].as_f64().filter(|_| row[name].is_f64());
                 if let Some(number) = number {
                     let close = (value.parse::<f64>().unwrap() - number).abs() < 1e-15;
@@ -183,7 +183,7 @@ fn every_format_contains_the_rows_of_the_view() {
             assert_eq!(json!(read.get_bool(14).unwrap()), row["abstained"]);
         }
         assert_eq!(count, 60);
-        // Both databases give the same, but for the times of labelling.
+        // Both databases give the same rows, except for the times of labelling.
         let same: Vec<Value> = rows
             .into_iter()
             .map(|mut row| {
@@ -243,7 +243,7 @@ fn filters_select_the_matching_rows() {
         for more in ["1=1); DELETE FROM posts; --", "1 = 1) UNION SELECT (1"] {
             scene.refused(&["export", "x.csv", "--where", more], &[]);
         }
-        // The ids alone come back by `--ids` of other commands.
+        // Exported ids can be passed to `--ids` of other commands.
         scene.ok(&["export", "ids.txt", "--format", "ids", "--label", "gaming"]);
         let ids = fs::read_to_string(scene.path("ids.txt")).unwrap();
         let wanted = all.iter().filter(|row| row["label"] == "gaming");
@@ -290,7 +290,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     assert_eq!(lost.code, 1, "{}", lost.stderr);
     assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
     assert_eq!(scene.view().len(), 12);
-    // A folder of somebody else's is not replaced, one of ours is.
+    // A foreign folder is not replaced, an exported one is.
     fs::create_dir(scene.path("mine")).unwrap();
     fs::write(scene.path("mine/README.md"), "mine").unwrap();
     let kept = scene.run(&["export", "mine", "--overwrite"]);
@@ -320,7 +320,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
             .iter()
             .any(|name| name.starts_with('.') && name.contains("set"))
     );
-    // No rows make a table without rows.
+    // Without rows, the table has only its header.
     scene.ok(&["export", "none.csv", "--since", "2999-01-01"]);
     assert_eq!(
         fs::read_to_string(scene.path("none.csv"))
@@ -348,7 +348,7 @@ fn labels_of_another_set_come_from_the_model_that_produced_them() {
     let rows = scene.jsonl("also.jsonl");
     assert_eq!(rows.len(), 12);
     assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
-    // By both models it is the current one's, unless the other one is named.
+    // With labels of both models, the current model's are exported unless the other one is named.
     scene.ok(&["classify", "--pipeline", &other]);
     for (args, model) in [
         (&[][..], "tiny-bart-mnli"),
@@ -396,7 +396,7 @@ async fn an_export_is_a_consistent_snapshot() {
         return;
     }
     for database in databases() {
-        // More text than waits on its way: 1 MB a batch, and up to 32 batches.
+        // More text than fits in the buffers: 1 MB a batch, up to 32 batches.
         let scene = Scene::labelled(&database, 12);
         let body = "a word of a long body ".repeat(1_800);
         let long = (0..N).map(|i| {
@@ -436,9 +436,9 @@ async fn an_export_is_a_consistent_snapshot() {
         let heard = {
             let parts = parts.clone();
             move |_| {
-                // While the first rows are being written, all posts are purged.
+                // All posts are purged while the first rows are written.
                 if parts.fetch_add(1, Ordering::Relaxed) == 0 {
-                    // On SQLite it ends with 1: the export still reads what was purged.
+                    // On SQLite the purge exits with 1, because the export still reads the purged rows.
                     let ran = command.lock().unwrap().output().unwrap();
                     let stderr = String::from_utf8_lossy(&ran.stderr);
                     assert!(stderr.contains("purged=1212"), "{stderr}");
@@ -496,7 +496,7 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
         fs::read_to_string(scene.path("old.parquet")).unwrap(),
         "old"
     );
-    // A file that may not grow.
+    // The file size is limited.
     let export = ["export", "old.csv", "--unlabelled"];
     limited(&scene.command(&export), "ulimit -f 50").ended(1, "old.csv");
     assert!(!scene.path("old.csv").exists());

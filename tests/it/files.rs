@@ -1,4 +1,4 @@
-//! Files through a scripted engine.
+//! Tests labelling files with a scripted engine.
 
 use std::cell::Cell;
 use std::fs;
@@ -100,7 +100,7 @@ fn a_stopped_run_resumes_and_a_different_one_starts_over() {
             bench.files(),
             ["out.ndjson.partial", "out.ndjson.partial.json"]
         );
-        // As if the process had died while it wrote a line.
+        // As if the process had been killed while writing a line.
         let mut content = fs::read_to_string(&partial).unwrap();
         content.push_str("{\"id\":\"p");
         fs::write(&partial, content).unwrap();

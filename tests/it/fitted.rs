@@ -1,4 +1,4 @@
-//! `topicmill labels fit`: labels learn from answers without inference, on both databases.
+//! Tests `topicmill labels fit`: labels learn from gold answers without inference, on both databases.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::support::made::{LABELS, line, pipeline};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::words;
 
-/// Posts about games, which are a third, are about none of the labels.
+/// Returns posts; a third of them are about games, which no label covers.
 fn not_games(i: usize) -> Option<&'static str> {
     (i % 3 == 0).then_some("none")
 }
 
-/// The gold labels of the first posts.
+/// Returns the gold labels of the first posts.
 fn first(scene: &Scene<'_>, name: &str, posts: usize) -> String {
     let all = scene.read(scene.gold(name, not_games).rsplit('/').next().unwrap());
     let some: Vec<&str> = all.lines().take(posts + 1).collect();
@@ -50,7 +50,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
             "also the six posts without an answer"
         );
 
-        // A new post gets a fitted label, too, from the same pipeline file.
+        // A new post gets a fitted label from the same pipeline file.
         let new = scene.write("new.ndjson", line(30, "a new boss fight in this game 30"));
         scene.ok(&["import", &new]);
         let ran = scene.ok(&["classify", "--pipeline", &scene.first]);
@@ -73,12 +73,12 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         assert_eq!(counts["posts"], 1, "{counts}");
         assert_eq!(csv(&scene, LABEL_OF), stored);
 
-        // Another fit begins at the words again, and a fit to the same answers is the same version.
+        // A fit always starts from the label words, so a fit to the same answers is the same version.
         let again = scene.json(&fit);
         assert_eq!(again["hash"], found["hash"]);
         assert_eq!(again["before"], found["before"]);
 
-        // Once the labels of the file change, its words count again.
+        // Once the labels of the file change, its words apply again.
         let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
         let changed = scene.write("first.toml", changed);
         let ran = scene.ok(&["classify", "--pipeline", &changed]);
@@ -104,7 +104,7 @@ fn a_fit_that_is_not_current_changes_no_label() {
         "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
     );
     assert_eq!(after, before);
-    // What it was learned from is stored with it.
+    // The training data is recorded with the fit.
     let kept = csv(
         &scene,
         "SELECT fitted FROM label_sets WHERE name = 'first-fit24'",
@@ -112,7 +112,7 @@ fn a_fit_that_is_not_current_changes_no_label() {
     .remove(0);
     let kept: Value = serde_json::from_str(&kept[1..kept.len() - 1].replace("\"\"", "\"")).unwrap();
     assert_eq!(kept["provenance"]["answers"], 24);
-    // One that is not stored can be found by name, and used.
+    // A fit that is not current can be selected by name.
     scene.ok(&[
         "labels",
         "fit",

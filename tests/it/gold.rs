@@ -1,4 +1,4 @@
-//! What people say about labels: `labels gold`, `--gold db`, and the tasks for Label Studio, on both databases.
+//! Tests gold answers on both databases: `labels gold`, `--gold db`, and tasks for Label Studio.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, Ran, words};
 
-/// A program with a database of labelled posts: post `i` is labelled as `LABELS[i % 3]`, and its best two labels are the
-/// closer the smaller `i` is.
+/// The program with a database of labelled posts: post `i` has the label `LABELS[i % 3]`, and a smaller margin
+/// between its best two labels the smaller `i` is.
 pub struct Scene {
     pub program: Program,
 }
@@ -82,7 +82,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
         }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
-        // The same again changes nothing; an older answer does not replace a later one, a later one does.
+        // A second import changes nothing; an older answer does not replace a newer one, a newer one does.
         let again = scene.import("again.csv", &out, &["--format", "json"]);
         let found: Value = serde_json::from_str(&again.stdout).unwrap();
         assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)));
@@ -96,7 +96,7 @@ async fn answers_are_imported_from_a_file_and_exported_unchanged() {
             json!({"food": 2, "gaming": 1, "music": 1})
         );
         assert_eq!(listed["reviewers"], json!({"ada": 2, "ben": 1, "carl": 1}));
-        // A person's answers are taken back, one or all.
+        // An annotator's answers can be deleted one by one or all together.
         let remove = ["labels", "gold", "remove", "--reviewer"];
         scene.ok(&[&remove[..], &["ada", "--post", "k00001"]].concat());
         assert_eq!(scene.count(), 3);
@@ -126,7 +126,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
     let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--reviewer", "ada"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(scene.count(), 1);
-    // Ids that are none, and a person who contradicts themselves, are no matter of taste.
+    // Invalid ids and contradictory answers of one annotator are rejected.
     let odd = scene.import(
         "odd.csv",
         "id,label\na-1,food\nk00001,food\nb 2,food\n",
@@ -151,7 +151,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
 async fn evaluate_uses_the_random_sample_without_disputed_posts() {
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
-        // 30 at random, of which 3 are wrong; 20 close calls, all wrong.
+        // 30 random posts, 3 of them wrong; 20 close calls, all wrong.
         let random = (30..60).map(|i| {
             let label = if i < 33 { "none" } else { LABELS[i % 3].0 };
             format!("k{i:05},{label},ada,random\n")
@@ -181,13 +181,13 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         let listed = scene.json(&["labels", "gold", "list"]);
         let said = &listed["disagreements"][0]["said"];
         assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
-        // A calibration needs 30 posts: it takes all, and says so.
+        // A calibration needs 30 posts: it uses all answers, and reports that.
         scene
             .ok(&words(
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
             ))
             .says("do not stand for all posts");
-        // Without close calls everything counts; with nothing else, it is said.
+        // Without close calls every answer counts; with close calls only, the output says so.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
             .await;
@@ -219,7 +219,7 @@ async fn a_file_of_random_posts_counts_once_it_is_declared_random() {
             let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
             (found["sample"].clone(), found["posts"].clone())
         };
-        // Nobody knows how the posts of the file were chosen.
+        // It is unknown how the posts of the file were chosen.
         assert_eq!(sample(), (json!("all"), json!(41)));
         assert_eq!(scene.import("mine.csv", &rows, &["--random"]).code, 0);
         assert_eq!(
@@ -262,7 +262,7 @@ async fn a_draw_reuses_earlier_answers_for_the_sample() {
                 "{place}: {drawn:?}"
             );
         }
-        // Those that have an answer are not asked about again, or only other people are.
+        // Answered posts are not offered again, or only to other annotators.
         let rest = store.gold().random_posts(target, None, 100).await.unwrap();
         assert_eq!(rest.len(), 17);
         assert!(!rest.contains(&order[5]));
@@ -305,7 +305,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
             .program
             .write("edited.ndjson", made::line(1, "another title"));
         scene.ok(&["import", &edited]);
-        // What retention does to a text.
+        // Retention removes the text.
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00002'")
             .await;
@@ -315,7 +315,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
         assert_eq!(found["left_out"]["without_text"], 1);
         assert_eq!(found["posts"], 1);
         ran.says("edited since");
-        // Import of the purged post's answer finds no post.
+        // An import of the purged post's answer finds no post.
         assert_eq!(scene.import("gold.csv", &csv, &[]).code, 2);
     }
 }
@@ -337,7 +337,7 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["posts"], 2);
     ran.says("labels that were not offered then");
-    // A set with fewer labels has nothing that was not offered.
+    // In a set with fewer labels, every label was offered.
     let narrow = scene
         .program
         .write("narrow.toml", pipeline("narrow", "", &LABELS[..2]));
@@ -372,7 +372,7 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     assert_eq!(task["data"]["fullname"], "t3_k00000");
     let result = &task["predictions"][0]["result"][0];
     assert_eq!(result["value"]["choices"], json!(["video games"]));
-    // As Label Studio exports them: the suggestion taken over, but for one, and one task skipped.
+    // As exported by Label Studio: one suggestion changed, one task skipped, the others accepted.
     for (place, task) in list.iter_mut().enumerate() {
         let mut result = task["predictions"][0]["result"][0].clone();
         if place == 3 {
@@ -395,7 +395,7 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     assert_eq!(found["sample"], "random");
     assert_eq!(found["all_answers"]["posts"], 9);
     assert_eq!(found["all_answers"]["outcome"]["of"], 8);
-    // Nothing is replaced unasked, and what has an answer is not asked again.
+    // An existing file is not replaced without a flag, and answered posts are not exported again.
     assert_eq!(scene.run(&export).code, 2);
     scene.ok(&[&export[..], &["--overwrite", "--random-share", "0"]].concat());
     let again = read(&scene, "tasks.json");
@@ -406,7 +406,7 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
     }
 }
 
-/// Edits a post and labels it anew.
+/// Edits a post and labels it again.
 fn edit(scene: &Scene, i: usize, title: &str) {
     let file = scene.program.write("edited.ndjson", made::line(i, title));
     scene.ok(&["import", &file]);
@@ -418,7 +418,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
     for database in databases() {
         let scene = Scene::new(&database, 12).await;
         let before_an_edit = || scene.json(&["labels", "gold", "list"])["before_an_edit"].clone();
-        // Exported by Label Studio, answered, edited meanwhile, brought back.
+        // Exported by Label Studio, answered, edited meanwhile, then imported.
         let to = ["export", "tasks.json", "--format", "label-studio"];
         scene.ok(&[&to[..], &["--random-share", "0"]].concat());
         let mut tasks = read(&scene, "tasks.json");
@@ -426,7 +426,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
             let result = task["predictions"][0]["result"].clone();
             task["annotations"] = json!([{"completed_by": 1, "result": result}]);
         }
-        // Two choices answer nothing, and cost no other task.
+        // A task with two choices is no answer, and does not affect other tasks.
         let two = json!([{"type": "choices", "value": {"choices": ["food", "music"]}}]);
         let first = &mut tasks[0]["annotations"];
         first
@@ -437,7 +437,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
         ran.ended(0, "left out an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
-        // Exported here, edited, brought back; and a file that does not say which text it is about revives nothing.
+        // Exported, edited, imported. An answer without the hash of its text does not become valid again.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;
         edit(&scene, 1, "another new text");
         assert_eq!(before_an_edit(), 2);
@@ -447,7 +447,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
         let bare: Vec<&str> = bare.collect();
         assert_eq!(scene.import("bare.csv", &bare.join("\n"), &[]).code, 0);
         assert_eq!(before_an_edit(), 2);
-        // Another time, it is another answer, about what is there now.
+        // With a later time it is a new answer, about the present text.
         let later =
             "id,label,reviewer,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
         assert_eq!(scene.import("later.csv", later, &[]).code, 0);

@@ -1,4 +1,4 @@
-//! What `--help` says: every line fits a terminal of 80 columns, and every command has two examples that parse.
+//! Tests `--help`: every line fits a terminal of 80 columns, and every command has two examples that parse.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use topicmill::cli::Cli;
 
 use crate::support::program::Program;
 
-/// The words of a command line; double quotes hold a word together, and a redirection ends it.
+/// Splits a command line into words; double quotes keep a word together, and a redirection ends it.
 fn words(line: &str) -> Vec<String> {
     let line = line.split(" > ").next().unwrap();
     let mut words = Vec::new();
@@ -22,11 +22,11 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Hands a command and every one below it to a check, with the words that call it.
+/// Calls a check with a command and each of its subcommands, with the words that invoke it.
 fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
     check(command, path);
     for below in command.get_subcommands_mut() {
-        // One that is hidden says where it went, and nothing else.
+        // A hidden command only says what replaced it.
         if below.get_name() != "help" && !below.is_hide_set() {
             let path = [path, &[below.get_name().to_owned()]].concat();
             each(below, &path, check);

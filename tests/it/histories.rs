@@ -1,6 +1,5 @@
-//! Histories of the backlog, drawn at random: what happens to a real database must be what happens to a model
-//! of a page, whatever order claims, writes, deaths, edits and purges come in. Of a history that goes wrong the
-//! shortest one is told.
+//! Tests random histories of the backlog: a real database must agree with a small model, whatever the order of
+//! claims, writes, crashes, edits and purges. proptest shrinks a failing history to the shortest one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,13 +20,13 @@ use crate::support::postgres::databases;
 const POSTS: usize = 6;
 const LEASE_SECS: i64 = 60;
 const MAX_ATTEMPTS: u32 = 2;
-/// Deaths of its workers after which a post is set aside.
+/// Crashed workers after which a post is parked.
 const MOST_DEATHS: u32 = MAX_ATTEMPTS + 5;
 
-/// What may happen. Claims are counted from the latest.
+/// One step of a history. Claims are numbered from the latest.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A post is stored, or edited.
+    /// Inserts or edits a post.
     Save(usize, u8),
     Purge(usize),
     Enqueue,
@@ -35,7 +34,7 @@ enum Event {
     ClaimClean(u32),
     ClaimSuspects(u32),
     Renew(usize),
-    /// Of the posts of a claim those whose bit is set are written.
+    /// Writes the claimed posts whose bit is set.
     Complete(usize, u8),
     Fail(usize, usize),
     Release(usize),
@@ -71,17 +70,17 @@ struct Waiting {
     deaths: u32,
 }
 
-/// What the database ought to hold. Leases are named by the number of their claim.
+/// The expected state of the database. A lease is named by the number of its claim.
 #[derive(Debug, Default)]
 struct Model {
     now: i64,
-    /// Texts of the posts that are there.
+    /// Texts of the stored posts.
     posts: BTreeMap<String, u8>,
     purged: BTreeSet<String>,
     backlog: BTreeMap<String, Waiting>,
-    /// When they end.
+    /// Expiry times of the leases.
     leases: BTreeMap<usize, i64>,
-    /// Which text each classification is of.
+    /// The text version of each classification.
     classified: BTreeMap<String, u8>,
 }
 
@@ -166,12 +165,12 @@ impl Model {
         self.leases.get_mut(&lease).map(|old| *old = ends).is_some()
     }
 
-    /// How many are stored; nothing where the lease was lost.
+    /// Returns the number of labels stored, or nothing if the lease was lost.
     fn complete(&mut self, lease: usize, done: &[(String, u8)]) -> Option<u64> {
         self.leases.get(&lease)?;
         let mut stored = 0;
         for (post, text) in done {
-            // What was edited meanwhile stays where it is, to be scored again.
+            // An edited post stays in the backlog to be scored again.
             let is_same = self.posts.get(post) == Some(text);
             if is_same
                 && self
@@ -219,7 +218,7 @@ impl Model {
     }
 }
 
-/// The database beside the model.
+/// The database under test, next to the model.
 struct Real {
     store: Store,
     run: RunId,
@@ -232,7 +231,7 @@ fn title(text: u8) -> String {
     format!("text {text}")
 }
 
-/// The text of a post, of which no two posts have the same.
+/// Returns the text of a post; no two posts have the same.
 fn body(post: &str) -> String {
     format!("of {post}")
 }
@@ -326,9 +325,9 @@ impl Real {
         }
     }
 
-    /// The database in the words of the model: leases are numbers of claims.
+    /// Reads the database in the terms of the model: leases are claim numbers.
     async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
-        // One statement, because each one has a connection of its own.
+        // One statement, because each statement has its own connection.
         let rows = self.store.query(
             "SELECT 'classified' AS what, c.fullname AS post, COUNT(s.position) AS n, 0 AS attempts, 0 AS deaths, \
                     c.text_hash \
@@ -377,7 +376,7 @@ fn hex(hash: TextHash) -> String {
         .collect()
 }
 
-/// What the histories came to see, so that none of it is left out unnoticed.
+/// Counts of the cases that the histories reached, so that none is missed unnoticed.
 #[derive(Debug, Default)]
 struct Seen {
     claimed: usize,
@@ -387,7 +386,7 @@ struct Seen {
     stale: usize,
 }
 
-/// Lets one thing happen to both, and compares what they answer.
+/// Applies one step to both, and compares the results.
 #[expect(clippy::too_many_lines, reason = "one arm an event")]
 async fn happen(
     event: &Event,
@@ -397,7 +396,7 @@ async fn happen(
 ) -> Result<(), TestCaseError> {
     let name = |post: usize| format!("t3_p{post}");
     let claims = real.claims.len();
-    // One of the latest: a claim of long ago is mostly lost.
+    // One of the latest claims: an old one has mostly lost its lease.
     let of = |claim: usize| claims.checked_sub(1 + claim % 4);
     match *event {
         Event::Save(post, text) => {
@@ -455,7 +454,7 @@ async fn happen(
                 return Ok(());
             };
             let posts = real.claims[claim].posts.iter().enumerate();
-            // A worker scores the text that it claimed, which may be an old one by now.
+            // A worker scores the text that it claimed, which may be outdated by now.
             let done: Vec<(String, u8)> = posts
                 .filter(|(i, _)| (mask >> i) & 1 == 1)
                 .map(|(_, post)| {
@@ -521,7 +520,7 @@ async fn happen(
     Ok(())
 }
 
-/// A backlog that is worked off in the end, whatever happened to it before.
+/// Works off the backlog at the end of any history.
 async fn work_off(
     model: &mut Model,
     real: &mut Real,
@@ -541,7 +540,7 @@ async fn work_off(
         rounds += 1;
         prop_assert!(rounds < 100, "claims go on for ever");
     }
-    // What expired only now may have been set aside by that.
+    // A lease that expired only now may have parked its posts.
     for event in [Event::RetryFailed, Event::Enqueue, Event::Claim(6)] {
         happen(&event, model, real, seen).await?;
     }
@@ -571,7 +570,7 @@ fn histories(cases: u32) {
             failure_persistence: None,
             ..Config::default()
         };
-        // The same histories each time: a failure on another machine is one here too.
+        // The histories are deterministic, so a failure is reproducible on other machines.
         let mut runner = TestRunner::new_with_rng(
             config,
             proptest::test_runner::TestRng::deterministic_rng(
@@ -604,6 +603,6 @@ fn histories(cases: u32) {
     assert!(stale > 0, "no text was edited while it was scored");
 }
 
-/// Empties what a history fills.
+/// Empties the tables that a history fills.
 const EMPTY: &str = "DELETE FROM backlog; DELETE FROM leases; DELETE FROM posts; DELETE FROM tombstones; \
                      DELETE FROM pair_logits";

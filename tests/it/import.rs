@@ -1,4 +1,4 @@
-//! Dumps and tables as a person imports them: filtered, resumed, broken in every way a file can be.
+//! Tests imports of dumps and tables: filtered, resumed, and damaged in every way.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, limited};
 
-/// A post of a dump; every third one is of r/food.
+/// Returns a post of a dump; every third one is in r/food.
 fn row(i: usize) -> Value {
     let subreddit = ["Food", "knitting", "aquariums"][i % 3];
     json!({
@@ -31,7 +31,7 @@ fn packed(text: impl AsRef<[u8]>) -> Vec<u8> {
     zstd::encode_all(text.as_ref(), 3).unwrap()
 }
 
-/// A zstd frame of stored blocks that declares a window of this log2.
+/// Returns a zstd frame of stored blocks that declares a window of this log2 size.
 fn frame(window_log: u8, text: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
     let mut blocks = text.chunks(100_000).peekable();
@@ -56,7 +56,7 @@ fn posts(program: &Program) -> String {
     sql(program, SQLITE, "SELECT COUNT(*) FROM posts")
 }
 
-/// Runs `import --format dump` and expects an exit code and words on stderr.
+/// Runs `import --format dump` and expects this exit code and these words on stderr.
 fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> Ran {
     let ran = program.run(&[&["import", "--format", "dump"], args].concat());
     assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
@@ -111,7 +111,7 @@ fn a_finished_dump_is_not_read_again_unless_forced() {
         expect(&[&file], &["posts=10", "left_out=20"]);
         expect(&[&file], &["imported on", "--again"]);
         expect(&[&file, "--again"], &["posts=10", "new=0"]);
-        // Another wish is another import; a file that changed is another file.
+        // Other flags are another import; a changed file is another file.
         expect(&[&file, "--all-subreddits"], &["posts=30", "new=20"]);
         program.write("RS.zst", packed(dump(0..33)));
         expect(&[&file], &["posts=11", "new=1"]);
@@ -130,18 +130,18 @@ fn a_zstd_window_of_2_gib_is_decompressed() {
 fn a_full_database_is_reported_and_loses_nothing() {
     let program = Program::new();
     let file = program.write("RS.zst", packed(dump(0..60_000)));
-    // The schema fits, and the whole import does not.
+    // The schema fits, but the import does not.
     let import = program.command(&["import", "--format", "dump", &file]);
     let ran = limited(&import, "ulimit -f 4000");
     ran.ended(4, "its disk refused");
     ran.says("ulimit -f");
-    // What failed is not told as done.
+    // A failed import is not recorded as finished.
     ran.says("stopped before the end of the file");
     assert!(!ran.stderr.contains("imported file="), "{}", ran.stderr);
     goes_on(&program, &file);
 }
 
-/// With room again, the same command finishes what the other one began.
+/// With free space, the same command finishes the import.
 #[cfg(target_os = "linux")]
 fn goes_on(program: &Program, file: &str) {
     let sound = "SELECT integrity_check FROM pragma_integrity_check";
@@ -171,7 +171,7 @@ fn a_truncated_dump_keeps_its_rows_and_reports_the_position() {
     expect(&program, &[&file], 1, &["line ", "breaks off"]);
     let kept: usize = posts(&program).parse().unwrap();
     assert!(kept > 100 && kept < 3_000, "{kept}");
-    // It is not finished, and the whole file is another one.
+    // It is not finished, and the complete file is a different file.
     expect(&program, &[&file], 1, &["breaks off"]);
     program.write("RS.zst", packed(dump(0..9_000)));
     expect(&program, &[&file], 0, &["rejected=0"]);
@@ -194,7 +194,7 @@ fn a_flipped_bit_loses_only_what_follows() {
         let ran = expect(&program, &[&file], 1, &["line "]);
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     }
-    // Whatever was stored of them, the sound file puts right.
+    // The undamaged file corrects the stored rows.
     let file = program.write("RS.zst", &whole);
     expect(&program, &[&file], 0, &["rejected=0"]);
     assert_eq!(posts(&program), "3000");
@@ -380,8 +380,8 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
     }
 }
 
-/// The fixture was written by pyarrow, with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
-/// and `over_18`, and the same time in `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
+/// A fixture written by pyarrow with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
+/// and `over_18`, and the same time as `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
 #[test]
 fn parquet_columns_are_read_with_every_timestamp_type() {
     let program = Program::new();
@@ -426,7 +426,7 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
         .ended(2, "not a whole one");
 }
 
-/// A Parquet file of bytes: a column for each of the schema, with a value for each row.
+/// Writes a Parquet file of binary values: a column for each field of the schema, a value for each row.
 pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let written = Arc::new(WriterProperties::builder().build());
@@ -451,7 +451,7 @@ pub fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
     bytes
 }
 
-/// Three rows: Latin-1, plain, and a replacement character that somebody wrote.
+/// Three rows: Latin-1, ASCII, and a replacement character typed by a user.
 #[test]
 fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
     let line = |id: &str, title: &[u8]| {
@@ -480,7 +480,7 @@ fn invalid_utf8_rejects_its_row_and_is_never_replaced() {
             &[b"food".as_slice(); 3],
             &[b"1700000000".as_slice(); 3],
             &[latin1, b"Rye", written],
-            // A structure where a name is read costs no row, and is told.
+            // A nested value in a text column is reported, and does not reject its row.
             &[b"baker".as_slice(); 3],
         ],
     );
@@ -602,7 +602,7 @@ fn common_null_spellings_are_null_and_reported_once() {
     );
 }
 
-/// Two posts that only their ids tell apart.
+/// Two posts that differ only in their ids.
 fn two(layout: &str) -> String {
     let post = |id| {
         format!(
@@ -678,7 +678,7 @@ fn bzip2_and_xz_dumps_are_read_completely_once() {
     program.ok(&import);
     assert_eq!(posts(&program), "3000");
     program.run(&import).ended(0, "imported on");
-    // What `xz` made of `dump(0..3)`, twice.
+    // Output of `xz` for `dump(0..3)`, twice.
     let packed = std::process::Command::new("xz")
         .arg("-c")
         .arg(program.write("three", dump(0..3)))
@@ -763,7 +763,7 @@ fn unsupported_formats_are_named() {
 #[test]
 fn a_missing_field_can_be_set_by_a_flag() {
     let program = Program::new();
-    // The names that a well-known table of one subreddit has.
+    // The column names of a well-known table of one subreddit.
     let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
     let table = program.write("posts.csv", table);
     let lacking = program.run(&["import", &table]);

@@ -1,4 +1,5 @@
-//! What a file says stays as it is, texts are decoded once, and a stretch of time is collected whole or leaves a gap.
+//! Tests that imported fields are kept, that texts are decoded once, and that a time range is collected
+//! completely or leaves a gap.
 
 use serde_json::{Value, json};
 use topicmill_core::{AuthorPolicy, Post, PurgeReason, SourceKind, Stage, Timestamp};
@@ -8,7 +9,7 @@ use topicmill_store::{Checked, Page};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran};
 
-/// Two topics; the label of the one is the slug of nobody.
+/// Two topics; one has a label whose slug nothing uses.
 const PIPELINE: &str = r#"
 name = "mine"
 mode = "single"
@@ -22,7 +23,7 @@ label = "food and cooking"
 subreddits = ["food"]
 "#;
 
-/// Rows of a query as CSV, without the names.
+/// Returns the rows of a query as CSV without the header.
 fn sql(program: &Program, query: &str) -> Vec<String> {
     let ran = program.ok(&["sql", query, "--format", "csv"]);
     ran.stdout.lines().skip(1).map(str::to_owned).collect()
@@ -59,7 +60,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         assert_eq!(sql(&program, topics), as_written, "{}", database.url);
         let seen = "SELECT fullname, topic FROM sightings ORDER BY fullname";
         assert_eq!(sql(&program, seen), as_written);
-        // The same again is no change.
+        // A second import changes nothing.
         let ran = imported(&program, &args);
         ran.says_each(&["new=0", "changed=0"]);
         assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
@@ -111,7 +112,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
     }
 }
 
-/// A post that says what Reddit escapes, in every field.
+/// Returns a post with every character that Reddit escapes, in every field.
 fn escaped(id: &str) -> Value {
     json!({
         "id": id, "title": "Salt &amp; pepper &lt;3", "selftext": "I typed &amp;amp; &#39;once&#39;",
@@ -206,7 +207,7 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
             store.posts().save_pages(&[page], None).await.unwrap()
         };
         let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
-        // A file told of all three; Reddit showed one of them later, and one that shows it.
+        // A file contained all three; later Reddit showed one of them, and a crosspost of it.
         let all = ["t3_a", "t3_b", "t3_c"].map(|name| shown_by(Import, name, None));
         save(Import, &all).await;
         let live = [
@@ -231,12 +232,12 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_a_post_from_reddit() 
             let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
             let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
             assert_eq!(left, expected, "{}", database.url);
-            // Reddit is asked about it first.
+            // Reddit is asked about the crosspost first.
             let due =
                 rows("SELECT fullname FROM posts WHERE checked_at IS NULL ORDER BY fullname").await;
             assert_eq!(due, json!([["t3_a"], ["t3_c"]]));
         }
-        // Reddit's own word counts.
+        // Reddit's own data takes precedence.
         let stored = save(Reddit, &[shown_by(Reddit, "t3_a", Some("t3_parent"))]).await;
         assert_eq!(stored.tombstoned, 1);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The program away from its repository: installed below a prefix, with another home, and fetching what it lacks.
+//! Tests the program outside its repository: installed under a prefix, with another home, downloading what it lacks.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::support::program::{Ran, finished};
 
 const MODEL: &str = "models/minilm-reddit-topics";
 
-/// A prefix with the program in `bin`, an empty home, an empty folder to run in, and a PATH with nothing else.
+/// A prefix with the program in `bin`, an empty home, an empty working directory, and a PATH with nothing else.
 struct Installed {
     top: tempfile::TempDir,
 }
@@ -21,7 +21,7 @@ impl Installed {
             std::fs::create_dir_all(top.path().join(folder)).unwrap();
         }
         let program = top.path().join("prefix/bin/topicmill");
-        // A link to it would lead back into the repository.
+        // A copy, because a symlink would lead back into the repository.
         std::fs::copy(env!("CARGO_BIN_EXE_topicmill"), program).unwrap();
         Self { top }
     }
@@ -49,7 +49,7 @@ impl Installed {
         finished(self.command(args).output().unwrap())
     }
 
-    /// The rows of `doctor` on library and model: state and detail.
+    /// Returns the rows of `doctor` about library and model: state and detail.
     fn doctor(&self) -> Vec<(String, String)> {
         let ran = self.run(&["doctor", "--source", "sample", "--format", "json"]);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
@@ -60,7 +60,7 @@ impl Installed {
             .collect()
     }
 
-    /// A Python whose pip does this to `$target`, the folder that it is to install into.
+    /// Writes a fake Python whose pip runs this script on `$target`, the folder to install into.
     fn python(&self, does: &str) {
         let script = format!(
             "#!/bin/sh\nPATH=/usr/bin:/bin\ncase \"$*\" in *--version) exit 0;; esac\n\
@@ -71,7 +71,7 @@ impl Installed {
         std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// What begins with a dot in the data folder and among its models: what is not whole.
+    /// Returns hidden files in the data folder and among its models, which are partial downloads.
     fn halves(&self) -> Vec<String> {
         let entries = ["", "models"].map(|folder| std::fs::read_dir(self.data(folder)));
         let names = entries.into_iter().flatten().flatten().flatten();
@@ -80,7 +80,7 @@ impl Installed {
     }
 }
 
-/// The folder `onnxruntime` of the wheel that the tests use.
+/// Returns the folder `onnxruntime` of the wheel that the tests use.
 fn wheel() -> PathBuf {
     library().ancestors().nth(2).unwrap().to_owned()
 }
@@ -114,7 +114,7 @@ fn an_installed_program_finds_library_and_model_under_its_prefix() {
         let place = installed.at(place);
         assert!(detail.starts_with(place.to_str().unwrap()), "{detail}");
     }
-    // Its own model is meant wherever it is run; a folder of that name in the current folder comes first.
+    // The installed model is used in any working directory, except one that has a folder of that name.
     std::fs::create_dir_all(installed.at(&format!("here/{MODEL}"))).unwrap();
     assert_eq!(installed.doctor()[1].0, "wrong");
 }
@@ -147,7 +147,7 @@ fn setup_downloads_missing_files_once() {
         done(&installed.run(&again)),
         ["there already", "there already"]
     );
-    // What a dead process left goes, and what somebody else put there stays.
+    // Files of a crashed process are removed, and those of other programs stay.
     let (dead, mine) = (
         format!("{MODEL}.4194305.partial"),
         format!("{MODEL}.backup"),
@@ -168,7 +168,7 @@ fn setup_downloads_missing_files_once() {
         );
     }
     assert_eq!(installed.halves(), Vec::<String>::new());
-    // The library that `setup` left computes.
+    // The library that `setup` installed works.
     std::fs::write(
         installed.at("here/in.ndjson"),
         "{\"text\": \"a match of football\"}\n",
@@ -194,7 +194,7 @@ fn a_failed_setup_download_is_reported_and_leaves_no_file() {
     assert!(!installed.data("native").exists());
     installed.python(&unpacks());
     installed.run(&["setup"]).ended(5, "setup --model");
-    // The library is there all the same; what is no model is not copied.
+    // The library is installed anyway; a folder that is not a model is not copied.
     assert!(installed.data("native").exists());
     let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);

@@ -1,8 +1,8 @@
-//! SIGKILL at any moment: what was begun is finished by running the same command again, and the database ends
-//! as if nothing had happened.
+//! Tests SIGKILL at any moment: running the same command again finishes the work, and the database ends as if
+//! nothing had happened.
 //!
-//! The real program imports a dump. It is killed again and again: once a random piece of the work is done, and a random
-//! while after that. The seed is fixed, and `KILLS_SEED` sets another one; whatever fails names the kill.
+//! The real program imports a dump. It is killed repeatedly, a random time after a random part of the work. The
+//! seed is fixed; `KILLS_SEED` sets another one. A failure names the kill.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -16,40 +16,40 @@ use topicmill_store::{Access, Store};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
-/// Databases on which the program is killed, and how often on each.
+/// Databases on which the program is killed, and the kills on each.
 const FEW: (usize, usize) = (1, 2);
 const MANY: (usize, usize) = (5, 4);
 
 const SUBREDDITS: [&str; 3] = ["food", "music", "books"];
 
-/// Every column that must come out the same whatever happened on the way.
+/// Every column that must not depend on kills.
 const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, \
     num_comments, flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, \
     checked_at IS NULL FROM posts ORDER BY fullname";
 
-/// From `KILLS_SEED`, or always the same.
+/// Returns the seed in `KILLS_SEED`, or a fixed one.
 fn random() -> fastrand::Rng {
     let given = std::env::var("KILLS_SEED").ok();
     let seed = given.map_or(20, |seed| seed.parse().expect("KILLS_SEED is a number"));
     fastrand::Rng::with_seed(seed)
 }
 
-/// How many posts are stored.
+/// Returns the number of stored posts.
 async fn stored(url: &str) -> usize {
-    // No database, no table, no row: nothing is stored yet.
+    // A missing database or table means that nothing is stored yet.
     let Ok(store) = Store::open(url, Access::ReadOnly).await else {
         return 0;
     };
     let sum = "SELECT CAST(SUM(posts) AS BIGINT) FROM imports";
     let stored = store.query(sum).await;
-    // Nobody else has the database open when the program dies, so that whoever opens it next finds it as a crash
-    // leaves it.
+    // No other process has the database open when the program is killed, so the next one finds it as the crash left
+    // it.
     store.close().await.unwrap();
     let stored = stored.ok().and_then(|table| table.rows[0][0].as_u64());
     usize::try_from(stored.unwrap_or(0)).unwrap()
 }
 
-/// Starts the program and kills it a while after it has come this far; true if it was still at work.
+/// Starts the program and kills it some time after this much progress; returns true if it was still running.
 async fn kill(mut command: Command, url: &str, far: usize, wait: Duration) -> bool {
     let mut running = command
         .stdout(Stdio::null())
@@ -71,7 +71,7 @@ async fn rows(url: &str, sql: &str) -> Vec<Vec<Value>> {
     rows
 }
 
-/// Checks a copy, so that the program itself has to open what the crash left.
+/// Checks a copy, so that the program itself must open what the crash left.
 async fn check_integrity(program: &Program, database: &TestDatabase, kill: &str) {
     let Some(path) = database.url.strip_prefix("sqlite:") else {
         return;
@@ -103,9 +103,9 @@ fn compare(calm: &[Vec<Value>], found: &[Vec<Value>], what: &str) {
     assert_eq!(calm.len(), found.len(), "{what}");
 }
 
-/// Kills the program on some databases, and compares each with one on which it was left alone.
+/// Kills the program on some databases, and compares each with an undisturbed one.
 ///
-/// `until` is one more than the progress after which it may be killed; `tables` are read in the end.
+/// `until` is one more than the latest progress at which it is killed; `tables` are compared at the end.
 async fn kill_and_compare(
     name: &str,
     program: &Program,
@@ -133,7 +133,7 @@ async fn kill_and_compare(
         let mut hit = 0;
         for round in 0..rounds {
             let database = fresh();
-            // It goes on where it was, so that it gets from one to the next.
+            // Resumes where it was, so that it progresses from kill to kill.
             let mut marks: Vec<usize> = (0..kills).map(|_| random.usize(..until)).collect();
             marks.sort_unstable();
             for far in marks {
@@ -194,7 +194,7 @@ async fn import_is_killed(times: (usize, usize)) {
     const POSTS_OF_DUMP: usize = 24_000;
     let program = Program::new();
     let pipeline = pipeline(&program);
-    // Every fourth post is not wanted.
+    // Every fourth post is filtered out.
     let dump: String = (0..POSTS_OF_DUMP / 3 * 4)
         .map(|i| {
             let subreddit = ["food", "Music", "books", "knitting"][i % 4];
@@ -216,7 +216,7 @@ async fn import_is_killed(times: (usize, usize)) {
     };
     let tables = [
         POSTS,
-        // Every post once, in whichever run.
+        // Every post once, in any run.
         "SELECT topic, fullname, listing, rank, reddit_score FROM sightings ORDER BY topic, fullname",
         "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, \
            finished_at IS NOT NULL FROM imports",

@@ -1,4 +1,5 @@
-//! `topicmill labels`, and what it leaves in the databases: versions, none of these, and where labels come from.
+//! Tests `topicmill labels` and its effect on the databases: versions, none-of-these answers, and the origin of
+//! labels.
 
 use serde_json::{Value, json};
 use topicmill_store::Target;
@@ -9,9 +10,9 @@ use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
-/// The version that the built-in label set had before label sets had a temperature.
+/// The version that the built-in label set had before label sets stored a temperature.
 const BUILT_IN: &str = "c4682b65ea22a51920bd09d537013e7d8aef4e394bf2248125a86c366d3ddb7f";
-/// The model and the label set that were used first.
+/// The first model and the first label set.
 const FIRST: Target = Target {
     model: 1,
     label_set: 1,
@@ -21,7 +22,7 @@ pub const FOOD: (&str, &str) = ("food", "food and cooking");
 pub const MUSIC: (&str, &str) = ("music", "music");
 const TRAVEL: (&str, &str) = ("travel", "travel");
 
-/// A program with a database of posts that are labelled as games, food or music.
+/// The program with a database of posts labelled games, food or music.
 pub struct Scene {
     pub program: Program,
     pub first: String,
@@ -49,7 +50,7 @@ impl Scene {
         scene
     }
 
-    /// Labels by a pipeline file and shows these labels; what the run counted.
+    /// Labels by a pipeline file and makes these labels current; returns the run's counts.
     fn classify(&self, file: &str) -> Value {
         self.counted(&["classify", "--make-current", "--pipeline", file])
     }
@@ -106,7 +107,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&slugs[1]["change"], &slugs[1]["slug"]),
             (&json!("removed"), &json!("music"))
         );
-        // One new label, and 30 different texts whose vectors are stored.
+        // One new label, and 30 different texts with stored vectors.
         let cost = &diff["cost"];
         assert_eq!(
             (&cost["posts"], &cost["pairs_missing"]),
@@ -117,7 +118,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&json!(90), &json!(0))
         );
         assert_eq!(cost["posts_without_inference"], 31);
-        // And of both versions it is known what each post is.
+        // And the label of each post is known for both versions.
         let found = &diff["moved"];
         assert_eq!(
             (&found["posts"], &found["lacking"]),
@@ -129,7 +130,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&cost["posts"], &cost["pairs_missing"])
         );
 
-        // What was computed once, and another threshold or temperature, cost nothing.
+        // Stored scores, another threshold and another temperature need no inference.
         let fewer = pipeline(
             "fewer",
             "threshold = 0.5\ntemperature = 2.0",
@@ -148,7 +149,7 @@ fn diff_predicts_the_cost_of_classify() {
             (&json!(31), &json!(0))
         );
 
-        // Versions by name, by the beginning of the hash, and by file.
+        // Versions by name, by the prefix of the hash, and by file.
         let hash = diff["a"]["label_set"]["hash"].as_str().unwrap();
         let by_name = scene.json(&["labels", "diff", "first", "changed"]);
         assert_eq!(
@@ -198,7 +199,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     assert!(examples[0]["score"].as_f64() >= examples[2]["score"].as_f64());
     assert_eq!(scene.dump(), before);
 
-    // What needs inference is left out, and told.
+    // Posts that need inference are left out, and reported.
     let new = json!({
         "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
         "created_utc": 1_700_000_000, "score": 1,
@@ -208,7 +209,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     let ran = scene.ok(&["labels", "diff", "current", &fewer]);
     ran.says("of_first=1");
     ran.says("of_second=1");
-    // A label set under which nothing is labelled has nothing to compare.
+    // A label set without labelled posts cannot be compared.
     scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
     let ran = scene.run(&["labels", "diff", "current", &fewer]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
@@ -216,10 +217,10 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     ran.says(said);
 }
 
-/// As many posts as the gold file knows, and of how many each label is right.
+/// The number of posts in the gold file, and of right labels for each label.
 const GOLD: [(&str, usize); 3] = [("video games", 60), ("food", 20), ("music", 20)];
 
-/// What the model that ships multiplies cosines with.
+/// The factor by which the default model multiplies cosines.
 fn softmax_scale() -> f64 {
     let config = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -233,7 +234,7 @@ fn softmax_scale() -> f64 {
 async fn calibrate_recovers_the_temperature_of_generated_data() {
     for database in databases() {
         let scene = Scene::new(&database, 101);
-        // Every post is as much like games, and equally little like food and music: a cosine of 0.1, or a tenth of the
+        // Every post has a cosine of 0.1 more with games than with food and music, which is a tenth of the
         // model's scale under the softmax. Games are right in 60 of 100, so exp(scale / 10 T) = 2 × 0.6 / 0.4, and
         // T = scale / 10 ln 3.
         let even = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
@@ -301,7 +302,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             }
         }
         scene.run(&asked).ended(2, "--overwrite");
-        // No other name helps against a full disk.
+        // Another file name does not help against a full disk.
         let full = [
             "--target-precision",
             "0.55",
@@ -313,7 +314,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
             .run(&[&base[..], &full].concat())
             .ended(1, "free some space");
 
-        // The new version costs no inference, and its scores are what the share of right labels is.
+        // The new version needs no inference, and its scores equal the share of right labels.
         let counts = scene.classify(out);
         assert_eq!(
             (&counts["posts"], &counts["pairs"]),
@@ -427,7 +428,7 @@ async fn none_of_these_is_stored_and_shown() {
         );
         assert_eq!(moved["moved"], 31);
 
-        // Posts that failed too often are told with their errors.
+        // Posts that failed too often are listed with their errors.
         assert_eq!(status["failures"], json!([]));
         let fail = "INSERT INTO backlog (model_id, label_set_id, fullname, attempts, error) \
                     VALUES ($1, $2, $3, 1000, 'the model gave up')";

@@ -1,5 +1,5 @@
-//! Learned label vectors: they count for all labels of a set or for none, are never mixed with those of words, and a file
-//! that cannot be used is refused.
+//! Tests learned label vectors: they apply to all labels of a set or to none, are never mixed with vectors of words,
+//! and an invalid file is rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::support::made;
 use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
-/// Slug, label and description of each topic. The model of these tests has learned vectors for the first three.
+/// Slug, label and description of each topic. The test model has learned vectors for the first three.
 const TOPICS: [(&str, &str, &str); 4] = [
     ("gaming", "video games", "Consoles and those who play."),
     ("food", "food and cooking", "Recipes and kitchens."),
@@ -30,7 +30,7 @@ const TITLES: [&str; 5] = [
     "a song about a chicken in a game",
 ];
 
-/// The model that ships, in a folder of the program's, with these learned vectors and no others.
+/// Creates a folder with the default model and only these learned vectors.
 fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
     let dir = program.folder.path().join(name);
     fs::create_dir(&dir).unwrap();
@@ -44,7 +44,7 @@ fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
     dir
 }
 
-/// Has the configuration of a folder name a file.
+/// Makes the configuration of a folder name a file.
 fn configure(dir: &Path, file: Option<&str>) {
     let config = fs::read(repository(SHIPPED).join("config.json")).unwrap();
     let mut config: Value = serde_json::from_slice(&config).unwrap();
@@ -56,8 +56,8 @@ fn configure(dir: &Path, file: Option<&str>) {
     fs::write(dir.join("config.json"), config.to_string()).unwrap();
 }
 
-/// The vectors of the first three topics by their words, each written down for the topic before it: so a learned vector
-/// shows in every score. `described`: whether the labels have their descriptions.
+/// Returns the word vectors of the first three topics, each shifted by one topic, so that a learned vector shows in
+/// every score. `described` adds the labels' descriptions.
 fn exchanged(program: &Program, described: bool) -> Value {
     let labels = LEARNED.map(|place| {
         let (slug, label, description) = TOPICS[place];
@@ -85,14 +85,14 @@ fn exchanged(program: &Program, described: bool) -> Value {
     json!({ "labels": written.collect::<Vec<_>>() })
 }
 
-/// The numbers of a vector; its scale stands before them.
+/// Encodes a vector, preceded by its scale.
 fn numbers(vector: &LabelVector) -> Vec<f32> {
     let bytes = vector.to_bytes();
     let (numbers, _) = bytes[4..].as_chunks();
     numbers.iter().map(|x| f32::from_le_bytes(*x)).collect()
 }
 
-/// A pipeline file of some topics.
+/// Returns a pipeline file with some topics.
 fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
     let topic = |place: &usize| {
         let (slug, label, description) = TOPICS[*place];
@@ -107,10 +107,10 @@ fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
     program.write(&format!("{name}.toml"), text)
 }
 
-/// The scores of a row by label, as they are printed.
+/// Returns the printed scores of a row by label.
 type Row = BTreeMap<String, f64>;
 
-/// Scores the titles; the rows, and what the program said.
+/// Scores the titles; returns the rows and stderr.
 fn scored(program: &Program, model: &Path, flags: &[&str]) -> (Vec<Row>, String) {
     let lines = TITLES.map(|title| format!("{}\n", json!({ "text": title })));
     let input = program.write("titles.ndjson", lines.concat());
@@ -128,7 +128,7 @@ fn scored_file(program: &Program, input: &str, model: &Path, flags: &[&str]) -> 
     (ran.stdout.lines().map(row).collect(), ran.stderr)
 }
 
-/// What one model says of labels is what the other says of others.
+/// Compares one model's scores with the other's, shifted by one label.
 fn are_close(found: &[Row], wanted: &[Row], names: &[(&str, &str)]) {
     assert_eq!(found.len(), wanted.len());
     for (found, wanted) in found.iter().zip(wanted) {
@@ -161,13 +161,13 @@ fn learned_vectors_apply_to_all_labels_or_none() {
     are_close(&found, &words, &exchanged);
     assert!((found[0]["gaming"] - words[0]["gaming"]).abs() > 0.01);
 
-    // Some of the labels, in another order.
+    // A subset of the labels, in another order.
     let (words, _) = score(&by_words, &[1, 2], "");
     let (found, said) = score(&learned, &[1, 0], "");
     assert!(said.contains(SAID), "{said}");
     are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
 
-    // One more, and it is as if the model had learned nothing; of labels that it does not know, nothing is said.
+    // One more label, and no learned vector is used; for unknown labels nothing is logged.
     for places in [&[0, 1, 2, 3][..], &[3]] {
         let (words, _) = score(&by_words, places, "");
         let (found, said) = score(&learned, places, "");
@@ -180,7 +180,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
             "{said}"
         );
     }
-    // The background has its words in either case.
+    // The background uses its words in either case.
     let background = "background = \"reddit\"\n";
     let (words, _) = score(&by_words, &LEARNED, background);
     let (found, said) = score(&learned, &LEARNED, background);
@@ -281,7 +281,7 @@ fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
     if !runtime_is_here("learned label vectors") {
         return;
     }
-    // They are found by the texts of the labels: a changed description would leave all of them without effect.
+    // Vectors are found by label text: after a changed description, none of them would apply.
     let program = Program::new();
     let topics = repository("pipelines/sixteen-topics.toml");
     let pipeline = ["--pipeline", topics.to_str().unwrap()];

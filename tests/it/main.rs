@@ -1,4 +1,4 @@
-//! The integration tests, one binary: real databases, real sockets, a real ONNX Runtime, the real program.
+//! Integration tests in one binary, with real databases, real sockets, ONNX Runtime and the real program.
 
 #![expect(
     clippy::too_many_lines,

@@ -1,5 +1,5 @@
-//! A database of an earlier schema is brought up to date when the program opens it, and one of an earlier build is
-//! rejected. There is one schema yet, so the next one is made up here.
+//! Tests that opening a database migrates an earlier schema, and that one of an earlier build is
+//! rejected. Only one schema exists yet, so the tests invent the next one.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::Program;
 use crate::support::rows::{everything, execute, fill};
 
-/// A column, and a view that is made anew.
+/// A migration that adds a column and replaces a view.
 const SECOND: Migration = (
     2,
     "made up",
@@ -51,7 +51,7 @@ async fn an_upgrade_preserves_all_data() {
             let is_other = ["gaps", "post_scores"].contains(&before.0.as_str());
             assert!(is_other || before == after, "{}", before.0);
         }
-        // A program without the second migration is an earlier version.
+        // A program without the second migration stands for an earlier version.
         let newer = Store::open(&database.url, Access::Create)
             .await
             .unwrap_err();

@@ -1,5 +1,5 @@
-//! Model folders: manifests are believed only as far as they can be checked, wrong models are refused before a
-//! text is scored, and models are fetched from a hub whatever happens on the way.
+//! Tests model folders: manifests are checked, invalid models are rejected before a text is scored, and downloads
+//! from a hub survive interruptions.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const WRONG: &str = "tests/it/fixtures/wrong/tiny-bart-mnli-stock-fusion.onnx";
 
-/// A copy of the made folder, to be changed.
+/// Copies the prepared model folder, for the test to change.
 fn copy() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(repository(MADE)).unwrap() {
@@ -25,7 +25,7 @@ fn copy() -> TempDir {
     dir
 }
 
-/// Changes a file of a folder, and its manifest with it where `told`.
+/// Changes a file of a folder, and also its manifest if `told`.
 fn change(dir: &Path, file: &str, told: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
     let path = dir.join(file);
     let before = fs::read(&path).unwrap();
@@ -39,7 +39,7 @@ fn change(dir: &Path, file: &str, told: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
     }
 }
 
-/// Replaces a piece of a text file that must be there.
+/// Replaces a part of a text file, which must occur.
 fn replace(dir: &Path, file: &str, old: &str, new: &str) {
     let path = dir.join(file);
     let text = fs::read_to_string(&path).unwrap();
@@ -292,7 +292,7 @@ fn list_shows_available_models_and_the_one_in_use() {
     );
 }
 
-/// The program with a hub, and a home of its own.
+/// The program with a hub, and its own home.
 fn pull(
     program: &Program,
     hub: &Hub,

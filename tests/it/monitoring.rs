@@ -1,5 +1,5 @@
-//! Metrics as a monitor reads them: from a worker and a web server, on both databases; and that page, dashboard and rules
-//! name what there is.
+//! Tests metrics of a worker and a web server, on both databases, and that the docs, the dashboard and the alert
+//! rules name existing metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use crate::support::exposition::{Family, read};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, signal};
 
-/// A program that serves metrics, killed with the test.
+/// A program that serves metrics; killed when dropped.
 struct Watched {
     child: Child,
     address: SocketAddr,
@@ -31,7 +31,7 @@ impl Watched {
             let (_, rest) = line.split_once("metrics are at http://")?;
             rest.split('/').next()?.parse().ok()
         });
-        // What it logs later must not fill the pipe.
+        // Keep reading, so that its log does not fill the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self {
             child,
@@ -39,7 +39,7 @@ impl Watched {
         }
     }
 
-    /// The status line and the body of an answer.
+    /// Returns the status line and the body of a response.
     fn ask(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -60,7 +60,7 @@ impl Watched {
         read(&body)
     }
 
-    /// The metrics, once they say something.
+    /// Waits for metrics that contain a value, and returns them.
     fn until(&self, says: impl Fn(&BTreeMap<String, Family>) -> bool) -> BTreeMap<String, Family> {
         for _ in 0..300 {
             let families = self.metrics();
@@ -80,7 +80,7 @@ impl Drop for Watched {
     }
 }
 
-/// The sum of the samples of a metric that have these labels.
+/// Returns the sum of a metric's samples with these labels.
 fn sum(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
     let Some(family) = families.get(name) else {
         panic!("no {name}");
@@ -99,7 +99,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
         let pipeline = program.folder.path().join("two.toml").display().to_string();
         let args = ["classify", "--watch", "--pipeline", &pipeline];
         let worker = Watched::start(&program, &args);
-        // Posts that come while it watches.
+        // Posts that arrive while it watches.
         let more = posts(50).lines().skip(20).collect::<Vec<_>>().join("\n");
         let more = program.write("more.ndjson", more);
         program.ok(&["import", &more]);
@@ -125,7 +125,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
         let import = [("stage", "import")];
         assert!(of("topicmill_last_good_run_timestamp_seconds", &import) > 1.7e9);
         assert_eq!(of("topicmill_last_run_failed", &import).to_string(), "0");
-        // What is served is in the table, and the table's labels are those that are served.
+        // Every exported metric is in the docs' table, with the same labels.
         for (name, family) in &families {
             let metric = METRICS
                 .iter()
@@ -182,7 +182,7 @@ fn the_metrics_listener_serves_two_paths_only() {
     ] {
         assert_eq!(status(request), expected, "{request}");
     }
-    // Who connects and says nothing keeps nobody waiting, and does not keep the worker from its end.
+    // An idle client delays nobody, and does not keep the worker from exiting.
     let _silent: Vec<TcpStream> = (0..20)
         .map(|_| TcpStream::connect(worker.address).unwrap())
         .collect();
@@ -235,7 +235,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     );
 }
 
-/// Names of ours in a text.
+/// Returns the metric names of topicmill in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = |word: &&str| word.starts_with("topicmill_") || word.starts_with("process_");

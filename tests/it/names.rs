@@ -1,4 +1,4 @@
-//! Names that mean one thing each, and a current label set that nothing changes by the way.
+//! Tests that names of label sets are unambiguous, and that the current label set changes only on request.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ use crate::support::program::Program;
 const BESIDE: &str = "these labels are stored beside the current ones";
 const STILL: &str = "the views still show";
 
-/// How many posts each version has a label of, as `labels list` tells it: name, posts, and whether it is current.
+/// Returns the rows of `labels list`: name, labelled posts, and true for the current version.
 fn listed(scene: &Scene) -> Vec<(String, u64, bool)> {
     let list = scene.json(&["labels", "list"]);
     let row = |row: &Value| {
@@ -42,7 +42,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(scene.dump(), before);
-        // The built-in topics, which nobody asked for.
+        // The built-in topics, which were not requested.
         let said = scene.ok(&["classify"]).stderr;
         assert!(said.contains(BESIDE) && said.contains("`sixteen-topics`"));
         assert_eq!(scene.dump(), before);
@@ -55,11 +55,11 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
                 stored("first", 31, true)
             ]
         );
-        // Each day's run with the file that is current says nothing.
+        // A daily run with the current file logs nothing about this.
         let said = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
         assert!(!said.contains(BESIDE) && !said.contains(STILL), "{said}");
 
-        // Their labels and scores are in the views of all, and only there.
+        // Their labels and scores appear only in the views of all label sets.
         let count = |of: &str| {
             let sql = format!("SELECT COUNT(*) AS n FROM {of}");
             scene.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
@@ -103,7 +103,7 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     assert_eq!(scene.dump(), before);
     let list = scene.json(&["labels", "list"]);
     let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
-    // What the end of the run says to do works as it stands there.
+    // The command that the run suggests works as printed.
     let told = format!("`topicmill labels use {}`", versions[0]);
     assert!(said.contains(&told), "{said}");
     for words in [
@@ -132,7 +132,7 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     scene.ok(&["labels", "use", &scene.first]);
     assert_eq!(scene.dump(), before);
 
-    // What would leave the views empty, and what is not there, is refused.
+    // A set without labels or an unknown one is rejected.
     let never = pipeline("never", "", &[FOOD, MUSIC]);
     let never = scene.program.write("never.toml", never);
     for (word, said) in [
@@ -171,7 +171,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(scene.dump(), before);
-        // Of two models the current one is meant.
+        // With two models, the current one is used.
         let said = scene.ok(&["labels", "use", "first"]).stderr;
         assert!(said.contains("already"), "{said}");
         scene.ok(&["labels", "use", "first", "--model", "tiny-bert-nli"]);
@@ -181,7 +181,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
             .ended(2, "minilm");
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
-        // Under this one the current model gave no label.
+        // The current model gave no label under this set.
         scene.ok(&["classify", "--pipeline", &other]);
         scene.ok(&["labels", "use", "other"]);
         scene.ok(&["labels", "use", "first"]);

@@ -1,4 +1,4 @@
-//! The program of `[notify]` starts once when a run fails and once when it works again, and costs no run anything.
+//! Tests that the `[notify]` command runs once when a run fails and once when it recovers, without affecting the run.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::support::reddit::{page, server};
 
 const ONE_TOPIC: &str = "name = \"one\"\n[[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
 
-/// A command that writes each object that it reads on a line of a file.
+/// Returns a command that appends each object it reads to a file.
 fn told_to(program: &Program) -> (String, PathBuf) {
     let told = program.folder.path().join("told.ndjson");
     let command = json!(["sh", "-c", "cat >> \"$0\"", told]);
@@ -27,7 +27,7 @@ fn read(told: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Collects one topic from a Reddit, and notifies by this command.
+/// Collects one topic from a fake Reddit, with this notification command.
 fn collect(program: &Program, database: &TestDatabase, reddit: &str, command: &str) -> Ran {
     let pipeline = program.write("one.toml", ONE_TOPIC);
     let args = [
@@ -55,7 +55,7 @@ async fn reddit_that_answers() -> MockServer {
     server
 }
 
-/// Refuses the credentials.
+/// Rejects the credentials.
 async fn reddit_that_refuses() -> MockServer {
     let server = MockServer::start().await;
     Mock::given(method("POST"))
@@ -70,7 +70,7 @@ async fn a_failure_and_a_recovery_are_each_notified_once() {
     let (good, bad) = (reddit_that_answers().await, reddit_that_refuses().await);
     let (program, database) = (Program::new(), sqlite());
     let (command, told) = told_to(&program);
-    // Something that works is no news.
+    // A continuing success is not notified.
     for (reddit, code, events) in [
         (&good, 0, &[][..]),
         (&bad, 3, &["failed"]),
@@ -140,7 +140,7 @@ async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
     let sql = "SELECT status FROM runs";
     let runs = program.ok(&["--database", &database.url, "sql", sql, "--format", "csv"]);
     assert_eq!(runs.stdout.lines().last(), Some("failed"));
-    // What it started is gone, too.
+    // Its child process is gone, too.
     let pid = std::fs::read_to_string(pids).unwrap();
     let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(state.is_empty() || state.contains(") Z "), "{state}");

@@ -1,5 +1,4 @@
-//! Tests of operation: database roles, secrets in files, a home folder without write access, and the files in
-//! packaging/.
+//! Tests deployment: database roles, secrets in files, a read-only home, and the files in packaging/.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ async fn run(url: &str, sql: &str) -> Result<(), String> {
     ran.map(drop).map_err(|error| format!("{sql}: {error}"))
 }
 
-/// A user for each role, on the tables of a database.
+/// Creates a user for each role on the tables of a database.
 struct Users {
     program: Program,
     owner: String,
@@ -32,7 +31,7 @@ impl Users {
     async fn of(owner: &str) -> Self {
         let program = Program::new().shipped();
         program.ok(&["--database", owner, "db", "create"]);
-        // Twice, because an upgrade asks for it again.
+        // Twice, because an upgrade repeats it.
         for _ in 0..2 {
             run(owner, ROLES).await.unwrap();
         }
@@ -86,7 +85,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
     };
     let first = users.program.write("1.ndjson", post("a"));
     let edited = users.program.write("2.ndjson", post("b"));
-    // So many that they are copied.
+    // Enough posts to use COPY.
     let many: String = (0..300)
         .map(|i| post("c").replace("zz1", &format!("y{i}")))
         .collect();
@@ -136,7 +135,7 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
     ] {
         let ran = users.ran(job, words);
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
-        // The lack of a right on a table is not mended by one on the schema.
+        // A right on the schema does not replace a missing right on a table.
         assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
         ran.says("permission denied");
     }
@@ -166,7 +165,7 @@ async fn no_statement_passes_its_role(users: &Users) {
         let refused = why.contains("permission denied") || why.contains("must be owner");
         assert!(refused, "{job}: {why}");
     }
-    // What an upgrade adds may be read at once.
+    // New tables of an upgrade are readable at once.
     run(&users.owner, "CREATE TABLE added (x INT)")
         .await
         .unwrap();
@@ -210,7 +209,7 @@ fn a_service_without_a_home_directory_loses_only_its_cache() {
         return;
     }
     let program = Program::new();
-    // Nobody may make a folder in /proc, not even root.
+    // Not even root can create a folder in /proc.
     let run = |words: &[&str]| {
         let mut command = program.command(words);
         command
@@ -238,7 +237,7 @@ fn a_service_without_a_home_directory_loses_only_its_cache() {
     .ended(1, "/proc/.local/share/topicmill");
 }
 
-/// A file of packaging/.
+/// Reads a file in packaging/.
 fn packaging(path: &str) -> String {
     std::fs::read_to_string(repository("packaging").join(path)).unwrap()
 }
@@ -252,7 +251,7 @@ fn settings_in_the_debian_package_exist() {
             .stdout
             .contains("sqlite:/var/lib/topicmill/topicmill.db")
     );
-    // With the lines that wait for somebody to want them.
+    // Including the commented-out lines.
     let text =
         packaging("debian/config.toml").replace("# client_secret_file", "client_secret_file");
     let text = text.replace("# token_file", "token_file");
@@ -285,7 +284,7 @@ fn variables_in_the_compose_files_exist() {
         command.env(name, value);
     }
     let shown = finished(command.output().unwrap());
-    // No more than the one that has no such value.
+    // Only the setting that has no such value.
     assert!(
         shown.stderr.contains("log.format `text`") || shown.code == 0,
         "{}",
@@ -293,7 +292,7 @@ fn variables_in_the_compose_files_exist() {
     );
 }
 
-/// The files that a source file compiles in, below the repository.
+/// Returns the files outside the sources that a source file embeds.
 fn included(source: &Path, top: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(source).unwrap();
     let calls = text.split("include_").skip(1);
@@ -325,7 +324,7 @@ fn the_container_build_includes_every_embedded_file() {
             let entries = std::fs::read_dir(path).unwrap();
             sources.extend(entries.map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|it| it == "rs") {
-            // What only tests include is not compiled there.
+            // Files embedded by tests only are not compiled there.
             for file in included(&path, &top)
                 .iter()
                 .filter(|it| !it.starts_with("tests"))
@@ -336,7 +335,7 @@ fn the_container_build_includes_every_embedded_file() {
         }
     }
     assert!(count > 10, "{count}");
-    // Without these, cargo does not read the workspace at all.
+    // Without these, cargo cannot load the workspace.
     let manifest = manifest();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     let targets = ["test", "bench"].map(|kind| manifest.get(kind).and_then(toml::Value::as_array));
@@ -372,7 +371,7 @@ fn files_in_the_debian_package_exist() {
     let deb = &manifest["package"]["metadata"]["deb"];
     for asset in deb["assets"].as_array().unwrap() {
         let source = asset[0].as_str().unwrap();
-        // What the build makes: the program, and what it writes itself.
+        // Files that the build creates: the program, and its generated files.
         if !source.starts_with("target/") {
             assert!(
                 repository(source.trim_end_matches("/*").trim_end_matches("/*.md")).exists(),

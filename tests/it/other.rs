@@ -1,5 +1,5 @@
-//! Posts that belong to none of the labels: a background in a pipeline file, and what becomes of it in the store, in
-//! files, and wherever labels are looked at again.
+//! Tests posts that fit no label: the background of a pipeline file, and its effect on the store, on files, and on
+//! relabelling.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::program::Program;
 
 const GAMING: (&str, &str) = ("gaming", "video games");
 const FOOD: (&str, &str) = ("food", "food and cooking");
-/// Posts, of which the last has the text of the first.
+/// Returns posts; the last has the text of the first.
 const POSTS: usize = 31;
 
 fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
@@ -19,7 +19,7 @@ fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
 
 const BACKGROUND: &str = "background = \"reddit\"";
 
-/// NDJSON of posts about games, food and, by no label of these, music.
+/// Returns NDJSON of posts about games, food and, without a label, music.
 fn posts() -> String {
     let titles = [
         "a new boss fight in this game",
@@ -57,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// Labels by a pipeline file, with further flags; what the run counted.
+    /// Labels by a pipeline file with more flags; returns the run's counts.
     fn classify(&self, file: &str, more: &[&str]) -> Value {
         self.counted(&[&["classify", "--pipeline", file][..], more].concat())
     }
@@ -69,7 +69,7 @@ impl Scene {
         ])
     }
 
-    /// How far the scores of two label sets, the first and the latest of all, lie apart.
+    /// Returns the largest score difference between the first and the latest label set.
     fn apart(&self) -> f64 {
         let rows = self.json(&[
             "sql",
@@ -103,7 +103,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             .program
             .write("with.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
         let done = scene.classify(&file, &["--make-current"]);
-        // The vectors of the texts are stored, so the background costs no inference.
+        // The vectors of the texts are stored, so the background needs no inference.
         assert_eq!(
             (
                 &done["pairs"],
@@ -136,12 +136,12 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             })
         );
         if database.url.starts_with("sqlite:") {
-            // The first of the closest calls come from their index, in its order: nothing is sorted.
+            // The closest calls come from their index in order, without a sort.
             let plan = "EXPLAIN QUERY PLAN SELECT * FROM uncertain_posts LIMIT 20";
             let plan = scene.json(&["sql", plan]).to_string();
             assert!(plan.contains("INDEX classifications_uncertain"), "{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-            // Posts are counted by an index of topics, which a list in the order of time passes by.
+            // Posts are counted by the index on topics, which a list ordered by time does not use.
             let plan = |select: &str| {
                 let plan = format!("EXPLAIN QUERY PLAN {select}");
                 scene.json(&["sql", &plan]).to_string()
@@ -155,7 +155,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
                 "SELECT title FROM posts WHERE topic = 'food' ORDER BY created_at DESC LIMIT 20",
             );
             assert!(listed.contains("INDEX posts_created_at"), "{listed}");
-            // Nor does a join of posts and labels go by the index of texts.
+            // A join of posts and labels does not use the index on texts.
             let joined = plan(
                 "SELECT COUNT(*) FROM posts p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \
                     AND c.fullname = p.fullname AND c.text_hash = p.text_hash",
@@ -167,7 +167,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&status["backlog"]["other"], &status["backlog"]["unsure"]),
             (&json!(10), &json!(0))
         );
-        // What was stored is the version that the file has.
+        // The stored version is that of the file.
         let same = scene.ok(&["labels", "diff", "current", &file]).stdout;
         assert!(same.contains("reddit@1"), "{same}");
         let nothing = scene.classify(&file, &[]);
@@ -175,7 +175,7 @@ fn an_off_topic_post_is_labelled_other_on_both_databases() {
             (&nothing["posts"], &nothing["pairs"]),
             (&json!(0), &json!(0))
         );
-        // Back to the labels of before, which are as they were.
+        // Back to the earlier labels, which are unchanged.
         scene.classify(&without, &["--make-current"]);
         assert_eq!(scene.outcomes(), all);
     }
@@ -238,14 +238,14 @@ fn a_shortlist_excludes_labels_and_keeps_the_background() {
             small.to_str().unwrap(),
         ],
     );
-    // One label a text, and the background where the small model puts it first: for the ten about music, and no
-    // more than a few of the others.
+    // One shortlisted label a text, or the background where the small model ranks it first: for the ten about music,
+    // and only a few of the others.
     let pairs = done["pairs"].as_u64().unwrap();
     let texts = POSTS as u64 - 1;
     assert!((texts + 10..texts + 15).contains(&pairs), "{done}");
 }
 
-/// Lines of `score`, by a pipeline file; with what was said meanwhile.
+/// Runs `score` with a pipeline file; returns its rows and stderr.
 fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
     let posts = program.write("posts.ndjson", posts());
     let out = program.folder.path().join("out.ndjson");

@@ -1,6 +1,6 @@
-//! Scores and logits equal those of transformers' zero-shot pipeline, on any batch.
+//! Tests that scores and logits equal those of transformers' zero-shot pipeline, for any batch.
 //!
-//! `tools/golden.py` made the models (tiny, of random weights) and wrote down what the pipeline says of them.
+//! `tools/golden.py` made the models (tiny, with random weights) and recorded the pipeline's results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +55,7 @@ fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextRes
     results.map(Result::unwrap).collect()
 }
 
-/// Texts in an order that mixes long and short ones, another for each seed.
+/// Returns the texts in an order that mixes long and short ones, different for each seed.
 fn shuffled(mut texts: Vec<String>, seed: u64) -> Vec<String> {
     fastrand::Rng::with_seed(seed).shuffle(&mut texts);
     texts
@@ -71,7 +71,7 @@ fn error(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The largest error of a model's cases: (scores, logits).
+/// Returns the largest error over a model's cases: (scores, logits).
 fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
     let mut groups: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
     for case in &golden.cases {
@@ -85,7 +85,7 @@ fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
     for (seed, budget) in [(0, 1), (1, 150), (2, 1024), (3, 50_000)] {
         let mut labeler = labeler(folder, budget);
         for ((labels, template, mode), cases) in &groups {
-            // Texts of other cases are batch mates; a few, since a debug build is slow.
+            // Texts of other cases fill the batch; only a few, since a debug build is slow.
             let mut texts = shuffled(others.iter().map(|text| (*text).clone()).collect(), seed);
             texts.truncate(5);
             texts.extend(cases.iter().map(|case| case.text.clone()));
@@ -123,7 +123,7 @@ fn scores_equal_the_reference_on_any_batch() {
         let golden: Golden = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let mut folders = vec![golden.model.as_str()];
         if golden.model == "tiny-bart-mnli" {
-            // What tools/model.py makes of the same weights.
+            // The graph that tools/model.py makes from the same weights.
             folders.push("tiny-bart-made");
         }
         for name in folders {
@@ -141,7 +141,7 @@ fn scores_equal_the_reference_on_any_batch() {
     assert!(models > 1, "no golden files: run tools/golden.py");
 }
 
-/// The bits of every logit of each text, by text.
+/// Returns the bits of every logit, by text.
 fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<String, Vec<u32>> {
     let results = score(labeler, set, texts);
     let bits = results
@@ -175,7 +175,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
             );
             for (text, expected) in &expected {
                 let expected: Vec<f64> = expected.iter().map(logit).collect();
-                // Sums of another shape of batch may be added up in another order: a few last bits.
+                // Sums in another batch shape may be added in another order, which changes the last bits.
                 let off = error(found[text].iter().map(logit), &expected);
                 assert!(
                     off <= 5e-6,
@@ -186,7 +186,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
                 assert_eq!(found, expected, "{name}: alone, every bit is the same");
             }
         }
-        // Where batches are made of one post's rows only, as of int8, the order of posts changes no bit.
+        // Where a batch has the rows of one post only, as for int8, the order of posts changes no bit.
         let mut folder = ModelFolder::open(&folder, None).unwrap();
         folder.precision = "int8".into();
         let [one, other] = [(1, 1_024), (2, 1_024)].map(|(seed, budget)| {
@@ -195,7 +195,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
         });
         assert_eq!(one, other, "{name}");
     }
-    // Nor does the budget where the graph itself is of int8, whose activations have one scale a batch.
+    // Nor does the token budget if the graph itself is int8, whose activations have one scale per batch.
     let int8 = repository("tests/it/fixtures/models/tiny-bart-made");
     let int8 = ModelFolder::open(&int8, Some("int8")).unwrap();
     let [one, other] = [(1, 1), (2, 50_000)].map(|(seed, budget)| {
@@ -216,7 +216,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
     let made = repository("tests/it/fixtures/models/tiny-bart-made");
     let of = |dir: &Path, precision| ModelFolder::open(dir, precision).unwrap();
     let exported = repository("tests/it/fixtures/models/tiny-bart-mnli");
-    // The file of the last holds its weights packed in another way: there is nothing to share.
+    // The last one's file stores its weights in another layout, so nothing can be shared.
     let folders = [
         (of(&made, Some("int8")), true),
         (of(&made, Some("fp32")), true),
@@ -225,7 +225,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
     ];
     for (folder, shares) in &folders {
         let alone = bits(&mut labeler_of(folder.clone(), 512), &set, &texts);
-        // The second takes what the first has packed; the third outlives both.
+        // The second reuses what the first has packed; the third outlives both.
         let weights = SharedWeights::default();
         let sharing = || labeler_with(folder.clone(), 512, Some(weights.clone()));
         let (mut first, mut second) = (sharing(), sharing());
@@ -236,7 +236,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
         drop((first, second));
         third.restart().unwrap();
         assert_eq!(bits(&mut third, &set, &texts), alone, "{}", folder.name);
-        // Another graph leaves them alone.
+        // Another graph does not reuse them.
         for (other, _) in &folders {
             let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
             let mut beside = labeler_with(other.clone(), 512, Some(weights.clone()));
@@ -285,7 +285,7 @@ fn a_missing_gpu_is_an_error() {
         return;
     }
     let model = repository("models/minilm-reddit-topics");
-    // No machine has so many.
+    // No machine has this many GPUs.
     let options = EngineOptions {
         device: Device::Cuda(99),
         ..EngineOptions::default()

@@ -1,4 +1,5 @@
-//! A pipeline file: how short it may be, what it is told when it is wrong, what writes one, and what names one.
+//! Tests pipeline files: the shortest valid ones, the errors of invalid ones, and the commands that write or name
+//! one.
 
 use serde_json::{Value, json};
 
@@ -30,7 +31,7 @@ colour = \"red\"\n\
 [[topic]]\n\
 label = \"b\"\n";
 
-/// Places of the mistakes of [`BAD`], and what is said of each.
+/// Positions of the mistakes in [`BAD`], and the message for each.
 const MISTAKES: [(&str, &str); 17] = [
     ("line 2, column 1", "`nmae`: did you mean `name`?"),
     ("line 3, column 8", "`singel` is none of single, multi"),
@@ -86,7 +87,7 @@ fn posts() -> String {
     posts.collect()
 }
 
-/// What `labels validate` says of a file of this text.
+/// Runs `labels validate` on a file with this text.
 fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     let path = program.write("refused.toml", text);
     let ran = program.run(&["labels", "validate", "--pipeline", &path]);
@@ -94,7 +95,7 @@ fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     ran.stderr
 }
 
-/// Label and short name of each post, in their order.
+/// Returns the label and slug of each post, in order.
 fn labels(program: &Program) -> String {
     let query = "SELECT label, label_topic FROM labeled_posts ORDER BY fullname";
     program.ok(&["sql", query, "--format", "csv"]).stdout
@@ -114,7 +115,7 @@ fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
     }
     assert_eq!(lines.next(), None);
 
-    // Commands that only read the file for its labels, and those that collect, say the same.
+    // Commands that only read labels and those that collect report the same mistakes.
     let path = program.write("bad.toml", BAD);
     for args in [
         &["classify", "--pipeline", &path][..],
@@ -211,7 +212,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
     ] {
         let said = refusal(&program, text);
         assert!(said.contains(what), "{what}: {said}");
-        // A name that is long or breaks a line stays a part of its line.
+        // A name that is long or contains a newline stays within its line.
         assert!(
             said.contains(", line ") || said.contains("  line "),
             "{said}"
@@ -249,7 +250,7 @@ fn other_formats_are_read_or_identified() {
         )));
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(set["labels"][0]["slug"], "süße-sachen");
-        // The name of a file that names no label set is that of the file.
+        // A file without a label set name uses its file name.
         assert_eq!(set["name"], "read");
     }
     for (bytes, what) in [
@@ -264,7 +265,7 @@ fn other_formats_are_read_or_identified() {
         assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
     }
     let folder = program.folder.path().display().to_string();
-    // As much as is asked for, so that nobody reads it to its end.
+    // As many posts as requested, so the listing is not read to its end.
     for (path, what) in [
         (folder.as_str(), "it is a folder"),
         ("/dev/zero", "more than 4 MiB"),
@@ -292,7 +293,7 @@ fn a_list_of_labels_is_a_complete_file() {
         "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
          cooking,cooking\ncooking,cooking\n"
     );
-    // The same labels with all that is made of them written out are the same version.
+    // The same labels with all defaults written out are the same version.
     let long = "name = \"long\"\nmode = \"single\"\nhypothesis_template = \"This text is about {}.\"\n\
          [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
          [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
@@ -304,7 +305,7 @@ fn a_list_of_labels_is_a_complete_file() {
     program.ok(&["labels", "diff", "current", &short]);
     program.ok(&["purge", "--retention", "1"]);
 
-    // Nothing says where such labels are collected from.
+    // Such a file has no source to collect from.
     let collect = ["collect", "--source", "sample", "--pipeline", &short];
     program
         .run(&collect)
@@ -340,10 +341,10 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         let ran = collect(&[]);
         ran.ended(0, "collected 2 topics");
         ran.says("these topics name no subreddits");
-        // Two of each subreddit are pinned, and come on top of its share.
+        // Two posts of each subreddit are pinned, and do not count towards its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);
-        // Again, and two at a time: the same posts.
+        // The same again, two at a time: the same posts.
         let ran = collect(&["--topic", "fun"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(counted(), all);
@@ -369,7 +370,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         ]
     );
 
-    // One that cannot be read fails alone, and says so.
+    // An unreadable subreddit fails alone, and is reported.
     let file = program.write("private.toml", TOPICS.replace("\"food\"", "\"education\""));
     let args = [
         "collect",
@@ -450,7 +451,7 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
         let ran = program.ok(&["labels", "validate", "--pipeline", my, "--format", "json"]);
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(set["name"], "my");
-        // To stdout goes the same, but for the names.
+        // On stdout the same text appears, except for the names.
         let printed = program
             .ok(&[&["labels", "new", "-"], &args[3..]].concat())
             .stdout;
@@ -476,7 +477,7 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
     }
     std::fs::remove_file(&path).unwrap();
 
-    // Several at once: one of them writes.
+    // Of several concurrent commands, one writes.
     let mut racing: Vec<_> = (0..4)
         .map(|i| {
             program
@@ -562,7 +563,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
         set["name"].as_str().unwrap().to_owned()
     };
-    // A path of a settings file is relative to that file; the environment wins over it, and a flag over both.
+    // A path in a settings file is relative to that file; the environment overrides it, and a flag overrides both.
     assert_eq!(name(&[], None), "mine");
     assert_eq!(name(&[], Some("other.toml")), "other");
     assert_eq!(
@@ -592,7 +593,7 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
     let doctor = run(&["doctor", "--source", "sample"], None);
     assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
 
-    // Who wrote no file's name is told where it comes from.
+    // A user who named no file is told where the labels come from.
     for (args, env, what) in [
         (
             &["classify"][..],

@@ -1,7 +1,7 @@
-//! Every pair is scored once and every label written once, whatever dies: processes that are really killed and
-//! stopped, connections that are really cut, a server that really restarts.
+//! Tests that every pair is scored once and every label is written once under failures: processes that are killed or
+//! paused, connections that are cut, a server that restarts.
 //!
-//! The test binary starts itself again as its workers; see [`worker`].
+//! The test binary starts itself again as worker processes; see [`worker`].
 
 #![expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
 
@@ -28,10 +28,10 @@ use crate::support::postgres::{OwnServer, TestDatabase, databases, sqlite};
 pub const LEASE: Duration = Duration::from_secs(3);
 pub const MAX_ATTEMPTS: u32 = 3;
 const LABELS: u64 = 3;
-/// The environment of a worker process: what it is to do, as JSON.
+/// The environment variable with a worker's task as JSON.
 const TASK: &str = "TEST_WORKER_TASK";
 
-/// How many posts the great proof labels.
+/// Posts that the largest test labels.
 fn many_posts() -> usize {
     let asked = std::env::var("TEST_PROOF_POSTS").ok();
     asked.map_or(20_000, |posts| posts.parse().unwrap())
@@ -52,7 +52,7 @@ pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (
     }
 }
 
-/// Fullnames and titles: no two texts are equal.
+/// Returns fullnames and titles; no two texts are equal.
 pub fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
     (0..n).map(|i| (format!("p{i:06}"), format!("post {i}")))
 }
@@ -66,7 +66,7 @@ pub async fn begin(store: &Store, worker: &str) -> RunId {
         .unwrap()
 }
 
-/// A database with posts in it.
+/// Creates a database with these posts.
 pub async fn with_posts(database: &TestDatabase, n: usize) -> Store {
     let store = database.open().await;
     let run = begin(&store, "collector").await;
@@ -87,7 +87,7 @@ pub fn options(lease: Duration) -> Options {
     }
 }
 
-/// Labels what can be claimed now, in this process.
+/// Labels, in this process, everything that can be claimed.
 async fn label(store: &Store, engine: Scripted, lease: Duration) -> ClassifyCounts {
     let run = begin(store, &topicmill_store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
@@ -115,8 +115,8 @@ async fn label_with(
     done
 }
 
-/// A worker process: labels until nobody holds anything any more, and writes down what it did. Without a task it ends
-/// at once, since `make test-all` runs all that is ignored.
+/// Runs as a worker process: labels until no claim is left, and writes its counts to a file. Without a task it
+/// returns at once, since `make test-all` runs every ignored test.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a process that the proofs start"]
 async fn worker() {
@@ -157,7 +157,7 @@ async fn worker() {
     std::fs::write(report, told.to_string()).unwrap();
 }
 
-/// A worker process; killed when it is dropped.
+/// A worker process, killed when dropped.
 struct Process {
     child: Child,
     folder: TempDir,
@@ -196,7 +196,7 @@ impl Process {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Waits until its engine is at work.
+    /// Waits until its engine is running.
     async fn at_work(&mut self) {
         let started = self.folder.path().join("started");
         until("a worker is at work", async || {
@@ -212,7 +212,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; what it did, if it lived to tell.
+    /// Waits for its exit; returns its counts if it wrote them.
     async fn ended(mut self) -> Option<Value> {
         let mut status = None;
         until("a worker ends", async || {
@@ -242,7 +242,7 @@ impl Drop for Process {
     }
 }
 
-/// Looks until something is so. Fails after minutes only: a machine may be slow.
+/// Polls until a condition holds. Fails only after minutes, because the machine may be slow.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let clock = SystemClock::shared();
     while !so().await {
@@ -256,7 +256,7 @@ pub async fn count(store: &Store, of: &str) -> u64 {
     table.unwrap().rows[0][0].as_u64().unwrap()
 }
 
-/// A number as narrow as it was stored: one database tells more digits of it than the other.
+/// Rounds a number to its stored precision: one database prints more digits than the other.
 #[expect(clippy::cast_possible_truncation, reason = "it was an f32")]
 fn narrow(value: &mut Value) {
     if let Some(wide) = value.as_f64() {
@@ -264,7 +264,7 @@ fn narrow(value: &mut Value) {
     }
 }
 
-/// Everything that labelling wrote.
+/// Returns everything that labelling wrote.
 async fn labels_of(store: &Store) -> Vec<Vec<Vec<Value>>> {
     let mut all = Vec::new();
     for sql in [
@@ -280,7 +280,7 @@ async fn labels_of(store: &Store) -> Vec<Vec<Vec<Value>>> {
     all
 }
 
-/// What one process makes of as many posts when nothing goes wrong.
+/// Returns the result of one undisturbed process.
 async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
     let database = sqlite();
     let store = with_posts(&database, n).await;
@@ -291,7 +291,7 @@ async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
     labels_of(&store).await
 }
 
-/// No classification is half there, and whoever has one waits for none.
+/// Checks that no classification is incomplete, and that no labelled post is in the backlog.
 async fn assert_nothing_is_half_written(store: &Store) {
     let halves = format!(
         "classifications c WHERE (SELECT COUNT(*) FROM label_scores s WHERE s.model_id = c.model_id \
@@ -308,7 +308,8 @@ async fn assert_nothing_is_half_written(store: &Store) {
     );
 }
 
-/// Every post has its one classification, equal to what an undisturbed process gives, and nothing is left over.
+/// Checks that every post has one classification, equal to that of an undisturbed process, and that the backlog is
+/// empty.
 async fn assert_whole(store: &Store, n: usize) {
     let last = label(store, Scripted::default(), LEASE).await;
     assert_eq!(
@@ -319,11 +320,11 @@ async fn assert_whole(store: &Store, n: usize) {
     assert_nothing_is_half_written(store).await;
     assert_eq!(count(store, "backlog").await, 0);
     assert_eq!(count(store, "leases").await, 0);
-    // Not `assert_eq`, which would print all of them.
+    // Not `assert_eq`, which would print all rows.
     assert!(labels_of(store).await == undisturbed(n).await);
 }
 
-/// Waits until the leases of a process were taken over.
+/// Waits until the leases of a process are reclaimed.
 async fn taken_over(store: &Store, process: &Process) {
     let name = format!("leases WHERE worker LIKE '%:{}'", process.child.id());
     until("its leases are taken over", async || {
@@ -355,7 +356,7 @@ async fn three_failing_workers_label_every_post_once() {
     let before = count(&store, "classifications").await;
     assert!(before < n as u64, "the accidents come too late");
 
-    // Every connection of the one that still works is cut at once, then the whole server goes down.
+    // Every connection of the remaining worker is cut at once, then the whole server stops.
     let victims = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                     WHERE application_name = 'topicmill' AND pid <> pg_backend_pid()";
     let cut_connections = store.query(victims).await.unwrap().rows.len();
@@ -372,7 +373,7 @@ async fn three_failing_workers_label_every_post_once() {
     assert_whole(&store, n).await;
 }
 
-/// Kills a worker over and over in the midst of its writes.
+/// Kills a worker repeatedly during its writes.
 async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usize, seed: u64) {
     let clock = SystemClock::shared();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -403,7 +404,7 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
     assert_whole(&store, n).await;
 }
 
-/// SQLite finds nothing wrong with its file.
+/// Runs SQLite's integrity check.
 async fn assert_sound(database: &TestDatabase) {
     use sqlx::Connection;
     if !database.url.starts_with("sqlite:") {
@@ -480,7 +481,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
             "{}: {deaths} processes died; the last: {done}",
             database.url
         );
-        // 1,024, 256, 64, 16 and 4 posts were suspected in turn, and then the one alone.
+        // 1,024, 256, 64, 16 and 4 posts were suspected in turn, and then the one post.
         assert_eq!(deaths, 5 + MAX_ATTEMPTS);
         assert_eq!(done["set_aside"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);
@@ -493,7 +494,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
         );
         assert!(rest[0][3].as_str().unwrap().contains("died"), "{rest:?}");
 
-        // With another text, or when asked for, it is tried again.
+        // It is retried once its text changes, or on request.
         add_posts(
             &store,
             run,

@@ -1,4 +1,4 @@
-//! What is gone on Reddit is gone here, on both databases, and stays so.
+//! Tests that posts deleted on Reddit are deleted here, on both databases, and stay deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, signal, words};
 use crate::support::reddit::{client, server};
 
-/// So many posts were stored, and each got a label.
+/// Inserts this many posts and labels them.
 pub fn stored_labels(posts: u64) -> StoredLabels {
     StoredLabels {
         posts,
@@ -46,7 +46,7 @@ fn checking_all() -> PurgePlan {
     }
 }
 
-/// A Reddit that tells what became of posts, its client, and a database that holds some.
+/// A fake Reddit that reports the state of posts, its client, and a database with some posts.
 pub struct Scene {
     server: MockServer,
     reddit: Arc<Reddit>,
@@ -54,7 +54,7 @@ pub struct Scene {
     pub context: Context,
 }
 
-/// Answers `/api/info`: every post asked for is there, but for those told otherwise.
+/// Serves `/api/info`: every requested post exists, with the exceptions set by the test.
 struct Info(HashMap<String, Value>);
 
 impl Respond for Info {
@@ -81,7 +81,7 @@ fn thing(id: &str, fields: &Value) -> Value {
     json!({"kind": "t3", "data": data})
 }
 
-/// The fullnames that a request asks for.
+/// Returns the fullnames in a request.
 fn asked(request: &Request) -> Vec<String> {
     let query: BTreeMap<_, _> = request.url.query_pairs().collect();
     assert_eq!(query["raw_json"], "1");
@@ -111,7 +111,7 @@ impl Scene {
         &self.context.store
     }
 
-    /// From now on these posts are gone: `null` for those that Reddit does not know, else fields.
+    /// Marks posts as gone from now on: `null` for unknown ones, else fields.
     pub async fn gone(&self, gone: &[(&str, Value)]) {
         let fates = gone
             .iter()
@@ -177,7 +177,7 @@ impl Scene {
         self.purge(&checking_all()).await
     }
 
-    /// Takes the texts of 48 hours ago.
+    /// Removes texts older than 48 hours.
     pub async fn retain(&self) -> Report {
         self.purge(&PurgePlan {
             retention_hours: Some(48),
@@ -228,7 +228,7 @@ impl Scene {
         target
     }
 
-    /// Labels whatever waits; how many were stored.
+    /// Labels the backlog; returns the number of stored labels.
     pub async fn label(&self) -> u64 {
         let target = self.target().await;
         self.store()
@@ -306,7 +306,7 @@ pub fn post(id: &str, title: &str) -> Post {
     }
 }
 
-/// A post that somebody named.
+/// Names a post to purge.
 pub fn to_purge(id: &str) -> (Fullname, PurgeReason) {
     (id.parse().unwrap(), PurgeReason::Requested)
 }
@@ -411,7 +411,7 @@ async fn logits_are_kept_while_another_post_has_the_same_text() {
         assert_eq!(scene.rows(logits).await, ["1"]);
         scene.request("a").await;
         assert_eq!(scene.rows(logits).await, ["1"]);
-        // Of an edited post the logits of the text that was scored go, too.
+        // The logits of an edited post's earlier text are deleted, too.
         scene.save(SourceKind::Reddit, &[post("b", "Edited")]).await;
         scene.request("b").await;
         assert_eq!(scene.rows(logits).await, ["0"]);
@@ -431,7 +431,7 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
         scene.request("d").await;
         assert_eq!(scene.stored().await, [""; 0]);
 
-        // A file brings nothing back, nor does a listing that shows the post as removed.
+        // A file restores nothing, nor does a listing that shows the post as removed.
         let from_file = scene.save(SourceKind::Import, &all).await;
         assert_eq!(
             (from_file.new, from_file.tombstoned),
@@ -455,7 +455,7 @@ async fn a_tombstone_blocks_imports_and_reddit_lifts_only_moderator_removals() {
         assert_eq!(scene.stored().await, ["t3_b", "t3_c"]);
         assert_eq!(scene.tombstones().await, ["t3_a deleted", "t3_d requested"]);
 
-        // What may be lifted gives way to what may not, and not the other way round.
+        // A tombstone that may be lifted is replaced by one that may not, and never the reverse.
         scene.gone(&[("b", removed())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;
@@ -474,7 +474,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         scene.gone(&[]).await;
-        // Seen on Reddit, the last ones first; `n200` and on only in a file.
+        // Last seen on Reddit in this order; `n200` and later ones only in a file.
         for chunk in [&ids[100..200], &ids[..100]] {
             scene.save(SourceKind::Reddit, &some(chunk)).await;
             scene.clock.advance(Duration::from_hours(1));
@@ -495,7 +495,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         );
         assert!(!report.reconciled);
         scene.clock.advance(Duration::from_hours(1));
-        // The next run goes on where this one ended.
+        // The next run continues where this one ended.
         let report = scene.purge(&bounded(2)).await;
         assert_eq!((report.requests, report.checked), (2, 200));
 
@@ -510,7 +510,7 @@ async fn posts_checked_longest_ago_are_checked_first_within_the_budget() {
         let second: BTreeSet<String> = questions[1].iter().cloned().collect();
         assert_eq!(second, &asked(150..200) | &asked(0..50));
 
-        // Posts seen within the last hours are left alone.
+        // Posts seen within the last hours are not checked.
         let recent = Check {
             max_requests: None,
             older_than_hours: 2,
@@ -599,7 +599,7 @@ async fn an_empty_response_does_not_purge_every_post() {
         assert_eq!(scene.context.records()[0].status, RunStatus::Partial);
         assert_eq!(scene.stored().await.len(), 150);
 
-        // Where Reddit still shows what it showed lately, the others are gone indeed.
+        // If Reddit still shows recently seen posts, the others are really gone.
         scene.gone(&all[..100]).await;
         let report = scene.check().await;
         assert_eq!(
@@ -608,7 +608,7 @@ async fn an_empty_response_does_not_purge_every_post() {
         );
         assert_eq!(report.requests, 3);
 
-        // Something that cannot be told spoils the answer.
+        // One ambiguous post invalidates the response.
         let odd = json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {}}]}});
         scene
             .answer(ResponseTemplate::new(200).set_body_json(odd))
@@ -651,7 +651,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
                      ORDER BY p.fullname";
         assert_eq!(scene.rows(texts).await, expected);
 
-        // Collected again, from Reddit or a file, and edited since: votes are refreshed, the text stays away.
+        // Collected again from Reddit or a file, with edits: votes are updated, the text is not stored.
         for (source, changed) in [(SourceKind::Reddit, 1), (SourceKind::Import, 0)] {
             let again = Post {
                 score: Some(99),
@@ -667,7 +667,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
                 .await,
             ["99"]
         );
-        // Nothing is left to label but what has a text.
+        // Only posts with a text are enqueued.
         let standing = scene
             .store()
             .outlook()
@@ -684,7 +684,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
         );
         assert_eq!(scene.label().await, 1);
 
-        // What is deleted on Reddit goes all the same.
+        // A deletion on Reddit is applied anyway.
         scene.gone(&[("a", deleted())]).await;
         scene.clock.advance(Duration::from_hours(1));
         scene.check().await;
@@ -692,7 +692,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
     }
 }
 
-/// Whether a text is somewhere in the bytes of a SQLite database or of its log.
+/// Returns true if a text occurs in the bytes of a SQLite database or its WAL.
 pub fn holds(file: &str, text: &str) -> bool {
     let files = [file.to_owned(), format!("{file}-wal")];
     let bytes = files
@@ -725,7 +725,7 @@ async fn status_shows_when_the_database_was_last_reconciled() {
             (standing().await.reconciled_at, standing().await.unchecked),
             (Some(first), 0)
         );
-        // A run that asks less does not take back what an earlier one knows.
+        // A run that checks less does not reset the result of an earlier one.
         scene.clock.advance(Duration::from_hours(1));
         let older = Check {
             max_requests: None,
@@ -820,7 +820,7 @@ fn the_purge_command_purges_and_records_its_run() {
     }
 }
 
-/// `purge --check-deleted` of a database of one post, asking this server.
+/// Runs `purge --check-deleted` on a database of one post, with this server.
 fn checking(program: &Program, server: &MockServer) -> std::process::Command {
     let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
     let file = program.write("posts.ndjson", post);
@@ -902,7 +902,7 @@ fn a_wrong_clock_removes_no_texts() {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(crate::support::rows::execute(&database.url, sql));
         };
-        // As if this machine's clock were three years ahead, or behind, of when the database was used last.
+        // A clock that is three years ahead of, or behind, the last use of the database.
         for day in ["2023-01-01", "2029-01-01"] {
             run(&format!(
                 "UPDATE runs SET started_at = '{day}T00:00:00+00:00'"
@@ -919,7 +919,7 @@ fn a_wrong_clock_removes_no_texts() {
         let kept = "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NULL";
         let count = || program.json(&["sql", kept]);
         let all = count();
-        // What was stored under a clock of the future is due, and said.
+        // A text stored under a clock in the future is due, and reported.
         run(
             "UPDATE posts SET collected_at = '2100-01-01T00:00:00+00:00' WHERE fullname = (SELECT MIN(fullname) FROM posts)",
         );

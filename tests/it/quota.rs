@@ -1,7 +1,7 @@
-//! One quota for several processes: the row that keeps it, and two real collectors that share it.
+//! Tests one quota shared by several processes: its row, and two real collectors.
 //!
-//! The rows are moved by times that a test names. The two processes run by the machine's clock, but nothing
-//! is asserted about how quick they are: a slot has a time before which no request may arrive.
+//! The tests of the row pass explicit times. The two processes use the system clock, but nothing is asserted
+//! about their speed: no request may arrive before the time of its slot.
 
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use crate::support::reddit::{client_with, requests, settings};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A slot every second, four at once.
+/// One slot per second, with a burst of four.
 const TERMS: QuotaTerms = QuotaTerms {
     interval: SECOND,
     burst: 4,
@@ -50,7 +50,7 @@ fn secs(slots: &[QuotaReservation]) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_reservations_get_distinct_request_slots() {
     for database in databases() {
-        // Two handles, as two processes have them.
+        // Two handles stand for two processes.
         let stores = [database.open().await, database.open().await];
         let tasks: Vec<_> = (0..24)
             .map(|i| {
@@ -77,7 +77,7 @@ async fn unused_quota_accumulates_up_to_the_burst() {
         for _ in 0..6 {
             take(&store, start()).await;
         }
-        // Two slots lie ahead; three seconds later one is free, and it is one only.
+        // Two slots are reserved ahead; three seconds later exactly one is free.
         let later = start() + 3 * SECOND;
         assert_eq!(take(&store, later).await.wait, Duration::ZERO);
         assert_eq!(take(&store, later).await.wait, SECOND);
@@ -87,7 +87,7 @@ async fn unused_quota_accumulates_up_to_the_burst() {
             slots.push(take(&store, rested).await);
         }
         assert_eq!(secs(&slots), [0, 0, 0, 0, 1]);
-        // Fractions count.
+        // Fractions of a second count.
         let between = rested + Duration::from_millis(250);
         assert_eq!(
             take(&store, between).await.wait,
@@ -143,7 +143,7 @@ async fn a_pause_applies_to_every_process_of_the_client_only() {
             .await;
         assert_eq!(other.unwrap().wait, Duration::ZERO);
 
-        // An hour at most, whatever was asked for.
+        // At most one hour, whatever was requested.
         hold(u64::MAX).await;
         assert_eq!(take(&stores[1], start()).await.wait.as_secs(), 3_600);
     }
@@ -163,7 +163,7 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .hold_quota("q", 9 * SECOND, wrong)
                 .await
                 .unwrap();
-            // Back to the right time: neither slots nor hold reach that far, and the pace is kept.
+            // Back to the right time: neither slots nor the pause reach that far, and the pace applies.
             let mut slots = Vec::new();
             for _ in 0..6 {
                 slots.push(take(&store, start()).await);
@@ -176,14 +176,14 @@ async fn state_written_under_a_wrong_clock_is_ignored() {
                 .unwrap();
             assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
         }
-        // A clock that is a little slow waits that much longer, and never takes a slot twice.
+        // A slightly slow clock waits that much longer, and never reserves a slot twice.
         let slow = start() - TimeDelta::seconds(5);
         let wait = take(&store, slow).await.wait.as_secs();
         assert!((9..=20).contains(&wait), "{wait}");
     }
 }
 
-/// A Reddit that notes when each request arrived; each page has one post and leads on to the next.
+/// A fake Reddit that records when each request arrives; each page has one post and links to the next.
 #[derive(Clone)]
 struct Log {
     clock: SharedClock,
@@ -225,13 +225,13 @@ async fn answer(State(log): State<Log>, uri: Uri) -> Json<Value> {
     }}))
 }
 
-/// Slots of a quarter of a second.
+/// The interval between slots: a quarter of a second.
 const PER_MINUTE: u32 = 240;
-/// Pages that each process reads, and the token before them.
+/// Pages that each process reads, after one request for the token.
 const PAGES: usize = 8;
 
-/// Uses the burst of the two processes up; nothing may arrive before the slots behind it, a quarter of a
-/// second each, counted from the time that this gives.
+/// Uses up the burst of both processes. Returns the time from which later slots, a quarter of a second
+/// each, are counted.
 async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
     let quota = client_with(settings(url)).0.quota_id();
     let terms = QuotaTerms {
@@ -266,7 +266,7 @@ fn spawn(program: &Program, database: &TestDatabase, url: &str) -> Child {
         .unwrap()
 }
 
-/// The request of number k may not arrive before the slot of number k.
+/// Checks that request k does not arrive before slot k.
 fn assert_paced(arrivals: &[DateTime<Utc>], used_up: DateTime<Utc>) {
     let interval = Duration::from_mins(1) / PER_MINUTE;
     for (k, arrival) in (1..).zip(arrivals) {
@@ -308,7 +308,7 @@ async fn a_killed_process_does_not_stall_the_other() {
         let program = Program::new();
         let mut dying = spawn(&program, &database, &url);
         let other = spawn(&program, &database, &url);
-        // It dies while it waits for a slot that it has taken.
+        // It is killed while it waits for a reserved slot.
         while log.arrivals().len() < 5 {
             assert!(dying.try_wait().unwrap().is_none(), "it ended by itself");
             tokio::task::yield_now().await;
@@ -320,7 +320,7 @@ async fn a_killed_process_does_not_stall_the_other() {
         let arrivals = log.arrivals();
         assert!(arrivals.len() > PAGES, "{}", arrivals.len());
         assert_paced(&arrivals, used_up);
-        // What the dead held is one slot: the next one is not further ahead than those that were taken.
+        // The killed process leaves one reserved slot: the next one is no further ahead than that.
         let ahead = store
             .query("SELECT next_at FROM quotas")
             .await
@@ -392,7 +392,7 @@ async fn a_429_seen_by_one_process_pauses_the_other() {
         let (reports, _) = refused.await.unwrap();
         assert_eq!(outcomes(&reports), [Outcome::RateLimited]);
 
-        // Another client with a clock and a connection of its own, that has heard nothing of it.
+        // Another client, with its own clock and connection, that has not seen the 429.
         let (reddit, clock) = client_with(settings(&scene.server.uri()));
         let reddit = Arc::into_inner(reddit).unwrap();
         let stop = CancellationToken::new();

@@ -1,9 +1,9 @@
-//! Every command of the README and of the pages in docs/ runs, in the order in which a reader gives them.
+//! Runs every command of the README and of the pages in docs/, in the reader's order.
 //!
-//! Each page starts in a folder and a shell of its own, where somebody has followed the README: there is a key,
-//! `topicmill.db` has posts, and `demo.db` is there if the page uses it. What a test cannot do as it is written there is named in [`INSTEAD`]: the make target, what
-//! needs the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive
-//! and the hub by those of the tests.
+//! Each page starts in its own folder and shell, in the state that the README leaves: there is a key,
+//! `topicmill.db` has posts, and `demo.db` exists if the page uses it. [`INSTEAD`] lists the lines that a test
+//! cannot run as written: a make target, a download, another machine. The sample Reddit and the fakes of the
+//! archive and the hub serve the pages.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::support::engine::{library, repository};
 use crate::support::hub::Hub;
 use crate::support::postgres::postgres;
 
-/// Lines of the pages and what runs in their place.
+/// Lines of the pages, and their replacements.
 const INSTEAD: &[(&str, &str)] = &[
     ("make demo", "topicmill demo"),
     (
@@ -70,14 +70,14 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the reader of a page in docs/ has done before: what the README says.
+/// Commands of the README that a reader of docs/ has run before.
 const BEFORE: &str = "\
 export TOPICMILL__REDDIT__CLIENT_ID=id TOPICMILL__REDDIT__CLIENT_SECRET=secret
 export TOPICMILL__REDDIT__USER_AGENT='linux:my-topics:v1 (by /u/your_name)'
 topicmill collect --limit 10
 ";
 
-/// The lines of the `sh` blocks.
+/// Returns the lines of the `sh` blocks.
 fn commands(page: &str) -> Vec<&str> {
     let blocks = page
         .split("```sh\n")
@@ -86,10 +86,10 @@ fn commands(page: &str) -> Vec<&str> {
     blocks.flat_map(str::lines).collect()
 }
 
-/// Makes a test of each page, and the list of them.
+/// Defines a test for each page, and the list of pages.
 macro_rules! pages {
     ($($(#[$deep:meta])? $test:ident: $page:literal),+ $(,)?) => {
-        /// Pages whose commands run.
+        /// Pages whose commands are run.
         const PAGES: &[&str] = &[$($page),+];
         $(
             #[tokio::test(flavor = "multi_thread")]
@@ -254,7 +254,7 @@ async fn every_command_runs(page: &str) {
     );
     assert!(output.status.success(), "{page}\n{stdout}\n{stderr}");
 
-    // What a page shows of a query's answer begins as the answer does.
+    // The result that a page shows must be the beginning of the real result.
     for shown in text.split("```text\n").skip(1) {
         let heading = shown.lines().next().unwrap();
         assert!(
@@ -264,7 +264,7 @@ async fn every_command_runs(page: &str) {
     }
 }
 
-/// Puts a model into the folder of models.
+/// Copies a model into the folder of models.
 fn copy_model(folder: &Path, model: &Path, name: &str) {
     let to = folder.join("models").join(name);
     std::fs::create_dir_all(&to).unwrap();
@@ -274,7 +274,7 @@ fn copy_model(folder: &Path, model: &Path, name: &str) {
     }
 }
 
-/// Puts into a folder what the pages take to be there: files of each kind.
+/// Creates the files that the pages assume, of each kind.
 fn lay_out(folder: &Path) {
     let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();

@@ -1,6 +1,6 @@
-//! Exchanges as Reddit has them, written for this test, played back to the client: what each comes to.
+//! Tests the outcome of exchanges with Reddit, written for this test and replayed to the client.
 //!
-//! `cargo run -p topicmill-sources --example replay FILE` does the same with exchanges that somebody recorded.
+//! `cargo run -p topicmill-sources --example replay FILE` does the same with recorded exchanges.
 
 use serde_json::Value;
 

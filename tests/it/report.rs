@@ -1,4 +1,4 @@
-//! The report: through the program, in both databases, and in a real browser.
+//! Tests the report through the program, on both databases, and in a real browser.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, Ran, limited};
 
-/// A pipeline file with these labels.
+/// Returns a pipeline file with these labels.
 fn pipeline(mode: &str, labels: &[(&str, &str)]) -> String {
     let topics = labels
         .iter()
@@ -35,7 +35,7 @@ fn report(program: &Program, more: &[&str]) -> (String, Ran) {
     (page, ran)
 }
 
-/// Titles that break pages.
+/// Titles with characters that could break a page.
 const EVIL: [&str; 4] = [
     "</title></text><script>alert(1)</script><img src=x onerror=alert(2)>",
     "\u{202e}gnitirw siht\u{2066} \u{200f}turns",
@@ -154,7 +154,7 @@ fn small_databases_have_a_report() {
         let (page, _) = report(&program, &[]);
         assert!(page.contains("of the posts</h1>"), "{page}");
         assert!(!page.contains("NaN"), "{page}");
-        // Of a time without posts.
+        // A period without posts.
         let (page, _) = report(
             &program,
             &["--since", "2020-01-01", "--until", "2020-02-01"],
@@ -199,7 +199,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
             "{finding}"
         );
         assert!(page.contains("another mix"), "the index is over 0.25");
-        // Seven days within the first ten, beside as many within them: nothing changed.
+        // Seven days within the first ten, compared with seven before them: no change.
         let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).unwrap();
         let day = |n: i64| {
             (start + chrono::TimeDelta::days(n))
@@ -251,7 +251,7 @@ fn report_totals_equal_the_views() {
             assert!(page.contains(&cells), "{cells}: {page}");
         }
         assert!(page.contains("threshold 0.90"), "{page}");
-        // Labels that stand beside the current ones.
+        // Labels of a set that is not current.
         program.ok(&["classify", "--pipeline", "beside.toml"]);
         let (beside, _) = report(&program, &["--label-set", "beside"]);
         assert!(beside.contains("Label set beside,"), "{beside}");
@@ -271,7 +271,7 @@ fn the_report_is_written_atomically() {
     );
     program.ok(&["import", "posts.ndjson"]);
     program.ok(&["classify", "--pipeline", "trial.toml"]);
-    // Several at once write one file.
+    // Concurrent commands write one file.
     let args = ["report", "out.html", "--svg", "charts"];
     let running: Vec<_> = (0..4)
         .map(|_| program.command(&args).spawn().unwrap())
@@ -285,7 +285,7 @@ fn the_report_is_written_atomically() {
         whole.ends_with("</html>\n") || whole.ends_with("</html>"),
         "{whole}"
     );
-    // A disk without room: no file grows beyond 48 kB, which SQLite's own notes do not need.
+    // A full disk: no file may exceed 48 kB, which is enough for SQLite's own files.
     let report = program.command(&["report", "out.html"]);
     limited(&report, "ulimit -f 48").ended(1, "nothing was put there");
     assert_eq!(

@@ -1,4 +1,5 @@
-//! `serve --review` in a real browser and past it: what people say by keyboard is what `labels evaluate --gold db` counts.
+//! Tests `serve --review` in a real browser and through plain HTTP: `labels evaluate --gold db` counts the answers
+//! given by keyboard.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -10,7 +11,7 @@ use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{databases, sqlite};
 
-/// A server that asks people.
+/// A server with the review page.
 struct Served {
     child: Child,
     url: String,
@@ -26,7 +27,7 @@ impl Served {
             "--reviewer",
             "ada",
         ];
-        // Forms are sent without a browser, too.
+        // Forms are also sent without a browser.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut command = scene.program.command(&[&base[..], more].concat());
         let mut child = command
@@ -44,7 +45,7 @@ impl Served {
                 Some(format!("http://{address}"))
             })
             .expect("the server says where it listens");
-        // Nobody else reads what it says.
+        // Keep reading, so that its log does not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }
     }
@@ -55,7 +56,7 @@ impl Served {
         got.text().await.unwrap()
     }
 
-    /// Sends a form as a browser without JavaScript does; the status and the page that follows.
+    /// Sends a form as a browser without JavaScript does; returns the status and the next page.
     async fn post(&self, path: &str, form: &[(&str, &str)], origin: Option<&str>) -> (u16, String) {
         let form: Vec<String> = form
             .iter()
@@ -85,7 +86,7 @@ impl Drop for Served {
     }
 }
 
-/// The value of a hidden field.
+/// Returns the value of a hidden field.
 fn field(page: &str, name: &str) -> String {
     let (_, rest) = page
         .split_once(&format!("name=\"{name}\" value=\""))
@@ -93,7 +94,7 @@ fn field(page: &str, name: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// The key of the label that a post is about, by its title.
+/// Returns the key of the right label for a post's title.
 fn key_of(title: &str) -> &'static str {
     match title {
         title if title.contains("boss fight") => "1",
@@ -129,7 +130,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     while said < 10 {
         let title = browser.text(".asked h1").await;
         let is_random = browser.text(".asked .meta").await.contains("at random");
-        // The third is none of these; the fifth is passed over once; the seventh is said wrongly first.
+        // The third is none of these; the fifth is skipped once; the seventh is answered wrongly first.
         let key = match said {
             2 => "0",
             _ => key_of(&title),
@@ -161,7 +162,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         browser.check().await;
     }
     assert_eq!(random, 2, "one in five");
-    // Nine are as the labels say; one of the ten fits none of them.
+    // Nine agree with their labels; one of the ten fits none of them.
     let found = right(&scene);
     assert_eq!(found[0], "random");
     assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
@@ -176,7 +177,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         "{shown}"
     );
     assert!(shown.contains("Close calls do not count here"), "{shown}");
-    // What the page says of random posts is what evaluate says.
+    // The page and `evaluate` agree on random posts.
     assert!(!shown.contains("will show here"), "{shown}");
     // A skipped post does not come back at once.
     let title = browser.text(".asked h1").await;
@@ -185,7 +186,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         .until("document.querySelector('.told').textContent.includes('Skipped')")
         .await;
     assert_ne!(browser.text(".asked h1").await, title);
-    // Typing a name presses no key of a label.
+    // Typing in the name field triggers no label key.
     browser.type_into(".who input", "1").await;
     browser.check().await;
     assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
@@ -199,7 +200,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
     };
     let database = sqlite();
     let scene = Scene::new(&database, 30).await;
-    // The closest call has everything that breaks pages.
+    // The closest call has every character that could break a page.
     let body = format!(
         "<script>alert(1)</script> & \u{202e}right to left\u{202c}\n\nZ{}algo\n\n{}",
         "\u{301}".repeat(4000),
@@ -225,7 +226,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
             browser
                 .picture(&format!("review-odd-{width}-{}", scheme.word()))
                 .await;
-            // Fingers need 44 pixels.
+            // Touch targets need 44 pixels.
             let smallest = browser
                 .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => b.getBoundingClientRect().height))")
                 .await;
@@ -234,7 +235,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
             assert_eq!(keys, 4);
         }
     }
-    // As most posts are, with answers before them.
+    // A typical post, with earlier answers.
     browser.click(".choices button").await;
     browser
         .until("document.querySelector('.told').textContent.length > 5")
@@ -261,14 +262,14 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
         for who in ["ada", "ben", "carl"] {
             let page = served.get(&format!("/review?as={who}")).await;
             seen.push(field(&page, "post"));
-            // The same again, however often the page is loaded.
+            // The same post, however often the page is loaded.
             let again = served.get(&format!("/review?as={who}")).await;
             assert_eq!(seen.last(), Some(&field(&again, "post")));
         }
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 3, "{seen:?}");
-        // Until all is answered, by whoever; then second opinions; nobody is ever stuck.
+        // First every post gets an answer from either annotator, then a second opinion.
         let mut answers = 0;
         for round in 0..20 {
             let who = ["ada", "ben"][round % 2];
@@ -306,7 +307,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
     }
 }
 
-/// All skipped: the page says so, and asks again.
+/// If every post was skipped, the page says so and offers them again.
 async fn what_is_skipped_is_asked_again(served: &Served) {
     let mut page = served.get("/review").await;
     let token = field(&page, "token");
@@ -362,7 +363,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
                 .unwrap()
         };
         assert_eq!(count(), 0);
-        // A label that the set does not have, and a post that is none.
+        // An unknown label, and an unknown post.
         let (_, page) = served
             .post(
                 "/review/answer",
@@ -379,7 +380,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
             .await;
         assert!(page.contains("label set was changed"), "{page}");
         assert_eq!(count(), 0);
-        // Purged between showing and answering.
+        // Purged between display and answer.
         let ids = scene.program.write("ids.txt", format!("{post}\n"));
         scene.ok(&["purge", "--ids", &ids]);
         let (status, page) = served.post("/review/answer", &form(&token), None).await;
@@ -399,7 +400,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
         ];
         assert_eq!(served.post("/review/answer", &said, None).await.0, 200);
         assert_eq!(count(), 1);
-        // Killed, it has lost nothing, and the last answer can be taken back.
+        // After a kill nothing is lost, and the last answer can be undone.
         served.kill();
         let served = Served::start(&scene, &[]);
         assert_eq!(count(), 1);
@@ -430,7 +431,8 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         let scene = Scene::new(&database, 8).await;
         let served = Served::start(&scene, &["--random-share", "0"]);
         let answers = || scene.json(&["labels", "gold", "list"])["answers"].clone();
-        // What the page that is open sends for "none of these". That the post was drawn at random is for the server to say.
+        // The form that the open page sends for "none of these". The server, not the form, says whether the post is
+        // random.
         let form = |page: &str| {
             let hidden = ["token", "who", "post", "text", "set"];
             let mut form = hidden.map(|name| (name, field(page, name))).to_vec();
@@ -455,7 +457,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         assert_eq!(status, 200);
         assert!(page.contains("purged or edited meanwhile"), "{page}");
         assert_eq!(answers(), 0);
-        // A form without the two is none of ours.
+        // A form without both fields is rejected.
         let short = form(&page).into_iter().filter(|(name, _)| *name != "text");
         assert_eq!(send(short.collect()).await.0, 403);
         let (_, page) = send(form(&page)).await;
@@ -464,7 +466,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
             page.contains("<dd>0</dd><dt>random posts answered</dt>"),
             "a close call"
         );
-        // Another set has a label that nobody was offered: what was said says nothing about it.
+        // Another set has a label that was not offered, so the answer does not apply to it.
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
         let wider = scene
             .program

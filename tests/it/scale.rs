@@ -1,4 +1,4 @@
-//! What docs/benchmarks.md promises of machines that vanish.
+//! Tests the numbers in docs/benchmarks.md about machines that disappear.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn the_defaults_waste_less_than_five_percent_when_machines_disappear() {
         "{said}{}",
         String::from_utf8_lossy(&ran.stderr)
     );
-    // The first of the committed tables is of these very defaults.
+    // The first committed table has these defaults.
     let recorded = std::fs::read_to_string(repository("benches/results/scale.md")).unwrap();
     let rows: Vec<&str> = said.lines().filter(|line| line.ends_with("** |")).collect();
     assert_eq!(rows.len(), 2, "{said}");

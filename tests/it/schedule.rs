@@ -1,4 +1,4 @@
-//! Slots on both databases: each runs once, whoever looks, whatever clocks do, and however processes die.
+//! Tests scheduled runs on both databases: each runs once, with any number of processes, clock jumps and crashes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::support::postgres::{TestDatabase, databases};
 mod program;
 
 const LEASE: Duration = Duration::from_mins(1);
-/// Behind every slot.
+/// A time after every scheduled run.
 const EVER: &str = "9999-01-01T00:00:00Z";
 const DONE: StageEnd = StageEnd {
     status: ScheduledRunStatus::Done,
@@ -44,7 +44,7 @@ fn entry(name: &str, catch_up: CatchUp) -> Entry {
     }
 }
 
-/// A database, a clock that stands at noon, and what stages ran: slot and stage.
+/// A database, a clock stopped at noon, and the executed stages: scheduled run and stage.
 struct Scene {
     store: Store,
     clock: Arc<ManualClock>,
@@ -74,7 +74,7 @@ impl Scene {
         ran.push((order.slot, order.words[0].clone()));
     }
 
-    /// Runs what is due; every stage ends well.
+    /// Runs what is due; every stage succeeds.
     async fn run_due(&self, scheduler: &mut Scheduler) -> usize {
         let work = async |order: StageOrder<'_>| {
             tokio::task::yield_now().await;
@@ -101,7 +101,7 @@ impl Scene {
         slots
     }
 
-    /// Status and missed slots of each slot, the earliest first.
+    /// Returns the status and missed count of each scheduled run, the earliest first.
     async fn found(&self, name: &str) -> Vec<(ScheduledRunStatus, u64)> {
         let slots = self.slots(name).await;
         slots
@@ -110,7 +110,7 @@ impl Scene {
             .collect()
     }
 
-    /// Each slot ran each of its stages once, and no other.
+    /// Checks that each scheduled run ran each of its stages once, and no other.
     async fn check_once(&self, name: &str, done: usize) {
         let slots = self.slots(name).await;
         let done_ids: Vec<i64> = slots
@@ -147,7 +147,7 @@ async fn a_forward_clock_jump_runs_each_schedule_once_or_as_catch_up_says() {
             0,
             "nothing is due before somebody looks"
         );
-        // Forty slots and five minutes later both look at once.
+        // Forty scheduled times and five minutes later, both poll at once.
         scene.minutes(605);
         let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
         assert_eq!(a + b, 41, "{}", database.url);
@@ -162,7 +162,7 @@ async fn a_forward_clock_jump_runs_each_schedule_once_or_as_catch_up_says() {
         );
         scene.check_once("all", 40).await;
         scene.check_once("one", 1).await;
-        // The next one is due in time for all of them.
+        // The next one is due for all of them.
         scene.minutes(10);
         let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
         assert_eq!(a + b, 3, "{}", database.url);
@@ -191,7 +191,7 @@ async fn a_clock_set_back_repeats_no_scheduled_run() {
             scene.minutes(15);
             assert_eq!(scene.run_due(&mut one).await, 1);
         }
-        // Two hours back; another process starts meanwhile.
+        // The clock is set back two hours; another process starts meanwhile.
         scene.clock.jump(-TimeDelta::hours(2));
         let mut two = scene.scheduler("two", &entries);
         for _ in 0..8 {
@@ -202,7 +202,7 @@ async fn a_clock_set_back_repeats_no_scheduled_run() {
         scene.minutes(15);
         assert_eq!(scene.run_due(&mut two).await, 1);
         scene.check_once("often", 13).await;
-        // A clock that ran a year ahead, and is put right, does not silence the schedule for a year.
+        // A clock that was a year ahead and is corrected does not stop the schedule for a year.
         scene.clock.jump(TimeDelta::days(365));
         scene.run_due(&mut one).await;
         scene.clock.jump(-TimeDelta::days(365));
@@ -244,13 +244,13 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
             scene.run_due(&mut one).await;
             scene.minutes(15);
             let first = RefCell::new(true);
-            // The first stage takes half an hour, in which another process looks twice.
+            // The first stage takes half an hour, in which another process polls twice.
             let work = async |order: StageOrder<'_>| {
                 scene.note(order);
                 if first.replace(false) {
                     for _ in 0..2 {
                         scene.minutes(15);
-                        // It shows that it lives.
+                        // Its heartbeat keeps the run alive.
                         renew(&scene, name).await;
                         assert_eq!(scene.run_due(&mut *other.lock().await).await, 0);
                     }
@@ -272,7 +272,7 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
     }
 }
 
-/// What the heartbeat does that goes by real time.
+/// Does the work of the heartbeat, which uses real time.
 async fn renew(scene: &Scene, name: &str) {
     let now = scene.clock.now().into();
     let state = scene
@@ -300,7 +300,7 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
         let mut one = scene.scheduler("one", &entries);
         scene.run_due(&mut one).await;
         scene.minutes(15);
-        // A process on another machine takes the slot, ends its first stage, and is seen no more.
+        // A process on another machine starts the run, finishes its first stage, and disappears.
         let now = || Timestamp::from(scene.clock.now());
         let mut lost = scene.scheduler("elsewhere", &entries);
         let reached = Notify::new();
@@ -327,14 +327,14 @@ async fn a_crashed_scheduled_run_is_resumed_after_its_last_stage() {
         let renew = |now| scene.store.schedules().renew_slot(held.lease, LEASE, now);
         let later = scene.clock.now() + Duration::from_secs(20);
         assert!(renew(later.into()).await.unwrap());
-        // One that arrives late takes nothing back.
+        // A late heartbeat does not reclaim the run.
         assert!(renew(now()).await.unwrap());
         scene.clock.advance(LEASE);
         assert_eq!(scene.run_due(&mut one).await, 0, "it is held still");
         scene.clock.advance(Duration::from_secs(20));
         assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
         scene.check_once("often", 1).await;
-        // Whoever wakes later writes nothing any more.
+        // A process that wakes up later writes nothing.
         assert!(
             !scene
                 .store
@@ -370,7 +370,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
             lease: LEASE,
         };
         let mut last = None;
-        // The slot is planned, and its process dies, five times.
+        // The process crashes during the scheduled run, five times.
         let reached = Notify::new();
         let die = async |_: StageOrder<'_>| {
             reached.notify_one();
@@ -424,7 +424,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
                 .await
                 .unwrap()
         );
-        // The next slot is not its prisoner.
+        // The next scheduled run is not blocked.
         scene.minutes(15);
         assert_eq!(scene.run_due(&mut one).await, 1);
     }
@@ -466,7 +466,7 @@ async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
         );
         assert_eq!(slow.outcomes.as_array().unwrap().len(), 1);
 
-        // A signal comes in the second stage.
+        // A signal arrives in the second stage.
         let mut two = scene.scheduler("two", &entries[1..]);
         assert_eq!(scene.run_due(&mut two).await, 0);
         let now = scene.clock.now();
@@ -487,7 +487,7 @@ async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
             scene.found("gone").await,
             [(ScheduledRunStatus::Stopped, 0)]
         );
-        // Nothing starts under a signal; the next process goes on with the stage.
+        // Nothing starts after a signal; the next process continues with the stage.
         assert_eq!(scene.run_due(&mut two).await, 0);
         let again = Scene {
             stop: CancellationToken::new(),

@@ -1,5 +1,5 @@
-//! The comments of the schema say what both databases have: every table, view and column, its type, and whether it may be
-//! NULL; and docs/schema.md is made of them.
+//! Tests that the comments of the schema describe both databases: every table, view and column, its type and
+//! nullability. docs/schema.md is generated from these comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use topicmill_store::analysis::schema::{Relation, relations};
 use crate::support::engine::repository;
 use crate::support::postgres::databases;
 
-/// Rows of words.
+/// Rows of strings.
 async fn rows(store: &Store, sql: &str) -> Vec<Vec<String>> {
     let rows = store.query(sql).await.unwrap().rows;
     let cell = |cell: &serde_json::Value| cell.as_str().map_or(cell.to_string(), str::to_owned);
@@ -19,7 +19,7 @@ async fn rows(store: &Store, sql: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Table, column, type as declared, and whether it may be NULL; of views nobody knows the last.
+/// Returns table, column, declared type and nullability; the nullability of view columns is unknown.
 async fn stored(store: &Store) -> Vec<Vec<String>> {
     let sql = match store {
         Store::Sqlite(_) => {
@@ -39,7 +39,7 @@ async fn stored(store: &Store) -> Vec<Vec<String>> {
     rows(store, sql).await
 }
 
-/// The declared types that a type of the page stands for.
+/// Returns the declared types that a type of the page stands for.
 fn declared(kind: &str, postgres: bool) -> &'static [&'static str] {
     match (kind, postgres) {
         ("text", _) | ("time" | "day" | "JSON" | "numbers", false) => &["TEXT"],
@@ -83,7 +83,7 @@ async fn schema_comments_cover_every_column_of_both_databases() {
                 .unwrap_or_else(|| panic!("{at}: no comment"));
             missing.remove(&key);
             let types = declared(word, postgres);
-            // SQLite has no types for what a view computes.
+            // SQLite has no types for expressions in a view.
             let known = postgres || !null.is_empty();
             assert!(
                 !known || types.contains(&kind.as_str()),
@@ -98,7 +98,7 @@ async fn schema_comments_cover_every_column_of_both_databases() {
     }
 }
 
-/// The lines of the picture: the foreign keys as SQLite has them; PostgreSQL does without some.
+/// Returns the lines of the diagram: SQLite's foreign keys, some of which PostgreSQL lacks.
 async fn keys() -> String {
     let sqlite = &databases()[0];
     let store = sqlite.open().await;
@@ -117,7 +117,7 @@ async fn keys() -> String {
     rows(&store, sql).await.iter().map(line).collect()
 }
 
-/// A section of the page.
+/// Returns a section of the page.
 fn section(relation: &Relation) -> String {
     let mut text = format!(
         "\n### `{}`\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n",
@@ -135,7 +135,7 @@ fn section(relation: &Relation) -> String {
     text
 }
 
-/// Names of pages as links: of `(docs/label.md)`, `([label.md](label.md))`.
+/// Replaces page names by links: `(docs/label.md)` becomes `([label.md](label.md))`.
 fn linked(text: &str) -> String {
     let mut parts = text.split("(docs/");
     let mut linked = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! `topicmill serve`: pages and the API over what is stored, asked through real sockets and seen by a real browser.
+//! Tests `topicmill serve`: pages and the API, through real sockets and in a real browser.
 
 mod browsed;
 mod guarded;
@@ -31,7 +31,7 @@ const FOOD: [&str; 3] = [
     "A soup of beans",
 ];
 
-/// Posts of two subreddits, an hour apart, the ids in the order of their times.
+/// Inserts posts of two subreddits, one per hour, with ids in the order of their times.
 pub fn posts(n: usize) -> String {
     let post = |i: usize| {
         let is_game = i.is_multiple_of(2);
@@ -51,7 +51,7 @@ pub fn posts(n: usize) -> String {
     (0..n).map(|i| format!("{}\n", post(i))).collect()
 }
 
-/// A database with labelled posts.
+/// Creates a database with labelled posts.
 pub fn labelled(database: &TestDatabase, posts: &str) -> Program {
     let program = Program::on(&database.url);
     let posts = program.write("posts.ndjson", posts);
@@ -61,7 +61,7 @@ pub fn labelled(database: &TestDatabase, posts: &str) -> Program {
     program
 }
 
-/// The program that serves, ended with the test.
+/// The serving program, killed when dropped.
 pub struct Served {
     pub child: Child,
     pub address: SocketAddr,
@@ -81,7 +81,7 @@ impl Served {
             let (_, rest) = line.split_once("open http://")?;
             rest.split('/').next()?.parse().ok()
         });
-        // What it logs later must not fill the pipe.
+        // Keep reading, so that its log does not fill the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self {
             child,
@@ -93,7 +93,7 @@ impl Served {
         format!("http://{}{path}", self.address)
     }
 
-    /// The answer to a request of these lines.
+    /// Sends a request with these lines and returns the response.
     pub fn raw(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream
@@ -101,7 +101,7 @@ impl Served {
             .unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut bytes = Vec::new();
-        // Whoever is refused before the end of a body may find the connection reset.
+        // A rejection before the end of a body may reset the connection.
         drop(stream.read_to_end(&mut bytes));
         let text = String::from_utf8(bytes).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -127,7 +127,7 @@ impl Served {
         self.ask("GET", path, "")
     }
 
-    /// The page, which is well.
+    /// Returns a page, which must have status 200.
     pub fn page(&self, path: &str) -> String {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -138,7 +138,7 @@ impl Served {
         serde_json::from_str(&self.page(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Asks until what comes is as wanted; the lists follow what is written within seconds.
+    /// Requests a page until it is as expected; lists follow a write within seconds.
     pub fn until(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..300 {
             let value = self.json(path);
@@ -150,7 +150,7 @@ impl Served {
         panic!("{path}: {}", self.json(path));
     }
 
-    /// Waits until all texts are searched.
+    /// Waits until all texts are indexed.
     pub fn searched(&self, posts: u64) {
         self.until("/api/overview", |overview| {
             overview["searched"] == posts && overview["posts"] == posts
@@ -171,7 +171,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Names of the posts of a page of the API.
+/// Returns the fullnames on a page of the API.
 pub fn names(page: &Value) -> Vec<&str> {
     let posts = page["posts"].as_array().unwrap();
     posts
@@ -180,7 +180,7 @@ pub fn names(page: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What an address has for a text.
+/// Percent-encodes a text for a URL.
 pub fn escaped(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

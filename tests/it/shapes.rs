@@ -1,4 +1,4 @@
-//! Batches of few shapes, as a GPU gets them: here on a CPU, which must not notice.
+//! Tests batches of few fixed shapes, as for a GPU, on a CPU: scores must not change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MODELS: [&str; 5] = [
     "models/minilm-reddit-topics",
 ];
 
-/// ONNX Runtime on the CPU, which notes the shapes of its batches and may want few of them.
+/// ONNX Runtime on the CPU, which records the shapes of its batches and may require few of them.
 struct Noting {
     engine: OnnxEngine,
     few: bool,
@@ -41,7 +41,7 @@ impl Engine for Noting {
     }
 }
 
-/// What a model says of the texts, and the shapes of the batches.
+/// Returns a model's results for the texts, and the shapes of the batches.
 fn scored(
     model: &Path,
     few: bool,
@@ -77,7 +77,7 @@ fn fixed_gpu_shapes_give_the_same_scores() {
     if !runtime_is_here("scores in few shapes") {
         return;
     }
-    // Every length up to one that is cut, so that widths end at the window, too.
+    // Every length up to truncation, so that some widths end at the window.
     let texts: Vec<String> = (0..60)
         .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 32)))
         .collect();
@@ -95,7 +95,7 @@ fn fixed_gpu_shapes_give_the_same_scores() {
         };
         assert!(of_few.iter().all(is_few), "{of_few:?}");
         assert!(of_few.iter().all(|(_, width)| *width <= window));
-        // Else the two would be the same.
+        // Otherwise the two runs would be identical.
         assert!(!of_any.iter().all(is_few), "{of_any:?}");
     }
 }

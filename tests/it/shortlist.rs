@@ -1,4 +1,4 @@
-//! `--shortlist`: a small model picks labels, the large one scores only those.
+//! Tests `--shortlist`: a small model selects labels, and the large one scores only those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
-/// Posts, of which the last has the text of the first.
+/// Returns posts; the last has the text of the first.
 pub const POSTS: usize = 31;
 const LABELS: usize = 16;
 const SHORTLIST: &str = "4";
@@ -21,7 +21,7 @@ pub fn model(name: &str) -> String {
     folder.join(name).display().to_string()
 }
 
-/// NDJSON of short posts about several topics.
+/// Returns NDJSON of short posts about several topics.
 pub fn posts() -> String {
     let titles = [
         "a new boss fight in this game",
@@ -45,7 +45,7 @@ pub struct Scene<'a> {
     pub database: &'a TestDatabase,
 }
 
-/// The scores of each post under a model, by label.
+/// Returns the scores of each post under a model, by label.
 pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl<'a> Scene<'a> {
@@ -59,7 +59,7 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// Labels and shows these labels; tells what was counted and what was said.
+    /// Labels and makes these labels current; returns the run's counts and stderr.
     pub fn classify(&self, args: &[&str]) -> (Value, String) {
         let record = self.program.folder.path().join("run.json");
         let record_to = ["--make-current", "--run-json", record.to_str().unwrap()];
@@ -93,7 +93,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The labels with a score, and the best one.
+/// Returns the labels with a score, and the best one.
 fn picked(scores: &BTreeMap<String, f64>) -> (BTreeSet<&str>, &str) {
     assert_eq!(scores.len(), LABELS);
     let some = scores.iter().filter(|(_, score)| **score > 0.0);
@@ -101,7 +101,7 @@ fn picked(scores: &BTreeMap<String, f64>) -> (BTreeSet<&str>, &str) {
     (some.map(|(label, _)| label.as_str()).collect(), best.0)
 }
 
-/// The labels that a model puts first.
+/// Returns the labels that a model ranks first.
 fn first(scores: &BTreeMap<String, f64>, labels: usize) -> BTreeSet<&str> {
     let mut sorted: Vec<_> = scores.iter().collect();
     sorted.sort_by(|a, b| b.1.total_cmp(a.1));
@@ -127,7 +127,7 @@ fn only_shortlisted_labels_are_scored_and_results_are_stored_separately() {
             let name = format!("tiny-bart-mnli+shortlist-4-{small}");
             let (counts, _) = scene.classify(&short);
             assert_eq!(count(&counts, "posts"), POSTS as u64);
-            // What the model computed alone meanwhile serves the second shortlist.
+            // The second shortlist reuses logits that the model computed on its own.
             let reused = 4 * POSTS as u64 - computed;
             let pairs = (count(&counts, "pairs"), count(&counts, "pairs_reused"));
             assert_eq!(pairs, (computed, reused), "{small}");
@@ -208,7 +208,7 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
             assert!((scores[label] - whole[post][label]).abs() < 1e-12, "{post}");
         }
     }
-    // The precision asked for is the large model's; the small one has no such graph.
+    // The requested precision is for the large model; the small one has no such graph.
     let made = model("tiny-bart-made");
     let bytes = ["--model", &made, "--precision", "int8", "--shortlist", "3"];
     let (counts, _) = scene.classify(&bytes);
@@ -217,7 +217,7 @@ fn multi_label_scores_are_the_same_with_and_without_a_shortlist() {
                 WHERE m.name = 'tiny-bart-made+shortlist-3-minilm-reddit-topics'";
     assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
 
-    // A shortlist of every label leaves nothing out, and is the model itself.
+    // A shortlist of every label excludes nothing and equals the model itself.
     let (counts, said) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
     assert_eq!(count(&counts, "posts"), 0);
     assert!(said.contains("leaves out none of 16 labels"), "{said}");

@@ -1,4 +1,4 @@
-//! The Reddit client against a server at the socket, and against the sample Reddit.
+//! Tests the Reddit client against a fake server and the sample Reddit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -280,7 +280,7 @@ async fn a_wait_above_the_budget_gives_up_at_once() {
         (clock.sleeps(), requests(&server, "GET").await),
         (vec![], 1)
     );
-    // The other topics are told the same without asking Reddit again.
+    // Other topics get the same error without another request.
     assert_eq!(
         read(&reddit).await.unwrap_err().outcome(),
         Outcome::RateLimited
@@ -306,7 +306,7 @@ async fn rate_limit_headers_set_the_pace() {
     for _ in 0..5 {
         read(&reddit).await.unwrap();
     }
-    // Plenty left: none; a tenth of a minute each; nothing until the reset; nothing, and no reset.
+    // Plenty left: no wait. Ten left for a minute: 6 s. None left: until the reset, or 1 s without one.
     assert_eq!(clock.sleeps(), [secs(6), secs(54), secs(1)]);
 }
 
@@ -370,7 +370,7 @@ async fn a_truncated_body_is_fetched_again() {
     assert_eq!(clock.sleeps().len(), 1);
 }
 
-/// A server that answers each connection with the next of these bytes and hangs up.
+/// A server that sends each connection the next of these byte strings and hangs up.
 async fn raw_server(answers: Vec<String>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -538,7 +538,7 @@ fn now() -> Timestamp {
     Timestamp::from_epoch_secs(1_790_000_000).unwrap()
 }
 
-/// Every page of a listing, as the collector reads it.
+/// Reads every page of a listing, as the collector does.
 async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<ListingPage> {
     let mut pages: Vec<ListingPage> = Vec::new();
     loop {

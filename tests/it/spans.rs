@@ -1,4 +1,4 @@
-//! A stretch of time is collected whole, or what is missing of it is recorded; and which order is read where nobody says.
+//! Tests that a time range is collected completely or its missing part recorded as a gap, and the default listing.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::support::arctic_shift::{Archive, Borders, client, row_with};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
-/// A minute of [`posted`].
+/// The time of a [`posted`] minute.
 fn minute(minute: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap()
 }
@@ -57,7 +57,7 @@ async fn watermark(scene: &Scene) -> Option<Timestamp> {
     known.await.unwrap()
 }
 
-/// The gaps that are left, as minutes.
+/// Returns the remaining gaps, in minutes.
 async fn gaps(scene: &Scene) -> Vec<(Timestamp, Timestamp)> {
     let gaps = scene.store().posts().gaps().await.unwrap();
     gaps.iter()
@@ -65,7 +65,7 @@ async fn gaps(scene: &Scene) -> Vec<(Timestamp, Timestamp)> {
         .collect()
 }
 
-/// Gives `r/climate`'s new posts from one minute down to another one, a hundred a page.
+/// Serves `r/climate`'s new posts between two minutes, a hundred per page.
 async fn mount(scene: &Scene, minutes: std::ops::Range<u64>) {
     let (mut after, mut end) = (None, minutes.end);
     while end > minutes.start {
@@ -83,7 +83,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         mount(&scene, 0..400).await;
-        // The limit of the topic is five, and its order is another one.
+        // The topic's own limit is five, and its listing another one.
         let report = collect_one(&scene, 120, Some(250)).await;
         assert_eq!(
             (report.outcome, report.pages, report.posts),
@@ -98,7 +98,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
         let listings = "SELECT DISTINCT listing FROM sightings";
         assert_eq!(scene.rows(listings).await, ["new"]);
 
-        // Up to now: the next run goes on from there.
+        // Up to now: the next run continues from there.
         mount(&scene, 0..400).await;
         collect_one(&scene, 250, None).await;
         assert_eq!(stored(&scene).await, names(120..400));
@@ -106,7 +106,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
             (gaps(&scene).await, watermark(&scene).await),
             (vec![], Some(minute(399)))
         );
-        // It begins behind what is known: that between is left for a run without a stretch of time.
+        // The range begins after the watermark; posts between are left for a run without a range.
         mount(&scene, 0..600).await;
         collect_one(&scene, 500, None).await;
         assert_eq!(
@@ -117,7 +117,7 @@ async fn a_time_range_is_read_completely_and_nothing_outside_it() {
         scene.collect_one(new_climate(5)).await;
         assert_eq!(stored(&scene).await, names(120..600));
         assert_eq!(watermark(&scene).await, Some(minute(599)));
-        // And from within what is known it moves on; what ended before does not move it back.
+        // A range that begins before the watermark advances it; one that ends before it does not move it back.
         mount(&scene, 0..700).await;
         collect_one(&scene, 590, None).await;
         mount(&scene, 0..700).await;
@@ -144,14 +144,14 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
             "{}",
             database.url
         );
-        // So old that Reddit lists nothing of it.
+        // Too old for Reddit's listings.
         mount(&scene, 5_000..6_000).await;
         let report = collect_one(&scene, 100, Some(200)).await;
         assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));
         let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
         assert_eq!(gaps(&scene).await, both);
 
-        // An archive has part of it, and then all.
+        // An archive has a part of it, and later all.
         let archive = Archive::start(Borders::LeftOut).await;
         let row = |minute: i64| {
             row_with(
@@ -213,7 +213,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
         let (source, _clock) = client(&archive.server.uri());
         // Two topics that share a subreddit.
         let topics = [climate(5), topic("weather", &["climate"], 5)];
-        // Nothing answers: no post comes, and the gap says so.
+        // No server responds: no post arrives, and the range is a gap.
         archive.shelf.trouble(ResponseTemplate::new(500), 10);
         let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
         assert!(
@@ -258,7 +258,7 @@ async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
         scene.page("climate", None, &posted(10..15), None).await;
         scene.collect_one(follows.clone()).await;
         assert_eq!(watermark(&scene).await, Some(minute(14)));
-        // Hot, since somebody says so: what it does not show is not taken for read.
+        // `hot` is set explicitly: posts that it does not list do not count as read.
         scene.page("climate", None, &posted(40..42), None).await;
         scene.collect_one(climate(5)).await;
         assert_eq!(

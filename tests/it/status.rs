@@ -1,4 +1,4 @@
-//! `status`: the screen, what it says to do next, and `--check` for a monitor; tables on a terminal; versions.
+//! Tests `status`: its screen, the suggested next step, `--check` for a monitor, tables on a terminal, and versions.
 
 mod unusual;
 
@@ -29,7 +29,7 @@ impl std::ops::Deref for Scene {
 }
 
 impl Scene {
-    /// One a backend, without posts.
+    /// Creates one program per backend, without posts.
     fn each() -> impl Iterator<Item = Self> {
         databases().into_iter().map(|database| {
             let scene = Self {
@@ -69,7 +69,7 @@ fn now() -> Timestamp {
     SystemClock::shared().now().into()
 }
 
-/// What stands behind a word of the screen.
+/// Returns the value next to a name on the screen.
 fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
     let line = screen
         .lines()
@@ -136,7 +136,7 @@ fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
         assert_eq!(all["is_estimate"], false);
         assert!(all["newest"]["collected_at"].is_string(), "{all:#}");
 
-        // 80 columns and 24 lines; a narrower terminal has more lines, and none that is too long.
+        // 80 columns and 24 lines; a narrower terminal has more lines, none of them too long.
         for columns in [40, 80] {
             let Some((shown, code)) = on_a_terminal(&scene.program, columns, &["status"]) else {
                 continue;
@@ -179,7 +179,7 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
             .await
             .unwrap();
 
-        // A process of this machine with a number that Linux never gives.
+        // A process id on this machine that Linux never assigns.
         let me = worker_name();
         let (place, _) = me.rsplit_once(':').unwrap();
         let killed = store
@@ -212,7 +212,7 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
             "{}",
             checked.stdout
         );
-        // Only looking records nothing.
+        // `status` itself records nothing.
         let found = store.runs().run(killed).await.unwrap().unwrap();
         assert_eq!(found.status, RunStatus::Running);
         store.close().await.unwrap();
@@ -251,14 +251,14 @@ async fn failing_topics_are_listed_with_the_time_of_the_first_failure() {
             "{status}"
         );
         assert!(failing.ends_with("2 runs"), "{status}");
-        // What was collected in part is a good run: two days would be too long, and it was one.
+        // A partial collect counts as success: one day ago, within a limit of two days.
         let checked = |age: &str| {
             scene
                 .run(&["status", "--check", "--max-age-collect", age])
                 .code
         };
         assert_eq!(checked("2d"), 0);
-        // The import, too, brought posts.
+        // The import also added posts.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
         store.close().await.unwrap();
     }
@@ -325,7 +325,7 @@ async fn status_check_prints_a_line_per_problem_and_sets_the_exit_code() {
             "{}",
             csv.stdout
         );
-        // What has its label waits no more.
+        // A labelled post is no longer in the backlog.
         assert_eq!(scene.run(&["classify"]).code, 0);
         let labelled = scene.run(&["status", "--check", "--max-age-unlabelled", "6h"]);
         assert_eq!(labelled.code, 0, "{}", labelled.stdout);

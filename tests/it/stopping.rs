@@ -1,5 +1,5 @@
-//! A signal while another program holds a lock: the command ends soon, nothing of what it was doing is stored, and the same
-//! command does all of it once the lock is free.
+//! Tests a signal while another program holds a lock: the command exits soon and stores nothing of its current step;
+//! repeated once the lock is free, it completes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use topicmill_store::{Access, Store, is_stop};
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::{Program, Ran, finished};
 
-/// Another program: on PostgreSQL it holds the table of posts, on SQLite all that is written.
+/// Another program: on PostgreSQL it locks the table of posts, on SQLite the whole database for writing.
 enum Holder {
     Server(PgConnection),
     File(SqliteConnection),
@@ -49,7 +49,7 @@ impl Holder {
     }
 }
 
-/// Whether a process has a file open; its handlers of signals are there then.
+/// True if a process has a file open, which happens after its signal handlers are installed.
 fn has_open(child: &Child, file: &str) -> bool {
     let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", child.id())) else {
         return false;
@@ -58,7 +58,7 @@ fn has_open(child: &Child, file: &str) -> bool {
     open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(file)))
 }
 
-/// Comes back when a program waits for the lock, as far as the database tells.
+/// Returns when a program waits for the lock, as far as the database shows it.
 async fn until_it_waits(child: &mut Child, url: &str) {
     let clock = SystemClock::shared();
     let pause = Duration::from_millis(25);
@@ -67,7 +67,7 @@ async fn until_it_waits(child: &mut Child, url: &str) {
             assert!(child.try_wait().unwrap().is_none(), "it does not wait");
             clock.sleep(pause).await;
         }
-        // SQLite does not tell who waits. Whoever comes to the lock later is stopped there as well.
+        // SQLite does not report waiters. A program that reaches the lock later is stopped there as well.
         return clock.sleep(Duration::from_secs(1)).await;
     }
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
@@ -84,7 +84,7 @@ async fn until_it_waits(child: &mut Child, url: &str) {
     }
 }
 
-/// Runs a command into a lock, and sends it one signal; how it ended.
+/// Runs a command that waits for a lock, and sends it one signal; returns how it ended.
 async fn stopped(mut command: Command, signal: &str, url: &str) -> Ran {
     let mut child = command
         .stdout(Stdio::piped())
@@ -159,7 +159,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
             (&["export", "posts.csv"], "-INT", 130),
         ];
         for (words, signal, code) in commands {
-            // Whoever reads waits for no writer of SQLite.
+            // Readers of SQLite do not wait for a writer.
             if is_file && words[0] == "export" {
                 continue;
             }
@@ -175,7 +175,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
         assert_eq!(scene.count("tombstones"), 0);
         assert_eq!(scene.count("leases"), 0);
         assert!(!scene.program.folder.path().join("posts.csv").exists());
-        // Where runs could be recorded, none of these failed.
+        // Runs that could be recorded did not fail.
         let ended = scene.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
         let expected = if is_file {
             json!([])
@@ -202,7 +202,7 @@ async fn a_signal_lets_a_running_server_statement_finish() {
         .await
         .unwrap();
     stop.cancel();
-    // Longer than anybody waits for a lock.
+    // Longer than any lock timeout.
     let worked = store.query("SELECT 1 AS one FROM pg_sleep(5)").await;
     assert_eq!(worked.unwrap().rows, [[json!(1)]]);
     let holder = Holder::of(&database.url).await;

@@ -1,4 +1,4 @@
-//! The store, on both databases: what is written is there, once, and a lost lease writes nothing.
+//! Tests the store on both databases: each write is stored once, and a lost lease writes nothing.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
     }
 }
 
-/// A page of a file, which names its topic.
+/// Returns a page of a file, with its topic.
 pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
     made::page(run, topic, posts, at(now))
 }
@@ -255,7 +255,7 @@ async fn a_page_is_stored_atomically_with_its_position() {
             None
         );
 
-        // The place of a run that does not exist is refused after the posts were written.
+        // The position of an unknown run is rejected after the posts were written.
         let nobody = RunId(99);
         let more = [post("d", "D", "")];
         let pages = [
@@ -360,7 +360,7 @@ async fn a_post_on_two_pages_of_a_batch_is_recorded_for_both_topics() {
     }
 }
 
-/// A post of a file that has some of the optional fields, its neighbours the others.
+/// Returns a post of a file with some optional fields; its neighbours have the others.
 fn odd(i: usize) -> Post {
     let some = i.is_multiple_of(2);
     let number = i64::try_from(i).unwrap();
@@ -388,7 +388,7 @@ async fn a_batch_of_any_size_round_trips() {
         flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
         CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 END, \
         checked_at, s.reddit_score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
-    // Each of these fills statements of other sizes.
+    // Each of these sizes uses statements of other sizes.
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {
             let store = database.open().await;
@@ -436,7 +436,7 @@ async fn a_batch_of_any_size_round_trips() {
     }
 }
 
-/// Texts that could end a row or a value, and the ends of what columns hold.
+/// Texts that could end a row or a value, and the extreme values of columns.
 #[tokio::test]
 async fn values_of_every_type_round_trip_in_a_large_batch() {
     let long = "é".repeat(2_000_000);
@@ -467,7 +467,7 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
                 ..odd(i)
             })
             .collect();
-        // All at once, and then each by itself: what is stored is the same, and so nothing of it changes.
+        // In one batch, and then one by one: the second pass changes nothing.
         let stored = store
             .posts()
             .save_pages(&[of_file(run, "gaming", &posts, 60)], None)
@@ -485,7 +485,7 @@ async fn values_of_every_type_round_trip_in_a_large_batch() {
     }
 }
 
-/// Two that import the same file: each post is new for one of them, and both have seen it.
+/// Two imports of the same file: each post is new for one of them, and seen by both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_post_inserted_by_two_writers_counts_as_new_once() {
     for database in databases() {
@@ -522,7 +522,7 @@ async fn a_post_inserted_by_two_writers_counts_as_new_once() {
     }
 }
 
-/// The first `times` blocks that are stored meet an error of this class at their end.
+/// Makes the first `times` batches fail at their end with an error of this class.
 async fn conflicts(url: &str, class: &str, times: u32) -> sqlx::PgConnection {
     use sqlx::Connection;
     let sql = format!(
@@ -578,7 +578,7 @@ async fn a_batch_is_retried_after_a_conflict_a_limited_number_of_times() {
     }
 }
 
-/// As counted once every other connection is closed.
+/// Counted once every other connection is closed.
 async fn deadlocks(url: &str) -> i64 {
     use sqlx::Connection;
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
@@ -598,7 +598,7 @@ async fn deadlocks(url: &str) -> i64 {
         .unwrap()
 }
 
-/// Each block begins with the topic with which the other one ends.
+/// Each batch begins with the topic with which the other one ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_several_topics_never_deadlock() {
     let Some(database) = crate::support::postgres::postgres() else {
@@ -648,7 +648,7 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
     let Some(database) = crate::support::postgres::postgres() else {
         return;
     };
-    // Nobody else's sockets lead to this port.
+    // No other socket connects to this port.
     let proxy = Proxy::before(&database.url).await;
     let url = proxy.url(&database.url);
     let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap();
@@ -663,7 +663,8 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
     for file in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = file.unwrap().file_name().into_string().unwrap();
         #[expect(unsafe_code, reason = "sqlx lends its socket to nobody")]
-        // SAFETY: it is not -1, and nothing is read, written or closed by it. Another thread may close it: then the calls fail.
+        // SAFETY: it is not -1, and nothing is read, written or closed by it. Another thread may close it: then the
+        // calls fail.
         let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };
         let peer = getpeername(file).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -724,11 +725,11 @@ async fn a_late_renewal_reclaims_no_lease_but_one_after_a_clock_set_back_does() 
                 .unwrap()
         };
         assert!(renew(40).await);
-        // Sent first, given up, and there after the other: the lease still lasts until 100.
+        // Sent first, abandoned, and applied after the other: the lease still lasts until 100.
         assert!(renew(20).await);
         assert!(f.claim(1, 99).await.posts.is_empty(), "{}", database.url);
         assert!(renew(160).await);
-        // A clock that was wrong by minutes: nobody has to wait for its lease to end.
+        // A clock that was wrong by minutes: other workers need not wait for its lease to expire.
         assert!(renew(90).await);
         assert_eq!(f.claim(1, 151).await.posts.len(), 1, "{}", database.url);
     }
@@ -783,7 +784,7 @@ async fn a_newer_schema_version_is_rejected() {
 
 #[test]
 fn concurrent_starts_migrate_once() {
-    // Often, since it is the first moments of a new file that two of them can meet in.
+    // Repeated, because the race is in the first moments of a new file.
     for database in (0..10).flat_map(|_| databases()) {
         let opened = (0..6).map(|_| {
             let url = database.url.clone();
@@ -826,7 +827,7 @@ async fn a_sqlite_lease_of_a_live_process_survives_a_fast_clock() {
     assert_eq!(held.posts.len(), 2);
     let late = LEASE.as_secs().cast_signed() + 600;
     assert!(fixture.claim(2, late).await.posts.is_empty());
-    // A process that hangs does not keep them for ever.
+    // A hanging process does not hold its leases for ever.
     let expired = fixture.claim(2, late + 3_600).await;
     assert_eq!(expired.posts.len(), 2);
     fixture

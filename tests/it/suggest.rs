@@ -1,4 +1,4 @@
-//! `labels suggest`: what the posts are about that no label fits, on both databases.
+//! Tests `labels suggest`: the topics of posts that fit no label, on both databases.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ fn five(settings: &str) -> String {
     format!("name = \"five\"\n{settings}{}", topics.concat())
 }
 
-/// The sample posts of sixteen topics, labelled by five.
+/// Labels the sample posts of sixteen topics with five labels.
 struct Scene {
     program: Program,
     /// The pipeline file.
@@ -40,7 +40,7 @@ impl std::ops::Deref for Scene {
     }
 }
 
-/// A SQLite file with the sample posts of sixteen topics, labelled by five: made once.
+/// Creates, once, a SQLite file with the sample posts of sixteen topics, labelled with five labels.
 static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let database = sqlite();
     let program = Program::on(&database.url).shipped();
@@ -79,7 +79,7 @@ impl Scene {
         rows[0]["n"].as_u64().unwrap()
     }
 
-    /// The outcome of a post and the topic that it was collected for.
+    /// Returns the outcome of a post and the topic that it was collected for.
     fn post(&self, fullname: &Value) -> (String, String) {
         let name = fullname.as_str().unwrap();
         let sql = format!("SELECT outcome, topic FROM labeled_posts WHERE fullname = '{name}'");
@@ -132,7 +132,7 @@ fn topics_without_a_label_are_found_reproducibly_on_both_databases() {
         assert!(hidden.count() >= 8, "{topics:?}");
         assert_eq!(scene.suggest(&["--label-set", "five"]), found);
         assert_eq!(scene.suggest(&["--label-set", &scene.five]), found);
-        // The same posts, the same clusters, whatever the order in which they were stored.
+        // The same posts give the same clusters, in any order of insertion.
         if let Some(before) = &before {
             assert_eq!(before["clusters"], found["clusters"]);
         }
@@ -169,7 +169,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     ];
     scene.ok(&ask);
     let text = std::fs::read_to_string(out).unwrap();
-    // Under the old name, nobody could tell the two label sets apart.
+    // Under the old name, the two label sets would be ambiguous.
     let renamed = five(BACKGROUND).replace("name = \"five\"", "name = \"more\"");
     assert_ne!(renamed, five(BACKGROUND));
     assert!(text.starts_with(&renamed), "all else stays: {text}");
@@ -195,7 +195,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     );
     assert!(after.as_u64() < before.as_u64(), "{moved}");
 
-    // A file with a list of labels, one of whose slugs is taken.
+    // A file with a list of labels, one of which uses a suggested slug.
     let words = clusters(&scene.suggest(&[]))[0]["label"].clone();
     let short = format!("labels = [\"video games\", {words}]\n{BACKGROUND}");
     let base = scene.program.write("base.toml", &short);
@@ -211,7 +211,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     scene.ok(&[&ask[..], &["--out", out]].concat());
     let written = scene.json(&["labels", "validate", "--pipeline", out]);
     assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
-    // No other name helps against a full disk.
+    // Another file name does not help against a full disk.
     scene
         .run(&[&ask[..], &["--out", "/dev/full"]].concat())
         .ended(1, "free some space");
@@ -222,7 +222,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
         &[&ask[..], &["--out", out]].concat(),
         "below a line [[topic]]",
     );
-    // Nobody knows which file the current labels come from.
+    // The file of the current labels is unknown.
     let ask = ["labels", "suggest", "--overwrite", "--out", out];
     scene.refused(&ask, "name it with --pipeline");
 }

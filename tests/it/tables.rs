@@ -1,6 +1,6 @@
-//! `score` reads and writes what people have: CSV, TSV, NDJSON, JSON arrays and Parquet, through the program itself.
+//! Tests that `score` reads and writes CSV, TSV, NDJSON, JSON arrays and Parquet, through the program.
 //!
-//! No database takes part in any of this.
+//! No database is involved.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::engine::repository;
 use crate::support::program::{Program, Ran, finished, limited};
 
-/// Flags of all runs: two labels.
+/// Flags of all runs, with two labels.
 const LABELS: [&str; 6] = [
     "--label",
     "cooking",
@@ -44,7 +44,7 @@ fn ok(program: &Program, more: &[&str]) -> Ran {
     ran
 }
 
-/// Runs with bytes on stdin.
+/// Runs with these bytes on stdin.
 fn piped(program: &Program, input: &[u8], more: &[&str]) -> Ran {
     let mut child = command(program, more)
         .stdin(Stdio::piped())
@@ -55,7 +55,7 @@ fn piped(program: &Program, input: &[u8], more: &[&str]) -> Ran {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writing = std::thread::spawn(move || {
-        // A program that refuses its input does not read it.
+        // A program that rejects its input does not read it.
         let _ = stdin.write_all(&input);
     });
     let ran = finished(child.wait_with_output().unwrap());
@@ -76,7 +76,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(parse).collect()
 }
 
-/// The records of CSV, the line of names first.
+/// Parses CSV records, the header first.
 fn csv(bytes: &[u8], delimiter: u8) -> Vec<Vec<String>> {
     let mut reader = csv::ReaderBuilder::new()
         .delimiter(delimiter)
@@ -87,7 +87,7 @@ fn csv(bytes: &[u8], delimiter: u8) -> Vec<Vec<String>> {
     reader.records().map(record).collect()
 }
 
-/// The rows of Parquet as JSON that says the type of each value.
+/// Returns the rows of a Parquet file as JSON with the type of each value.
 fn parquet(program: &Program, name: &str) -> Vec<Row> {
     let file = File::open(path(program, name)).unwrap();
     let reader = SerializedFileReader::new(file).unwrap();
@@ -137,7 +137,7 @@ fn csv_output_keeps_the_input_columns_and_adds_label_columns() {
     assert_eq!(left, ["out.csv"]);
 }
 
-/// The label and the score of each row of the sample, however it is read and written.
+/// Returns the label and the score of each row of the sample, from any format.
 #[test]
 fn every_format_converts_to_every_other_with_equal_scores() {
     let program = Program::new();
@@ -204,7 +204,7 @@ fn a_localised_spreadsheet_is_read_and_written_unchanged() {
             ],
         );
         let rows = csv(text(&program, "u16.csv").as_bytes(), b',');
-        // No column is called `id`, so the rows are numbered.
+        // Without a column `id`, rows are numbered.
         assert_eq!(rows[0][..3], ["id", "Post ID", "Text of the post"]);
         assert_eq!(rows[1][..4], ["1", "7", "Chicken; with\r\nlemon", "1,5"]);
     }
@@ -272,7 +272,7 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
         (&rows[1]["id"], &rows[1]["input_score"]),
         (&json!("x"), &json!(3))
     );
-    // The columns of a table are those of all objects.
+    // A table has the columns of all objects.
     ok(&program, &["in.json", "out.csv", "--label-scores"]);
     let table = csv(text(&program, "out.csv").as_bytes(), b',');
     assert_eq!(
@@ -367,7 +367,7 @@ fn parquet_keeps_its_types_and_row_groups() {
             assert_eq!(before, after, "{name}");
         }
     }
-    // As text, times are written as people write them, and lists as JSON.
+    // As text, times have their usual form, and lists are JSON.
     ok(&program, &[posts, "out.ndjson"]);
     let rows = lines(&text(&program, "out.ndjson"));
     assert_eq!(rows[1]["when"], "2024-01-01T00:37:00");
@@ -384,7 +384,7 @@ fn parquet_keeps_its_types_and_row_groups() {
         (&rows[1]["f32"], &rows[0]["input_score"]),
         (&json!(0.1), &Value::Null)
     );
-    // Without its text a row has no score, but its place.
+    // A row without a text has no score, but stays in its place.
     assert_eq!(rows.len(), 20);
 }
 
@@ -421,7 +421,7 @@ fn json_converts_to_parquet_with_its_types() {
     );
 }
 
-/// A whole number is written with the digits that it was read with, or as text, and never as another number.
+/// An integer is written with the digits that were read, or as text, never as another number.
 #[test]
 fn numbers_beyond_64_bits_keep_every_digit() {
     let program = Program::new();
@@ -435,7 +435,7 @@ fn numbers_beyond_64_bits_keep_every_digit() {
             format!("{{\"id\":{id},\"text\":\"goal\",\"n\":{n},\"mixed\":9007199254740993}}\n")
         })
         .collect();
-    // A double between whole numbers that it does not hold.
+    // A double cannot represent these integers.
     let last = "{\"id\":1,\"text\":\"goal\",\"n\":1,\"mixed\":0.5,\"vast\":1e400}\n";
     program.write("in.ndjson", input + last);
     ok(&program, &["in.ndjson", "out.ndjson"]);
@@ -459,7 +459,7 @@ fn numbers_beyond_64_bits_keep_every_digit() {
     assert!(row.contains("mixed: \"0.5\", vast: \"1e400\""), "{row}");
 }
 
-/// Arrow's `binary`, `large_binary` and `binary_view` are all one type of Parquet.
+/// Arrow's `binary`, `large_binary` and `binary_view` are one type in Parquet.
 #[test]
 fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
     let program = Program::new().shipped();
@@ -482,7 +482,7 @@ fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
         }
         let table = csv(text(&program, "out.csv").as_bytes(), b',');
         let kept: Vec<&[String]> = table[1..].iter().map(|row| &row[1..4]).collect();
-        // A column that is not read is hexadecimal where it is no text.
+        // An unused column that is not text is hexadecimal.
         assert_eq!(kept[0], ["chicken", "ff00", "cooking"]);
         assert_eq!(kept[1], ["636166e9206f6b", "ab", ""]);
         assert_eq!(kept[2], ["striker", "cd", "football"]);
@@ -526,7 +526,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     }
 }
 
-/// `brotli.parquet` is of pyarrow, because our library packs nothing with Brotli either.
+/// pyarrow wrote `brotli.parquet`, because this library cannot write Brotli either.
 #[test]
 fn brotli_parquet_is_rejected_and_leaves_no_file() {
     let program = Program::new();
@@ -646,7 +646,7 @@ fn a_failed_row_keeps_its_id_and_gives_a_reason() {
     assert_eq!(told[4], ("5", "line 6 has an empty `text`"));
     assert_eq!(told[5], ("", "line 7 has an empty `id`"));
     assert_eq!(told[6], ("6", ""));
-    // The first three reasons, no more.
+    // The first three reasons only.
     assert_eq!(
         ran.stderr.matches("a row cannot be scored").count(),
         3,
@@ -756,7 +756,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
         let (last, before) = rows.split_last().unwrap();
         assert!(last["error"].is_string(), "{last}");
         assert!(!before.is_empty());
-        // What was read in part may hold half a row, and none behind it.
+        // A partial file may end with half a row.
         assert!(
             before[..before.len() - 1]
                 .iter()
@@ -781,7 +781,7 @@ fn a_killed_run_resumes_in_every_format() {
             .spawn()
             .unwrap();
         let partial = path(&program, &format!("{output}.partial"));
-        // The first window is written, and the second is not.
+        // The first window is written, the second is not.
         while !fs::metadata(&partial).is_ok_and(|meta| meta.len() > 0) {
             assert!(
                 child.try_wait().unwrap().is_none(),

@@ -1,5 +1,5 @@
-//! Tasks for Label Studio are whole or not there, whatever ends the export, and the same command goes through
-//! afterwards.
+//! Tests that tasks for Label Studio are written atomically under a kill or a full disk, and that the same command
+//! succeeds afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn path(scene: &Scene, name: &str) -> PathBuf {
     scene.program.folder.path().join(name)
 }
 
-/// What lies in the folder of the program and is of an export.
+/// Returns the files of an export in the program's folder.
 fn left(scene: &Scene) -> Vec<String> {
     let entries = fs::read_dir(scene.program.folder.path()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -32,7 +32,7 @@ fn tasks_of(path: &Path) -> usize {
     tasks.as_array().unwrap().len()
 }
 
-/// Runs where a file takes 64 KiB: room for settings, and for no 200 tasks.
+/// Runs with a file size limit of 64 KiB: enough for settings, not for 200 tasks.
 fn without_room(scene: &Scene, args: &[&str]) -> Ran {
     on_a_full_disk(&scene.program, 64, args)
 }
@@ -64,7 +64,7 @@ async fn a_pending_interface_file_is_resumed_and_a_foreign_one_is_kept() {
     let (list, interface) = (path(&scene, "tasks.json"), path(&scene, "tasks.xml"));
     scene.ok(&LABEL_STUDIO);
     let ours = fs::read_to_string(&interface).unwrap();
-    // As a kill between the two names leaves it.
+    // As a kill between the two renames leaves it.
     fs::remove_file(&list).unwrap();
     scene.ok(&LABEL_STUDIO);
     assert_eq!(fs::read_to_string(&interface).unwrap(), ours);

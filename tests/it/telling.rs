@@ -1,5 +1,5 @@
-//! What a run tells of itself: numbers in its record, one line at its end, what `doctor` says of the
-//! credentials. And what nobody may ever tell: a secret, or a post's text.
+//! Tests run records, the summary line of a run, and `doctor` on credentials; and that no log line contains a
+//! secret or a post's text.
 
 use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
@@ -29,7 +29,7 @@ fn with_quota(answer: ResponseTemplate, remaining: &str) -> ResponseTemplate {
         .insert_header("x-ratelimit-reset", "300")
 }
 
-/// A subreddit that is busy once, and one that is private.
+/// Serves a subreddit that is busy once, and a private one.
 async fn busy_once() -> MockServer {
     let server = server().await;
     let busy = ResponseTemplate::new(429).insert_header("retry-after", "0");
@@ -100,7 +100,7 @@ async fn a_run_logs_one_summary_line_and_records_its_counts() {
     let outcomes = record["outcomes"].as_array().unwrap();
     let outcomes: Vec<&Value> = outcomes.iter().map(|topic| &topic["outcome"]).collect();
     assert_eq!(outcomes, ["ok", "private"]);
-    // The row of the database says the same.
+    // The run's row has the same counts.
     let stored = program.json(&["sql", "SELECT counts FROM runs"]);
     let stored = &stored[0]["counts"];
     let stored = match stored.as_str() {
@@ -133,7 +133,7 @@ async fn the_summary_line_has_fields_in_json_logs() {
     assert!(message.starts_with("collected 2 topics: 2 posts"), "{last}");
 }
 
-/// What must never be told: credentials, the token, and every word of a post.
+/// Strings that must not be logged: credentials, the token, and every word of a post.
 const UNTOLD: [&str; 9] = [
     "hush-secret",
     "hush-password",
@@ -211,7 +211,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
     }
 }
 
-/// What `doctor` says of the credentials: state and detail.
+/// Returns the row of `doctor` about the credentials: state and detail.
 fn doctor(program: &Program, url: &str, env: &[(&str, &str)]) -> (String, String) {
     let mut command = program.command(&["doctor", "--format", "json"]);
     let command = on_reddit(&mut command, url).envs(env.iter().copied());

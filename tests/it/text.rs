@@ -1,4 +1,4 @@
-//! Models read a post as its readers see it, and label nothing where there is nothing to read.
+//! Tests that models read the same text as a reader of the post, and that posts without a text get no label.
 
 use serde_json::{Value, json};
 use topicmill_score::reddit::TEXT_RULE;
@@ -56,7 +56,7 @@ fn placeholder_texts_get_no_label_in_any_command() {
         assert_eq!(program.read("labels.csv").lines().count(), 3);
         program.ok(&["classify", "--dry-run"]).says("0");
 
-        // The moderators approved it after all: the text that comes back gets its label, and one that goes loses it.
+        // The moderators approved it later: a restored text gets its label, and a removed one loses it.
         let file = program.write(
             "again.ndjson",
             line("a1", "Sourdough", "It rose.") + line("b2", "[removed]", "").as_str(),
@@ -97,7 +97,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         program.ok(&["classify"]).says("posts=0");
 
-        // Stored by another rule: the texts that it changes are labelled again, and no others.
+        // Stored by an older cleaning rule: only texts that the new rule changes are labelled again.
         program.ok(&[
             "import",
             &program.write("other.ndjson", line("a2", "Soup", "Hot.")),
@@ -117,7 +117,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
         program.ok(&["classify"]).says("posts=0");
 
-        // A text that retention took keeps its hash, whatever the rule.
+        // A text removed by retention keeps its hash under any rule.
         let hash = "SELECT text_hash FROM posts WHERE fullname = 't3_a2'";
         let kept = column(&program, hash);
         for sql in [

@@ -1,4 +1,5 @@
-//! Stored vectors: another label set costs no inference, says the same as a fresh database, and nothing is labelled twice.
+//! Tests stored vectors: another label set needs no inference and matches a fresh database, and no post is labelled
+//! twice.
 
 use std::cell::Cell;
 
@@ -10,7 +11,7 @@ use crate::support::program::{Program, finished, words};
 
 const POSTS: usize = 40;
 
-/// A pipeline file of three topics; the second has this description.
+/// Returns a pipeline file of three topics; the second has this description.
 fn pipeline(description: &str) -> String {
     format!(
         "name = \"mine\"\nmode = \"single\"\n\
@@ -20,11 +21,11 @@ fn pipeline(description: &str) -> String {
     )
 }
 
-/// A program and a database with posts that are labelled under the first version of a label set.
+/// A program and a database with posts labelled under the first version of a label set.
 struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
-    /// What stands at the head of pipeline files.
+    /// The head of the pipeline files.
     background: Cell<&'static str>,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Scene<'a> {
         )
     }
 
-    /// Labels; what the run counted.
+    /// Labels; returns the run's counts.
     fn classify(&self, description: &str) -> Value {
         self.classify_some(description, &[])
     }
@@ -86,7 +87,7 @@ impl<'a> Scene<'a> {
         self.rows(&format!("SELECT COUNT(*) FROM {what}")).remove(0)
     }
 
-    /// Every score of the current label set.
+    /// Returns every score of the current label set.
     fn scores(&self) -> Vec<f64> {
         self.rows("SELECT score FROM post_scores ORDER BY fullname, label_topic")
             .iter()
@@ -123,7 +124,7 @@ async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
         assert_eq!(scene.count("classifications"), (2 * POSTS).to_string());
         let stored = scene.scores();
 
-        // The same texts without a vector, and so embedded in other batches.
+        // The same texts without vectors, and so embedded in other batches.
         scene
             .database
             .run("DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications")
@@ -139,7 +140,7 @@ async fn changed_labels_need_no_inference_and_match_a_fresh_database() {
     }
 }
 
-/// A background has a vector for each of its topics. What stored ones say of it is what fresh ones say.
+/// A background has a vector for each of its topics; stored and fresh vectors give the same scores.
 #[tokio::test]
 async fn a_background_over_stored_vectors_matches_a_fresh_database() {
     for database in databases() {
@@ -186,7 +187,7 @@ async fn a_background_over_stored_vectors_matches_a_fresh_database() {
 async fn vectors_are_deleted_with_their_texts() {
     for database in databases() {
         let scene = Scene::new(&database);
-        // The first post and the last have one text.
+        // The first and the last post have the same text.
         let ids = scene.program.write("ids", "k00000\n");
         scene.ok(&["purge", "--ids", &ids]);
         assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
@@ -203,7 +204,7 @@ async fn vectors_are_deleted_with_their_texts() {
         assert_eq!(scene.count("text_vectors"), (POSTS - 3).to_string());
         scene.classify("Recipes and kitchens.");
         assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
-        // Retention leaves labels, and nothing that a text could be read out of.
+        // Retention keeps labels, but nothing from which a text could be reconstructed.
         scene
             .database
             .run("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'")
@@ -216,7 +217,7 @@ async fn vectors_are_deleted_with_their_texts() {
             0,
             "no text, no label"
         );
-        // Who deletes a model takes its vectors along.
+        // Deleting a model deletes its vectors.
         scene.database.run("DELETE FROM models").await;
         assert_eq!(scene.count("label_vectors"), "0");
     }
@@ -263,7 +264,7 @@ async fn concurrent_runs_label_each_post_once_and_a_limited_run_resumes() {
                 .map(counted)
                 .collect::<Vec<u64>>()
         };
-        // What the other one labels meanwhile does not use up a limit.
+        // Posts labelled by the other run do not count towards the limit.
         assert_eq!(both("8"), [8, 8], "{}", database.url);
         let rest: u64 = both("1000").iter().sum();
         assert_eq!(rest, POSTS as u64 - 15 - 16, "{}", database.url);
@@ -293,7 +294,7 @@ async fn an_invalid_stored_vector_is_reported() {
         let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
         ran.ended(4, "read text_vectors row");
         ran.says("delete the row");
-        // One of another length is another model's: the text is embedded again.
+        // A vector of another length belongs to another model: the text is embedded again.
         scene
             .database
             .run(&format!(

@@ -1,5 +1,5 @@
-//! What a client must survive on the wire, and what the collector makes of it: servers that are silent,
-//! endless or gone, tokens that are revoked, clocks that jump, redirects that would carry a secret away.
+//! Tests network failures in the client and the collector: servers that are silent, endless or gone, revoked tokens,
+//! clock jumps, and redirects that would leak a secret.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 const LONG: Duration = Duration::from_mins(1);
-/// WaitTotal for in earnest, and long enough for a token from a machine that is busy.
+/// A timeout that really elapses, and is long enough for a token from a busy machine.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn impatient(
@@ -179,7 +179,7 @@ async fn a_revoked_token_causes_one_refresh_and_the_run_continues() {
     }
 }
 
-/// A page of one post whose id is the subreddit's name.
+/// Returns a page of one post whose id is the subreddit's name.
 fn one_post(request: &Request) -> ResponseTemplate {
     let subreddit = request.url.path().split('/').nth(2).unwrap();
     page(&[subreddit])
@@ -223,7 +223,7 @@ async fn a_redirect_sends_neither_token_nor_secret_to_another_host() {
 
 #[tokio::test]
 async fn a_retry_after_date_works_despite_clock_jumps() {
-    // The answer names nine seconds from the clock's start; the client's clock stands elsewhere.
+    // The response names nine seconds after the clock's start; the client's clock differs.
     for (jump, waited) in [
         (TimeDelta::zero(), Some(9)),
         (TimeDelta::days(400), Some(1)),
@@ -241,7 +241,7 @@ async fn a_retry_after_date_works_despite_clock_jumps() {
             answer.unwrap();
             assert_eq!(clock.sleeps(), [Duration::from_secs(secs)]);
         } else {
-            // As long as the cap at most, which is above the budget.
+            // At most the cap, which exceeds the budget.
             let error = answer.unwrap_err().to_string();
             assert!(error.contains("wait of 3600 s"), "{error}");
             assert_eq!(clock.sleeps(), []);
@@ -272,7 +272,7 @@ async fn a_clock_jump_neither_stalls_a_run_nor_removes_its_pacing() {
                 requests += 1;
             }
             let waited: Duration = scene.clock.sleeps()[before..].iter().sum();
-            // 40 requests at 100 a minute are 24 s, and clocks that differ by 30 s cost that much.
+            // 40 requests at 100 a minute take 24 s, plus 30 s for the clock difference.
             assert!(waited <= LONG, "{waited:?} after {jump}");
         }
         let all: Duration = scene.clock.sleeps().iter().sum();
@@ -299,7 +299,7 @@ async fn concurrent_tasks_share_one_pace() {
     for task in tasks {
         task.await.unwrap();
     }
-    // 151 requests, the token's among them, of which 100 may leave at once.
+    // 151 requests including the token's, of which 100 may be sent at once.
     assert_eq!(clock.sleeps(), [millis(600); 51]);
     assert_eq!(reddit.traffic().waits.own_pace.times, 51);
 }
@@ -344,7 +344,7 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             .up_to_n_times(1)
             .mount(&server)
             .await;
-        // Every page leads on to another new post.
+        // Every page links to another new post.
         Mock::given(method("GET"))
             .and(wiremock::matchers::path_regex("^/r/"))
             .respond_with(move |request: &Request| {
@@ -377,7 +377,7 @@ async fn an_endless_listing_stops_at_the_page_limit() {
             (reports[0].outcome, reports[0].pages, reports[0].posts),
             (Outcome::Ok, 7, 7)
         );
-        // Of new posts that means a hole, which is recorded.
+        // For new posts that is a gap, which is recorded.
         let gaps = scene.store().posts().gaps().await.unwrap();
         assert_eq!(gaps.len(), usize::from(listing == Listing::New));
     }
@@ -418,7 +418,7 @@ async fn a_killed_collect_keeps_its_pages_and_the_next_run_fetches_the_rest() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // A token, the first page, and the second, which is asked for when the first one is stored.
+        // A token, the first page, and the second, which is requested once the first is stored.
         while server.received_requests().await.unwrap().len() < 3 {
             assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
             tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Against the promise that nothing of a purged text stays: random histories, after which the bytes of every file of
-//! the database are read.
+//! Random histories of imports, purges and crashes, after which no byte of a purged text may be in any file of the
+//! database.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,21 +20,21 @@ use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
 
 const POSTS: u8 = 6;
 
-/// What may happen. Posts are numbers; a post from [`POSTS`] on is a crosspost of the one with its number less that.
+/// One step of a history. Posts are numbers; number `n + POSTS` is a crosspost of post `n`.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A file has the post with this version of its text, this many words long.
+    /// Imports a post with this version of its text, repeated this many times.
     Import(u8, u8, u16),
-    /// A file has a crosspost of it, with the latest text that was imported.
+    /// Imports a crosspost of this post, with its latest imported text.
     Crosspost(u8),
     Label,
-    /// A worker claims everything, and writes only when it is told to.
+    /// Claims everything; the labels are written only by `Complete`.
     Claim,
     Complete,
     Wait(u8),
     Retention,
     Purge(u8),
-    /// The program dies, or the server does.
+    /// Crashes the program or the server.
     Crash,
 }
 
@@ -54,7 +54,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A word that stands for a version of a post's text, and for nothing else in a file.
+/// Returns a word that identifies a version of a post's text in the bytes of a file.
 fn word(post: u8, version: u8) -> String {
     format!("zq{post:02}v{version}qz")
 }
@@ -63,7 +63,7 @@ fn id(post: u8) -> String {
     format!("p{post:02}")
 }
 
-/// Posts that lie around one, and grow and shrink with it, so that the database moves rows from page to page.
+/// Returns neighbours of a post that grow and shrink with it, so that rows move between pages.
 fn others(number: u8, version: u8, length: u16) -> Vec<Post> {
     (0..40)
         .map(|n| {
@@ -79,7 +79,7 @@ fn others(number: u8, version: u8, length: u16) -> Vec<Post> {
         .collect()
 }
 
-/// The words in the bytes of files.
+/// Returns the words of [`word`] found in the files.
 fn words_in(files: &[PathBuf]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for bytes in files.iter().filter_map(|file| std::fs::read(file).ok()) {
@@ -96,10 +96,10 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Which words must not be there any more.
+/// The words that must no longer be stored.
 #[derive(Default)]
 struct Model {
-    /// The words of each post, as long as it was not purged.
+    /// The words of each post that was not purged.
     words: BTreeMap<u8, BTreeSet<String>>,
     /// The latest text of each post.
     latest: BTreeMap<u8, Post>,
@@ -122,7 +122,7 @@ impl Model {
         post
     }
 
-    /// A crosspost has a title of its own, which is gone when either of the two is purged.
+    /// Returns a crosspost with its own title, which is gone once either of the two posts is purged.
     fn crosspost(&mut self, of: u8) -> Option<Post> {
         let shown = self.latest.get(&of)?.clone();
         let number = of + POSTS;
@@ -145,7 +145,7 @@ impl Model {
 
     fn purge(&mut self, number: u8) {
         self.purged.insert(number);
-        // Of a crosspost the title alone: the body is the other post's, which is there still.
+        // Only the title of a crosspost goes: its body belongs to the original, which is still stored.
         if number >= POSTS {
             self.gone.insert(word(number, 0));
             return;
@@ -158,7 +158,7 @@ impl Model {
     }
 }
 
-/// How a database dies, and where its files are.
+/// A database that can crash, and the place of its files.
 enum Place<'a> {
     Sqlite(RefCell<TestDatabase>),
     Postgres(&'a OwnServer, TestDatabase),
@@ -172,7 +172,7 @@ impl Place<'_> {
         }
     }
 
-    /// What a process that dies leaves behind, which the next one finds.
+    /// Crashes the process or the server, and opens what it leaves behind.
     async fn crash(&self, scene: &mut Scene) {
         match self {
             Self::Sqlite(database) => {
@@ -180,7 +180,7 @@ impl Place<'_> {
                 let file = |url: &str| url.trim_start_matches("sqlite:").to_owned();
                 let (from, to) = (file(&database.borrow().url), file(&next.url));
                 for suffix in ["", "-wal"] {
-                    // There may be no log.
+                    // The WAL may not exist.
                     let _ = std::fs::copy(format!("{from}{suffix}"), format!("{to}{suffix}"));
                 }
                 drop(database.replace(next));
@@ -201,7 +201,7 @@ impl Place<'_> {
                 files_of(file.parent().unwrap())
             }
             Self::Postgres(_, database) => {
-                // What was truncated goes, and what is in memory is written.
+                // A checkpoint removes truncated files and flushes memory to disk.
                 database.run("CHECKPOINT").await;
                 let mut connection = PgConnection::connect(&database.url).await.unwrap();
                 let folder: String = sqlx::query_scalar(
@@ -266,10 +266,10 @@ async fn happen(
                 ..PurgePlan::default()
             };
             scene.purge(&plan).await;
-            // By the database's own word, because age counts from the first storing of each.
+            // Ask the database, because age counts from the first insert of each post.
             let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
             for fullname in scene.rows(taken).await {
-                // Those that lie around have no word of their own.
+                // The neighbours have no word of their own.
                 let Ok(number) = fullname.trim_start_matches("t3_p").parse::<u8>() else {
                     continue;
                 };
@@ -284,7 +284,7 @@ async fn happen(
         }
         Event::Purge(number) => {
             if let Place::Postgres(_, database) = place {
-                // As the server does by itself: what it stores of columns outlives their rows.
+                // As autovacuum does: column statistics outlive their rows.
                 database.run("ANALYZE posts").await;
             }
             model.purge(number);
@@ -305,7 +305,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
     let (mut model, mut claims) = (Model::default(), Vec::new());
     for event in events {
         happen(event, &mut model, &mut scene, place, &mut claims).await;
-        // What was imported after retention took it does not come back, so what is gone stays gone.
+        // An import does not restore a text that retention removed, so what is gone stays gone.
         let stored: BTreeSet<String> = scene
             .rows("SELECT title || ' ' || selftext FROM posts")
             .await
@@ -331,7 +331,7 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             event
         );
     }
-    // A purge that takes nothing, and what it leaves to an operator.
+    // A purge of nothing, and then the rewrite that is an operator's job.
     scene
         .purge(&PurgePlan {
             ids: vec![crate::purge::to_purge("nobody")],
@@ -397,7 +397,7 @@ fn no_history_leaves_purged_bytes_in_postgres() {
         let database = server.database(&format!("bytes_{}", number.get()));
         let place = Place::Postgres(&server, database);
         runtime.block_on(async {
-            // Uncompressed, so that words can be found.
+            // Uncompressed, so that the words can be found.
             let store = Store::open(&place.database_url(), Access::Create)
                 .await
                 .unwrap();

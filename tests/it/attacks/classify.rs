@@ -1,4 +1,4 @@
-//! Against the backlog: posts that lose their text, servers that crash, clocks that differ, limits and lanes.
+//! Attacks on the backlog: posts that lose their text, server crashes, clock skew, limits and lanes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn slow() -> Scripted {
     }
 }
 
-/// Labels with one engine.
+/// Labels the backlog with one engine.
 async fn label(
     store: &Store,
     clock: &SharedClock,
@@ -76,7 +76,7 @@ async fn a_backlog_lost_during_the_run_is_restored_before_it_ends() {
                 count(&store, "classifications").await > 0
             })
             .await;
-            // What a server that crashes may lose, where it does not wait for its disk.
+            // The rows that a crash may lose with `synchronous_commit` off.
             database.run("DELETE FROM backlog").await;
         };
         let ((ended, done), ()) = tokio::join!(labelling, losing);
@@ -121,7 +121,7 @@ async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
     add_posts(&store, run, titles(25)).await;
     let target = store.labels().current_target().await.unwrap().unwrap();
     store.backlog().enqueue_missing(target).await.unwrap();
-    // A claim that expired long ago, whose holder stands in the midst of a transaction.
+    // A claim that expired long ago, with its holder still inside a transaction.
     let mut frozen = sqlx::PgConnection::connect(&database.url).await.unwrap();
     for sql in [
         "INSERT INTO leases (worker, claimed_at, expires_at) VALUES ('frozen', '2020-01-01', '2020-01-01')",
@@ -139,7 +139,7 @@ async fn a_stalled_worker_is_reported_and_does_not_keep_the_run_from_ending() {
     let (ended, done) = ended.await.expect("nobody waits for the frozen one");
     ended.unwrap();
     assert_eq!((done.posts, done.held_elsewhere), (4, 1));
-    // And the server ends such a transaction in the end.
+    // In the end, the server aborts that transaction.
     let sql = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'";
     let setting = store.query(sql).await.unwrap();
     assert_eq!(setting.rows, [[json!("60000")]]);
@@ -157,7 +157,7 @@ async fn a_lease_is_renewed_during_the_label_write_and_not_reclaimed() {
     for sql in ["BEGIN", "SELECT 1 FROM posts FOR UPDATE"] {
         sqlx::query(sql).execute(&mut reader).await.unwrap();
     }
-    // The write holds its lease, and waits for the posts.
+    // The write holds its lease and waits for the posts.
     let writing = f.complete(&claim, 1);
     let meanwhile = async {
         let waits = "SELECT COUNT(*) FROM pg_stat_activity \
@@ -228,7 +228,7 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
     labelled_once(&direct, 5).await;
 }
 
-/// The machine's clock, with sleeps a hundred times as short.
+/// The system clock, with sleeps a hundred times shorter.
 #[derive(Debug)]
 struct Hurried(SharedClock);
 
@@ -275,14 +275,14 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
         let run = begin(&direct, "collector").await;
         for outage in 1..=2_u64 {
             proxy.be_away(true);
-            // Three times as long as all the waits of a run that comes to an end by itself.
+            // Three times as long as all retries of a run that is not a watcher.
             calendar.sleep(Duration::from_millis(1_800)).await;
             let post = (format!("new{outage}"), format!("news {outage}"));
             add_posts(&direct, run, std::iter::once(post)).await;
             proxy.be_away(false);
             labels(20 + outage).await;
         }
-        // With nothing in hand: what it could not give back would be an error.
+        // With no claim in hand: a claim that could not be released would be an error.
         until("the last claim is given back", async || {
             count(&direct, "leases").await == 0
         })
@@ -298,7 +298,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     ended.unwrap();
     assert_eq!(done.posts, 22);
 
-    // One that comes to an end by itself has patience, but not for ever.
+    // A run that is not a watcher gives up after its last retry.
     proxy.be_away(false);
     let run = begin(&direct, "collector").await;
     add_posts(&direct, run, titles(2_000)).await;
@@ -318,7 +318,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     let ((ended, _), ()) = tokio::join!(labelling, outage);
     assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_transient()));
 
-    // One that is stopped in an outage ends well, with posts in hand, too: their leases expire.
+    // A watcher stopped during an outage exits cleanly, even with claimed posts: their leases expire.
     proxy.be_away(false);
     add_posts(&direct, run, titles(6_000)).await;
     let before = count(&direct, "classifications").await;
@@ -340,7 +340,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
 async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
     for database in databases() {
         let store = with_posts(&database, 1_000).await;
-        // Of an earlier version: without a beat, and begun a while ago, or long ago.
+        // Runs of an earlier version: without a heartbeat, and started a while or a long time ago.
         database
             .run(
                 "INSERT INTO runs (stage, status, worker, started_at) VALUES \
@@ -372,11 +372,11 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
                 count(&store, "runs WHERE stage = 'classify' AND worker = 'w'").await == 1
             })
             .await;
-            // The one of long ago was buried; the one that just began, on another machine, was not.
+            // The old run was marked as crashed; the one that just started, on another machine, was not.
             assert_eq!(status(2).await.0, RunStatus::Died);
             assert!(status(2).await.1.is_some());
             assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
-            // Taken for dead, though it is not.
+            // Marked as crashed although it is alive.
             store.runs().note_death(RunId(4), "why").await.unwrap();
             until("it beats", async || {
                 status(4).await == (RunStatus::Running, None)

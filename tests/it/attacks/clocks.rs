@@ -1,4 +1,4 @@
-//! Against time: clients of one server whose clocks differ.
+//! Clients of one server whose clocks differ.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
         max_attempts: 3,
         lease: Duration::from_mins(1),
     };
-    // A claim of a worker whose clock is slow is not over at once, nor is one that it renews.
+    // The claim of a worker with a slow clock does not expire at once, nor does one that it renews.
     let slow = store
         .backlog()
         .claim(target, &claimant, Suspicion::Any, 1, behind.into())
@@ -46,7 +46,7 @@ async fn clock_skew_between_workers_does_not_expire_live_claims() {
             .await
             .unwrap()
     );
-    // And one whose clock is fast takes what is free, not what is held.
+    // A worker with a fast clock claims free posts, not held ones.
     let fast = store
         .backlog()
         .claim(target, &claimant, Suspicion::Any, 10, ahead.into())

@@ -1,11 +1,11 @@
-//! Against secrets: passwords, tokens and keys in messages, logs and requests.
+//! Passwords, tokens and keys must not appear in messages, logs or requests.
 
 use crate::support::program::{Program, Ran, finished, on_reddit};
 
-/// What nobody may see.
+/// The secret that no output may contain.
 const SENTINEL: &str = "hush0sentinel";
 
-/// Runs the program in many ways with one setting; everything that it printed, and wrote into records.
+/// Runs several commands with one setting, and returns everything that they printed and recorded.
 fn shown(variable: &str, value: &str) -> String {
     let mut all = String::new();
     for args in [
@@ -18,7 +18,7 @@ fn shown(variable: &str, value: &str) -> String {
     ] {
         let program = Program::new();
         let mut command = program.command(args);
-        // Nobody listens there.
+        // Nothing listens on this port.
         on_reddit(&mut command, "http://127.0.0.1:1")
             .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "ftp://nowhere")
             .env("TOPICMILL__REDDIT__TRIES", "1")

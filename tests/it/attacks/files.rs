@@ -1,4 +1,4 @@
-//! Against the files of a database: bytes that stay, copies that lack what was written, disks that are full.
+//! Attacks on database files: remaining bytes, incomplete copies, full disks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn path(database: &TestDatabase) -> String {
     database.url.trim_start_matches("sqlite:").to_owned()
 }
 
-/// Posts of many lengths, so that their rows move from page to page as they are edited.
+/// Returns posts of many lengths, so that edits move their rows between pages.
 fn texts(version: usize) -> Vec<Post> {
     (0..1_200)
         .map(|i| Post {
@@ -41,7 +41,7 @@ async fn no_purged_bytes_remain_after_edits_and_page_splits() {
     let database = sqlite();
     let file = path(&database);
     let scene = Scene::of(&database).await;
-    // Rows that grow and shrink among others that stay, stored in another order than that of their keys.
+    // Rows that grow and shrink among others that do not, inserted out of key order.
     let words = |i: usize| format!("tell-no-one-{i:04}-");
     for version in 0..5 {
         let posts: Vec<Post> = (0..3_000)
@@ -86,14 +86,14 @@ async fn an_incomplete_purge_is_finished_by_the_next_one_or_by_vacuum() {
     let file = path(&database);
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &texts(0)).await;
-    // Somebody reads an earlier state for a long time.
+    // A reader holds an old snapshot for a long time.
     let mut reader = SqliteConnection::connect(&database.url).await.unwrap();
     reader.execute("BEGIN").await.unwrap();
     reader.execute("SELECT COUNT(*) FROM posts").await.unwrap();
     let report = scene.purge(&ids(0..600)).await;
     assert!(report.lingers && holds(&file, "tell-no-one"));
     reader.execute("COMMIT").await.unwrap();
-    // The next one purges nothing, and empties the log all the same.
+    // The next purge removes nothing, and still truncates the WAL.
     let report = scene.purge(&ids(5_000..5_001)).await;
     assert!(!report.lingers);
     let report = scene
@@ -123,12 +123,12 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     };
     assert!(scene.purge(&left).await.lingers);
     let program = Program::new();
-    // The log of a rewrite is as large as what is left; it may grow to a quarter.
+    // A rewrite needs a WAL as large as the remaining data; the limit is a quarter of that.
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
     let command = program.command(&["--database", &database.url, "db", "vacuum"]);
     limited(&command, &format!("ulimit -f {kib}")).ended(4, "ulimit");
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
-    // Nothing is lost, and the next purge does what was not done.
+    // Nothing is lost, and the next purge catches up.
     assert_eq!(scene.stored().await.len(), 600);
     assert!(!scene.purge(&ids(0..1_200)).await.lingers);
     assert!(!holds(&file, "tell-no-one"));
@@ -146,12 +146,12 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     .await
     .unwrap();
     if std::fs::read_dir(&folder).is_err() {
-        // Not `eprintln`: the test harness keeps that to itself where a test passes.
+        // Not `eprintln`: the test harness hides that output if the test passes.
         let told = format!("\n*** NOT TESTED: the files in {folder} are not ours to read ***\n");
         std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
         return;
     }
-    // Long ones go to the table's side store, uncompressed so that they can be found there.
+    // Long texts go to the TOAST table, uncompressed so that they can be found there.
     database
         .run("ALTER TABLE posts ALTER COLUMN selftext SET STORAGE EXTERNAL")
         .await;
@@ -178,7 +178,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
             .count()
     };
     assert!(files("tell-no-one") >= 2);
-    // As the server does by itself: what it stores of columns outlives their rows.
+    // As autovacuum does: column statistics outlive their rows.
     database.run("ANALYZE posts").await;
     let mut all = ids(0..1_200);
     all.ids.push(crate::purge::to_purge("long"));
@@ -187,7 +187,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let program = Program::new();
     let told = program.ok(&["--database", &database.url, "status"]).stderr;
     assert!(told.contains("db vacuum"), "{told}");
-    // Who may use the tables and does not own them is told so, and nothing is taken for done.
+    // A user without ownership of the tables gets an error, and the rewrite stays due.
     let name = database.url.rsplit_once('/').unwrap().1;
     let role = format!("worker_{name}");
     let grant = format!(
@@ -215,7 +215,7 @@ async fn a_copied_file_contains_the_labels_of_every_finished_run() {
     scene
         .save(SourceKind::Import, &some(&["a", "b", "c"]))
         .await;
-    // This process has the database open throughout, so that no other one folds its log by closing it.
+    // This process keeps the database open, so that no other one checkpoints the WAL by closing it.
     let program = Program::new();
     program.ok(&["--database", &database.url, "classify"]);
     let copy = program.folder.path().join("copy.db");
@@ -271,9 +271,9 @@ async fn a_backup_during_writes_is_consistent() {
                 .fetch_one(&mut connection)
                 .await
                 .unwrap();
-            // Pages are stored whole.
+            // A page of posts is stored atomically.
             assert!(posts == 0 || posts == 1_200, "{posts}");
-            // An existing file is left alone.
+            // An existing file is not overwritten.
             let again = program.run(&["--database", &database.url, "db", "backup", &copy]);
             assert_eq!(again.code, 2, "{}", again.stderr);
         }

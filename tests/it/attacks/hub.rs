@@ -1,4 +1,4 @@
-//! Against `model pull`: listings, redirects and files of a hub that means harm.
+//! Attacks on `model pull`: hostile listings, redirects and files of a hub.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use crate::support::program::{Program, Ran, finished};
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 
-/// Path and authorization.
+/// Path and authorization header of a request.
 type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// A server that answers as it is told.
+/// A server with scripted responses.
 struct Server {
     url: String,
     seen: Seen,
@@ -51,7 +51,7 @@ impl Server {
         Self { url, seen }
     }
 
-    /// What came with each request for a path.
+    /// Returns the authorization header of each request for a path.
     fn authorizations(&self, path: &str) -> Vec<Option<String>> {
         let seen = self.seen.lock().unwrap();
         let of_path = seen.iter().filter(|(seen, _)| seen.ends_with(path));
@@ -70,7 +70,7 @@ fn blob(bytes: &[u8]) -> String {
     hex(&<sha1::Sha1 as sha1::Digest>::digest(named))
 }
 
-/// Names and contents of a folder's files.
+/// Returns names and contents of a folder's files.
 fn files_of(folder: &str) -> Vec<(String, Vec<u8>)> {
     ["", "onnx"]
         .iter()
@@ -92,7 +92,7 @@ fn listing(files: &[(String, Vec<u8>)]) -> serde_json::Value {
     json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()})
 }
 
-/// A hub with one repository; a file is found by the end of its path, as a hub finds it that means harm.
+/// A hostile hub with one repository; it matches a file by the end of the requested path.
 fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + Sync + 'static {
     move |path| {
         if path.starts_with("api/") {
@@ -108,7 +108,7 @@ fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + S
     }
 }
 
-/// `model pull` in a folder `in/here` below the program's own, so that there is something to break out to.
+/// Runs `model pull` in `in/here` below the program's folder, so that there is something to escape to.
 async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> Ran {
     let here = program.folder.path().join("in/here");
     fs::create_dir_all(&here).unwrap();
@@ -125,7 +125,7 @@ async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> Ran {
     finished(output.await.unwrap())
 }
 
-/// Every file below a folder, with its content.
+/// Returns every file below a folder, with its content.
 fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -241,7 +241,7 @@ async fn existing_symlinks_are_not_followed() {
         let untouched = [(victim, b"mine".to_vec())];
         assert_eq!(everything(&elsewhere), untouched, "{link}");
     }
-    // Nor is one that stands where the folder will be, whether it leads anywhere or not.
+    // A symlink in place of the final folder is not followed either, dangling or not.
     let program = Program::new();
     let models = program.folder.path().join("in/here/models");
     fs::create_dir_all(&models).unwrap();
@@ -260,7 +260,7 @@ async fn files_in_the_partial_folder_do_not_enter_the_model() {
     let elsewhere = program.folder.path().join("elsewhere");
     fs::write(&elsewhere, "mine").unwrap();
     std::os::unix::fs::symlink(&elsewhere, scratch.join("link")).unwrap();
-    // Of a stranger's mirror, and of a pull with another precision that was stopped.
+    // Files of another mirror, and of a stopped download with another precision.
     let manifest = fs::read(repository(MADE).join("manifest.toml")).unwrap();
     fs::write(scratch.join("manifest.toml"), manifest).unwrap();
     for name in [
@@ -288,7 +288,7 @@ async fn redirects_send_the_token_to_the_endpoint_only() {
     let endpoint = Server::start(move |path| {
         let other = to.lock().unwrap().clone();
         if let Some(file) = path.strip_prefix("second/") {
-            // The second hop is the one at which a client that only strips once gives it away.
+            // A client that strips the token only once would leak it at the second hop.
             return redirect(&format!("{other}/{file}"));
         }
         if path.starts_with("back/") || path.starts_with("api/") {
@@ -314,13 +314,13 @@ async fn redirects_send_the_token_to_the_endpoint_only() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(!ran.stderr.contains("hf_secret"));
     let bearer = Some("Bearer hf_secret".to_owned());
-    // Endpoint, endpoint, stranger.
+    // Redirects: endpoint, endpoint, other host.
     assert_eq!(
         endpoint.authorizations("/config.json"),
         [bearer.clone(), bearer.clone()]
     );
     assert_eq!(stranger.authorizations("/config.json"), [None]);
-    // Endpoint, stranger, endpoint.
+    // Redirects: endpoint, other host, endpoint.
     assert_eq!(
         endpoint.authorizations("/tokenizer.json"),
         [bearer.clone(), bearer]
@@ -382,7 +382,7 @@ async fn endpoint_credentials_are_hidden_and_sent_to_the_endpoint_only() {
     }
 }
 
-/// A body that never ends.
+/// Returns a body that never ends.
 fn endless(start: &'static [u8], more: &'static [u8]) -> Response {
     let pieces = stream::iter([Ok::<_, std::io::Error>(start)]);
     Body::from_stream(pieces.chain(stream::repeat_with(move || Ok(more)))).into_response()
@@ -430,7 +430,7 @@ async fn files_without_lfs_are_hashed() {
     let mut changed = files.clone();
     for (name, bytes) in &mut changed {
         if name == "config.json" {
-            // As long as before, and still JSON.
+            // Same length as before, and still JSON.
             let at = bytes.iter().position(|b| *b == b'1').unwrap();
             bytes[at] = b'2';
         }
@@ -450,7 +450,7 @@ async fn files_without_lfs_are_hashed() {
     assert_eq!(everything(program.folder.path()), []);
 }
 
-/// A clock by which a minute passes whenever somebody looks at it.
+/// A clock that advances by a minute each time it is read.
 #[derive(Debug)]
 struct Hasty(Arc<ManualClock>);
 
@@ -476,7 +476,7 @@ async fn a_stalling_hub_download_times_out() {
         if path.starts_with("api/") {
             return serve(path);
         }
-        // Each byte by itself: what comes together would be one piece.
+        // One byte at a time, because bytes that arrive together are one chunk.
         let bytes = stream::repeat(()).then(|()| async {
             tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)))
                 .await

@@ -1,6 +1,6 @@
-//! What once succeeded against a promise, one named test for each attack, on both databases where it applies.
+//! Attacks that once succeeded, one test for each, on both databases where it applies.
 //!
-//! `docs/security.md` names what is trusted and which of these tests holds which promise.
+//! `docs/security.md` lists the trust boundaries, the promises, and the tests of each promise.
 
 mod bytes;
 mod classify;

@@ -1,4 +1,4 @@
-//! Against what is loaded: libraries, model folders, tokenizers.
+//! Attacks on what the program loads: libraries, model folders, tokenizers.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,7 +14,7 @@ use crate::support::program::{Program, Ran, below, finished, limited};
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 
-/// A copy of a model whose files lie at its top, to be spoilt.
+/// Copies a model with all its files at the top level, for the test to corrupt.
 fn copy(model: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for folder in ["", "onnx"] {
@@ -51,12 +51,12 @@ fn score(program: &Program, model: &Path) -> Ran {
     finished(scoring(program, model).output().unwrap())
 }
 
-/// Runs a command in at most so much memory.
+/// Runs a command with limited memory.
 fn within(kib: u64, command: &Command) -> Ran {
     limited(command, &format!("ulimit -v {kib}"))
 }
 
-/// The tokenizer of a model, changed.
+/// Changes the tokenizer of a model.
 fn with_tokenizer(change: impl Fn(&mut Value)) -> TempDir {
     let dir = copy(EXPORTED);
     let path = dir.path().join("tokenizer.json");
@@ -106,7 +106,7 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
             "added_tokens",
             json!(vec![one; 200_000]),
         ),
-        // A table of 4 GiB in eight bytes; one that ends amid its size; one whose text is a megabyte.
+        // A 4 GiB table in eight bytes; one that ends within its size; one with a text of a megabyte.
         (
             "a charsmap cut off",
             "normalizer",
@@ -129,7 +129,7 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
         let told = "take the model from somebody you trust";
         assert!(ran.stderr.contains(told), "{what}: {}", ran.stderr);
     }
-    // A table that leads out of itself makes the library panic.
+    // A table whose offsets point outside it makes the library panic.
     let dir = with_tokenizer(|tokenizer| {
         tokenizer["normalizer"] =
             json!({"type": "Precompiled", "precompiled_charsmap": "CAAAAP//////////eA=="});
@@ -155,7 +155,7 @@ fn oversized_model_files_are_not_read() {
             fs::remove_file(dir.path().join("manifest.toml")).unwrap();
             fs::remove_file(dir.path().join("cpu-int8.onnx")).unwrap();
         }
-        // It takes no room on the disk.
+        // A sparse file: it takes no disk space.
         fs::File::create(&path).unwrap().set_len(1 << 33).unwrap();
         if file == "tokenizer.json" {
             // It is hashed before it is read, which takes seconds for 8 GiB.
@@ -169,25 +169,25 @@ fn oversized_model_files_are_not_read() {
     }
 }
 
-/// A piece of a message: a field of bytes.
+/// Encodes a protobuf field of bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).unwrap();
     assert!(length < 128 && number < 16);
     [&[number << 3 | 2, length], bytes].concat()
 }
 
-/// A graph with one tensor, whose numbers lie in a file.
+/// Encodes a graph with one tensor whose values are in an external file.
 fn graph_with_weights_in(location: &str, dims: &[u8]) -> Vec<u8> {
     let entry = [field(1, b"location"), field(2, location.as_bytes())].concat();
     let tensor = [
         dims,
-        // float32, outside.
+        // A float32 tensor with external data.
         &[0x10, 1, 0x70, 1],
         &field(8, b"w"),
         &field(13, &entry),
     ]
     .concat();
-    // IR version 8, and a set of operators.
+    // IR version 8, and an operator set.
     [
         vec![0x08, 8],
         field(7, &field(5, &tensor)),
@@ -221,11 +221,11 @@ fn overlong_field_numbers_cannot_hide_external_weights() {
     use topicmill_score::ModelFolder;
     let dir = copy(EXPORTED);
     let whole = graph_with_weights_in("numbers", &[0x08, 4]);
-    // The field with the name of the file: its number with bits above the 32 that ONNX Runtime takes.
+    // The field with the file name: its number has bits above the 32 that ONNX Runtime reads.
     let at = whole.iter().position(|byte| *byte == 0x6a).unwrap();
     let mut hidden = whole.clone();
     hidden.splice(at..=at, [0xea, 0x80, 0x80, 0x80, 0x10]);
-    // And with the tensor and the graph around it as much longer.
+    // And the same overlong numbers for the tensor and the graph around it.
     let longer = |hidden: &mut Vec<u8>, key: u8| {
         let at = hidden.iter().position(|byte| *byte == key).unwrap();
         hidden[at + 1] += 4;
@@ -265,7 +265,7 @@ fn impossible_dimensions_are_rejected() {
     }
     let program = Program::new();
     let dir = copy(EXPORTED);
-    // 2^62 numbers.
+    // 2^62 values.
     let dims = [&[0x08][..], &[0x80; 8], &[0x40]].concat();
     fs::write(
         dir.path().join("model.onnx"),
@@ -300,7 +300,7 @@ fn a_manifest_can_set_only_graph_optimisation() {
     }
 }
 
-/// The program with nothing that says where the library is.
+/// Returns the program without a setting for the library's path.
 fn doctor(here: &Path, program: &Program) -> (Value, String) {
     let mut command = program.command(&["doctor", "--offline", "--format", "json"]);
     command.env_remove("ORT_DYLIB_PATH").current_dir(here);
@@ -310,7 +310,7 @@ fn doctor(here: &Path, program: &Program) -> (Value, String) {
     (rows[0].clone(), ran.stderr)
 }
 
-/// A copy of the program where no `.venv` is near it.
+/// Copies the program to a place without a `.venv` nearby.
 fn elsewhere(folder: &Path) -> std::path::PathBuf {
     let bin = folder.join("bin");
     fs::create_dir(&bin).unwrap();
@@ -327,7 +327,7 @@ fn a_library_writable_by_others_is_not_loaded() {
         return;
     }
     let program = Program::new();
-    // The program's own repository comes first, whatever lies here.
+    // The repository in which the program was built comes first.
     let here = program.folder.path().join("above/here");
     let capi = ".venv/native/onnxruntime/capi";
     let plant = |folder: &Path| {
@@ -338,7 +338,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     };
     let planted = plant(&here);
     let detail = |(row, _): &(Value, String)| row["detail"].as_str().unwrap().to_owned();
-    // Where cargo builds it into another folder, it has none.
+    // A program that cargo built into another folder has no repository.
     if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
         let found = detail(&doctor(&here, &program));
         assert!(found.contains(&library().display().to_string()), "{found}");
@@ -360,11 +360,11 @@ fn a_library_writable_by_others_is_not_loaded() {
             .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
         (rows[0]["detail"].as_str().unwrap().to_owned(), ran.stderr)
     };
-    // The current folder's own, which is ours.
+    // The `.venv` of the current folder, which belongs to this user.
     let (found, _) = doctor(&here);
     assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
     assert!(found.contains("of the current folder"), "{found}");
-    // One above the current folder is not looked for.
+    // A `.venv` above the current folder is not searched.
     let below = here.join("below");
     fs::create_dir(&below).unwrap();
     let (found, _) = doctor(&below);
@@ -372,7 +372,7 @@ fn a_library_writable_by_others_is_not_loaded() {
         !found.contains("1.99") && found.contains("topicmill setup"),
         "{found}"
     );
-    // Nor one that others may have put there.
+    // Nor one that others can write to.
     let writable = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         let (found, said) = doctor(&here);
@@ -388,7 +388,7 @@ fn a_library_writable_by_others_is_not_loaded() {
         );
         assert!(said.contains("was not taken"), "{said}");
     }
-    // What others write beside it, they cannot exchange where the folder is sticky.
+    // In a sticky folder, others can add files but cannot replace this one.
     let (found, _) = writable(here.parent().unwrap(), 0o1777);
     assert!(found.contains("of the current folder"), "{found}");
     if may_give_away() {
@@ -401,7 +401,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     }
 }
 
-/// Whether files can be given to others.
+/// True if the test may change the owner of files.
 fn may_give_away() -> bool {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(4_242), None).is_ok()
@@ -419,7 +419,7 @@ fn a_settings_file_writable_by_others_cannot_name_a_library() {
     assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
     fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
     run(&[]).ended(2, "`openvino.library`");
-    // What names no library stays what it was.
+    // A file that names no library works as before.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
     assert_eq!(run(&[]).code, 0);
 }
@@ -457,7 +457,7 @@ fn onnx_runtime_telemetry_is_off() {
         assert_eq!(found, Vec::<std::path::PathBuf>::new());
     };
     quiet(&mut scoring(&program, &model));
-    // The same under a tracer, which sees each call.
+    // The same under a tracer, which sees every system call.
     let plain = scoring(&program, &model);
     let trace_of = trace.to_str().unwrap();
     let strace = [

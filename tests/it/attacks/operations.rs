@@ -1,4 +1,4 @@
-//! What an operator's night found: migrations, copies, exit codes, logs, settings.
+//! Failures in operation: migrations, copies, exit codes, logs, settings.
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, finished, on_reddit};
 use crate::support::reddit;
 
-/// Runs `collect` over the sixteen topics; the exit code, the record, and what came on stderr.
+/// Runs `collect` over the sixteen topics, and returns the exit code, the run record and stderr.
 fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (Ran, Value) {
     let args = ["--database", database, "collect", "--run-json", "run.json"];
     let mut command = program.command(&args);
@@ -47,7 +47,7 @@ async fn without_a_token_a_run_stops_at_once_with_its_exit_code() {
     }
 }
 
-/// What `doctor` says of a check, and what it exits with.
+/// Returns the rows that `doctor` prints for a check, and its exit code.
 fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>) {
     let args = [
         "--database",
@@ -59,7 +59,7 @@ fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>
     ];
     let ran = program.run(&[&args[..], flags].concat());
     let mut rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-    // A row that is there only where OpenVINO is installed.
+    // A row that appears only if OpenVINO is installed.
     rows.retain(|row| row["check"] != "OpenVINO");
     (ran, rows)
 }
@@ -102,7 +102,7 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
 #[tokio::test]
 async fn doctor_exits_with_the_code_of_the_first_failing_command() {
     let program = Program::new();
-    // Neither a database that is not there yet, nor, with an archive, credentials.
+    // A missing database is no error, nor are missing credentials if the source is an archive.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
     assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
     let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
@@ -150,7 +150,7 @@ fn paths_in_a_settings_file_are_relative_to_its_folder() {
         assert!(of_folder(url.strip_prefix("sqlite:").unwrap()), "{url}");
         assert!(of_folder(&value("onnxruntime.library")), "{shown}");
         assert!(of_folder(&value("openvino.library")), "{shown}");
-        // A flag is relative to where the program runs.
+        // A flag is relative to the working directory.
         program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
         assert!(here.join("flag.db").is_file());
         std::fs::remove_file(folder.join("topicmill.toml")).unwrap();
@@ -197,7 +197,7 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
     }
 }
 
-/// Logs: what `-q` leaves, and what a collector of logs in JSON gets.
+/// Tests of logs: `-q`, and JSON for a log collector.
 mod logs {
     use serde_json::{Value, json};
     use wiremock::matchers::path;
@@ -210,7 +210,7 @@ mod logs {
         [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n\
         [[topic]]\nslug = \"secret\"\nlabel = \"secrets\"\nsubreddits = [\"hidden\"]\n";
 
-    /// A Reddit of which one subreddit is private.
+    /// Serves a Reddit with one private subreddit.
     async fn half_private() -> MockServer {
         let reddit = server().await;
         let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
@@ -256,7 +256,7 @@ mod logs {
             assert!(of_topics.iter().all(|line| line["run"] == run), "{told:?}");
             assert_eq!(told.last().unwrap()["run"], run, "the summary");
         }
-        // What ends the program, with and without settings that can be read, and from the environment.
+        // Fatal errors, with readable and unreadable settings, and from the environment.
         for args in [
             &["--database", "sqlite:no/such.db", "status"][..],
             &["--config", "no-such.toml", "status"],

@@ -1,4 +1,4 @@
-//! `PgBouncer` between topicmill and its server, and defaults of a server that are not PostgreSQL's own.
+//! `PgBouncer` in front of PostgreSQL, and servers with unusual defaults.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use topicmill_core::clock::SystemClock;
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::{Program, words};
 
-/// Debian's `PgBouncer` with its defaults but for `pool_mode`, before the server of a database.
+/// `PgBouncer` with Debian's defaults except `pool_mode`, in front of a database's server.
 struct Bouncer {
     process: Child,
     url: String,
@@ -30,7 +30,7 @@ impl Bouncer {
         let paths = std::env::var("PATH").unwrap() + ":/usr/sbin";
         let found = std::env::split_paths(&paths).map(|folder| folder.join("pgbouncer"));
         let Some(program) = found.into_iter().find(|path| path.exists()) else {
-            // Not `eprintln`: the test harness keeps that to itself where a test passes.
+            // Not `eprintln`: the test harness hides that output if the test passes.
             let told = "*** NOT TESTED: this machine has no pgbouncer (Debian: apt install pgbouncer) ***\n";
             std::io::stderr()
                 .write_all(told.as_bytes())
@@ -56,7 +56,7 @@ impl Bouncer {
         std::fs::write(place("settings"), settings).unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut command = Command::new(program);
-        // It refuses root.
+        // `PgBouncer` does not run as root.
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "nobody"]);
         }

@@ -1,4 +1,4 @@
-//! Against purging: what comes back, what is labelled without a text, and what stays in files.
+//! Attacks on purging: posts that return, labels without a text, bytes that remain in files.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::purge::{Scene, deleted, post, some, stored_labels};
 use crate::support::made;
 use crate::support::postgres::{databases, postgres};
 
-/// A post that shows another one, with its title and its body.
+/// Returns a crosspost, with the title and body of the original.
 fn crosspost(id: &str, of: &Post) -> Post {
     Post {
         title: of.title.clone(),
@@ -29,7 +29,7 @@ async fn count(scene: &Scene, what: &str) -> String {
     scene.rows(&format!("SELECT COUNT(*) FROM {what}")).await[0].clone()
 }
 
-/// A vector whose bytes hold a text: it can be found in a file, as a real one could be read back by its model.
+/// Returns a vector whose bytes contain a text, so that the test can find it in a file.
 fn vector_that_says(text: &str) -> TextVector {
     let mut bytes = 1f32.to_le_bytes().to_vec();
     bytes.extend(text.bytes());
@@ -37,7 +37,7 @@ fn vector_that_says(text: &str) -> TextVector {
     TextVector::from_bytes(bytes).unwrap()
 }
 
-/// What a worker writes of posts, with logits and a vector under the hash that it claimed.
+/// Returns a worker's results for posts, with logits and a vector under the claimed hash.
 pub async fn scored(
     scene: &Scene,
     target: Target,
@@ -64,7 +64,7 @@ async fn a_text_being_purged_is_not_enqueued() {
     let scene = Scene::of(&database).await;
     scene.save(SourceKind::Import, &some(&["a", "b"])).await;
     let target = scene.target().await;
-    // Retention, stopped before it commits.
+    // Retention, paused before it commits.
     let mut retention = PgConnection::connect(&database.url).await.unwrap();
     let mut taking = retention.begin().await.unwrap();
     sqlx::query("UPDATE posts SET title = '', selftext = '', text_purged_at = now() WHERE fullname = 't3_a'")
@@ -104,7 +104,7 @@ async fn posts_without_their_current_text_are_never_claimed() {
             .enqueue_missing(target)
             .await
             .unwrap();
-        // As an earlier version left it, and as somebody did who wrote SQL.
+        // As an earlier version or hand-written SQL may leave it.
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = updated_at WHERE fullname = 't3_taken'")
             .await;
@@ -122,9 +122,9 @@ async fn posts_without_their_current_text_are_never_claimed() {
                 "t3_edited its text is not the one that its hash says: collect or import the post again"
             ]
         );
-        // Only these are left: that is the end, and no endless search.
+        // Only these are left: the run ends and does not search for ever.
         assert!(scene.claim(target).await.1.posts.is_empty());
-        // The post that is collected again is labelled, though its text is the one that was stored first.
+        // A post that is collected again is labelled, with the text that was stored first.
         scene.save(SourceKind::Import, &posts).await;
         let (_, claim) = scene.claim(target).await;
         assert_eq!(
@@ -177,7 +177,7 @@ async fn a_text_removed_or_edited_during_scoring_gets_neither_label_nor_logits()
         let labelled = "SELECT fullname FROM classifications";
         assert_eq!(scene.rows(labelled).await, ["t3_whole"]);
         assert_eq!(count(&scene, "pair_logits").await, "1");
-        // The edited post was not lost: it waits with its new text.
+        // The edited post is still in the backlog, with its new text.
         let (_, claim) = scene.claim(target).await;
         assert_eq!(claim.posts.len(), 1);
         assert!(claim.posts[0].text.starts_with("Edited"));
@@ -200,7 +200,7 @@ async fn an_edit_deletes_the_logits_of_the_earlier_text() {
             title: title.into(),
             ..post(id, "Title-a")
         };
-        // Another post has the text still.
+        // Another post still has the text.
         scene.save(SourceKind::Import, &[edit("a", "Second")]).await;
         assert_eq!(count(&scene, "pair_logits").await, "1");
         scene.label().await;
@@ -267,7 +267,7 @@ async fn a_crosspost_is_purged_with_its_original_and_no_import_restores_it() {
         let tombstones = ["t3_p requested", "t3_x shown", "t3_y shown"];
         assert_eq!(scene.tombstones().await, tombstones);
 
-        // Neither from a file nor from Reddit, while the post that it shows stays away.
+        // Neither a file nor Reddit brings it back while its original is gone.
         for source in [SourceKind::Import, SourceKind::Reddit] {
             let again = scene.save_one(source, &crosspost("x", &parent)).await;
             assert_eq!((again.new, again.tombstoned), (0, 1));
@@ -305,7 +305,7 @@ async fn retention_removes_the_text_from_crossposts() {
             .save_one(SourceKind::Import, &crosspost("x", &parent))
             .await;
         assert_eq!(scene.retain().await.texts, 2);
-        // A crosspost that comes later has its own title, and nothing of the text that was taken.
+        // A later crosspost has its own title, and nothing of the removed text.
         let late = Post {
             title: "Look at this".into(),
             ..crosspost("late", &parent)
@@ -324,7 +324,7 @@ async fn retention_removes_the_text_from_crossposts() {
     }
 }
 
-/// As an earlier version stored a crosspost of a picture: with the body, and without a word of what it shows.
+/// Returns a crosspost of a picture as an earlier version stored it: with the body, without its parent.
 fn nameless(id: &str, of: &Post) -> Post {
     Post {
         url: Some("https://i.redd.it/picture.jpg".into()),
@@ -350,7 +350,7 @@ async fn a_crosspost_found_later_is_purged_with_its_original() {
             database.url.starts_with("postgres")
                 || !scene.store().purging().is_rewrite_due().await.unwrap()
         );
-        // Reddit lists it again, now with what it shows.
+        // Reddit lists it again, now with its parent.
         let again = scene
             .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;
@@ -385,7 +385,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         assert_eq!(scene.purge(&plan).await.texts, 1);
         let mut fates = deleted();
         fates["name"] = json!("t3_p");
-        // Named as a parent alone, and with all that Reddit says of it.
+        // With the parent's name only, and with all of the parent's fields.
         scene
             .gone(&[
                 ("x", json!({"crosspost_parent_list": [fates]})),
@@ -403,7 +403,7 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
             "{}",
             database.url
         );
-        // What was learned counts for a later purge.
+        // A parent learned now is used by later purges.
         assert_eq!(scene.request("s").await.crossposts, 1);
     }
 }
@@ -461,7 +461,7 @@ async fn a_purged_crosspost_does_not_return_from_a_table_without_its_parent() {
             let again = scene.save_one(source, &table).await;
             assert_eq!((again.new, again.tombstoned), (0, 1), "{}", database.url);
         }
-        // Reddit shows it still, with a post that it does not show: that lifts nothing.
+        // Reddit still shows it, with a parent that is gone: that lifts no tombstone.
         scene
             .save_one(SourceKind::Reddit, &crosspost("x", &parent))
             .await;
@@ -485,7 +485,7 @@ async fn reddit_corrects_a_wrong_crosspost_parent() {
             ..wrong
         };
         let shown = "SELECT COALESCE(crosspost_parent, '') FROM posts";
-        // A file may leave out what another one had.
+        // A file may omit what another one had.
         scene.save_one(SourceKind::Import, &own).await;
         assert_eq!(scene.rows(shown).await, ["t3_p"]);
         scene.save(SourceKind::Reddit, &[own]).await;

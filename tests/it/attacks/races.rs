@@ -1,9 +1,9 @@
-//! Two stages at once, one of them stopped at each statement of its transactions while the other runs.
+//! Races between two stages: one is paused before each statement of its transactions while the other one runs.
 //!
-//! The store's calls stand for the stages. On PostgreSQL one of the two goes through a proxy that holds it before
-//! its first statement, before its second one, and so on, until it comes through without being held; meanwhile the
-//! other one runs to its end, or waits for a lock. SQLite has one writer at a time, whose statements no other's
-//! come between: there it is held before each call. `docs/concurrency.md` says why each pair is safe.
+//! The store's methods stand for the stages. On PostgreSQL, a proxy pauses one stage before its first statement,
+//! then before its second, and so on, until it finishes without a pause; meanwhile the other one finishes or
+//! waits for a lock. SQLite has one writer at a time, whose transaction no other writer interrupts: there the
+//! pause comes before each method call. `docs/concurrency.md` says why each pair is safe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,10 +42,10 @@ const STAGES: [Stage; 5] = [
     Stage::Retention,
 ];
 
-/// Posts with which each round begins. The fourth shows the first one.
+/// Posts at the start of each round. The fourth is a crosspost of the first.
 const POSTS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
-/// Their titles then: the second and the third have one text.
+/// Their titles; the second and the third have the same text.
 const TITLES: [&str; 4] = ["first", "twice", "twice", "a crosspost"];
 
 fn at(year: i64) -> Timestamp {
@@ -82,19 +82,19 @@ fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<
     }
 }
 
-/// What a model would say of a text: a number of its hash, so that it shows which text was scored.
+/// Returns a score derived from the hash of a text, which shows which text was scored.
 fn said_of(hash: TextHash) -> f32 {
     f32::from(hash.as_bytes()[0])
 }
 
-/// A database on which two stages meet.
+/// A database on which two stages race.
 struct Scene {
     database: TestDatabase,
-    /// Its stages are held.
+    /// Pauses the stages.
     held: Store,
     other: Store,
     gate: Arc<Gate>,
-    /// Of PostgreSQL; with somebody who looks who waits for locks.
+    /// On PostgreSQL: reports who waits for locks.
     proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     target: Target,
     hypotheses: Vec<i64>,
@@ -143,14 +143,14 @@ impl Scene {
         }
     }
 
-    /// Before each call; on PostgreSQL the statements themselves are held.
+    /// Pauses before a method call; on PostgreSQL, the proxy pauses statements.
     async fn step(&self, store: &Store, call: &str) {
         if self.proxy.is_none() && std::ptr::eq(store, &raw const self.held) {
             self.gate.pass(call).await;
         }
     }
 
-    /// Four posts of long ago; the first and the third are labelled.
+    /// Inserts four old posts; the first and the third are labelled.
     async fn begin_round(&self) {
         let run = begin(&self.other, "w").await;
         for labelled in [true, false] {
@@ -251,7 +251,7 @@ impl Scene {
         }
     }
 
-    /// Labels until nothing can be claimed, and tries again what a worker tries again.
+    /// Labels until nothing can be claimed, retrying as a worker does.
     async fn classify(&self, store: &Store, run: RunId) -> Result<(), StoreError> {
         let target = self.target;
         let claimant = Claimant {
@@ -301,15 +301,15 @@ impl Scene {
         }
     }
 
-    /// Lets one stage be held after so many steps while the other one runs; where it was held, and whether the other
-    /// one waited for it. `None`: it was not held any more.
+    /// Pauses one stage after `steps` steps while the other one runs. Returns where it paused and whether the other
+    /// one waited for it, or `None` if it finished without a pause.
     async fn meet(&self, first: Stage, second: Stage, steps: usize) -> Option<(String, bool)> {
         self.begin_round().await;
         self.gate.hold_after(steps);
         let what = format!("{first:?} held after {steps} steps, and {second:?}");
         let held = async {
             let ended = self.run(&self.held, first).await;
-            // Those that wait for it to be held need not wait any longer.
+            // Wake tasks that wait for the pause.
             self.gate.let_go();
             ended
         };
@@ -354,7 +354,7 @@ impl Scene {
         at.map(|at| (at, waited))
     }
 
-    /// What must be so whatever came first.
+    /// Checks the invariants that hold for either order.
     async fn check(&self, stages: &[Stage], met: bool, what: &str) {
         let ran = |stage| stages.contains(&stage) && (met || stages[0] == stage);
         self.check_rows(what).await;
@@ -367,7 +367,7 @@ impl Scene {
             row.map(|row| row[1].as_str().unwrap().to_owned())
         };
         if ran(Stage::Purge) {
-            // And the one that shows what was purged.
+            // The crosspost of the purged post is gone too.
             for id in ["p0", "p2", "p3"] {
                 assert_eq!(title(id), None, "{what}: {id} came back");
             }
@@ -391,7 +391,7 @@ impl Scene {
         assert!(!ran(Stage::Collect) || title("c1").is_some(), "{what}");
         assert!(!ran(Stage::Import) || title("i1").is_some(), "{what}");
 
-        // In the end every text has its label, and nothing is left over.
+        // Finally every text has its label, and the backlog is empty.
         self.run(&self.other, Stage::Classify).await.unwrap();
         self.check_rows(what).await;
         self.nothing_is(
@@ -404,7 +404,7 @@ impl Scene {
         ]).await;
     }
 
-    /// There are no such rows.
+    /// Checks that a query returns no rows.
     async fn nothing_is(&self, what: &str, of: &[&str]) {
         let counts: Vec<String> = of
             .iter()
@@ -416,7 +416,7 @@ impl Scene {
         }
     }
 
-    /// Labels and logits are of the texts that their hashes say; nothing is of a post that is not there.
+    /// Checks that labels and logits belong to the texts of their hashes, and none to a missing post.
     async fn check_rows(&self, what: &str) {
         let said = |row: &[Value]| {
             let hash = row[0].as_str().unwrap();
@@ -453,7 +453,7 @@ impl Scene {
     }
 }
 
-/// At the commit of a label its post has the text that it is of; at the commit of logits some post has theirs.
+/// Adds triggers: when a label commits, its post has the labelled text; when logits commit, some post has their text.
 const WATCH_OVER_LABELS: &str = "
 CREATE TABLE violations (what TEXT, fullname TEXT);
 CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -476,7 +476,7 @@ END $$;
 CREATE CONSTRAINT TRIGGER watch_over_logits AFTER INSERT ON pair_logits
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_logits()";
 
-/// Ends when somebody waits for a lock, seen twice in a row.
+/// Returns once a session waits for a lock, seen twice in succession.
 async fn blocked(onlooker: &mut sqlx::PgConnection) {
     let clock = SystemClock::shared();
     let mut seen = 0;
@@ -492,7 +492,7 @@ async fn blocked(onlooker: &mut sqlx::PgConnection) {
     }
 }
 
-/// As a worker does what failed for a reason that passes.
+/// Retries a transient error, as a worker does.
 async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     for _ in 0..5 {
         match call().await {
@@ -503,7 +503,7 @@ async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Resul
     call().await
 }
 
-/// A stage, held before each of its steps in turn, meets others.
+/// Races a stage, paused before each of its steps in turn, against others.
 async fn is_held_anywhere(first: Stage, others: &[Stage]) {
     let scenes = [Some(Scene::on_sqlite().await), Scene::on_postgres().await];
     for scene in scenes.into_iter().flatten() {
@@ -513,7 +513,7 @@ async fn is_held_anywhere(first: Stage, others: &[Stage]) {
                 steps += 1;
                 waits += usize::from(waited);
             }
-            // `begin_run` and a call at least.
+            // At least `begin_run` and one call.
             assert!(steps >= 2, "{first:?} and {second:?}: {steps} steps");
             let backend = scene.database.url.split(':').next().unwrap();
             #[expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
@@ -539,14 +539,14 @@ async fn each_stage_paused_at_any_statement_tolerates_every_other() {
     }
 }
 
-/// A migration as one may come: it changes a table that others write to.
+/// A typical later migration: it alters a table that others write to.
 const SECOND: topicmill_store::Migration = (
     2,
     "made up",
     "ALTER TABLE posts ADD COLUMN more TEXT; UPDATE posts SET more = title",
 );
 
-/// What a process of the version before writes, and how it writes it: nothing of a later schema.
+/// Writes as a process of the previous version does: without any later column.
 const EARLIER: [&str; 4] = [
     "BEGIN",
     "INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'running', 'w', '2026-01-01T00:00:00Z')",

@@ -1,4 +1,4 @@
-//! Against what reads files and answers: hostile dumps, tables, ids, times.
+//! Hostile input: dumps, tables, ids, timestamps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::support::program::Program;
 
 /// The first second of the year 2100.
 const YEAR_2100: i64 = 4_102_444_800;
-/// The minute 0 of [`posted`].
+/// Minute 0 of [`posted`].
 const MINUTE_0: i64 = 1_750_000_000;
 
 fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(secs).unwrap()
 }
 
-/// When the newest post known of `r/climate` was posted.
+/// Returns the watermark of `r/climate`.
 async fn watermark(context: &Context, source: SourceKind) -> Option<Timestamp> {
     let known = context
         .store
@@ -50,11 +50,11 @@ async fn a_post_from_the_future_does_not_move_the_watermark() {
         scene.collect_one(new_climate(10)).await;
         let known = watermark(&scene.context, SourceKind::Reddit).await;
         assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
-        // What the source says of the post is stored as it is.
+        // The post is stored with the time that the source gives.
         let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
         assert_eq!(scene.rows(dates).await, ["1"]);
 
-        // The next run goes back to what is known, past its first page.
+        // The next run reads back to the known posts, past its first page.
         let mut newest = vec![future];
         newest.extend(posted(20..25));
         scene.new_page(None, &newest, Some("t3_m20")).await;
@@ -146,7 +146,7 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
     for database in databases() {
         let scene = ArchiveScene::of(&database).await;
         let future = json!({"created_utc": YEAR_2100});
-        // Milliseconds, too, and a time before there was any: neither is a post, nor a place to go on from.
+        // Milliseconds, and a time before 1970: neither is a post or a place to continue from.
         let odd = [
             row("a", 0),
             row("b", 60),
@@ -169,13 +169,13 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
         assert_eq!(scene.collect(overlap).await, 1);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 7_200)));
-        // An overlap that reaches behind all time.
+        // An overlap that reaches before the earliest time.
         scene.archive.shelf.put([row("e", 9_000)]);
         assert_eq!(scene.collect(Duration::MAX).await, 1);
     }
 }
 
-/// A Parquet file of posts with these titles.
+/// Writes a Parquet file of posts with these titles.
 pub fn parquet(titles: &[&str], written: WriterPropertiesBuilder) -> Vec<u8> {
     let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
                   required binary title (UTF8); required int64 created_utc; optional double upvote_ratio; }";

@@ -1,4 +1,4 @@
-//! Servers that refuse, end or cannot keep what they are asked for, and what is said of it.
+//! Database servers that reject, cancel or cannot store something, and the resulting messages.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use topicmill_core::clock::SystemClock;
 use crate::support::postgres::postgres;
 use crate::support::program::{Program, finished};
 
-/// Ends what the program does on a server, as soon as it does it; the exit code and what it said.
+/// Terminates the program's session on the server as soon as it is active; returns the exit code and stderr.
 async fn ended(url: &str, by: &str) -> (i32, String) {
     let program = Program::new();
     let query = "SELECT pg_sleep(60)";
@@ -85,7 +85,7 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
     assert_eq!(tables, 0);
 }
 
-/// An empty database on the server, past the program.
+/// Creates an empty database on the server with plain SQL.
 async fn made(url: &str) -> PgConnection {
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     let (_, name) = url.rsplit_once('/').unwrap();
@@ -95,7 +95,7 @@ async fn made(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
 }
 
-/// What a command says that the database refuses.
+/// Runs a command whose database is rejected, and returns its message.
 fn refused(url: &str, words: &[&str]) -> String {
     let ran = Program::new().run(&[&["--database", url], words].concat());
     assert_eq!(ran.code, 4, "{words:?}: {}", ran.stderr);
@@ -127,7 +127,7 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
         .await
         .unwrap();
     assert_eq!(columns, 1);
-    // As the message says.
+    // As the message advises.
     let apart = format!("{}?options[search_path]=apart", database.url);
     Program::new().ok(&["--database", &apart, "db", "create"]);
     Program::new().ok(&["--database", &apart, "status"]);
@@ -135,7 +135,7 @@ async fn foreign_tables_are_left_alone_and_a_separate_schema_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sqlite_file_of_another_program_is_left_alone() {
-    // The second program stores its schema as ours does.
+    // The second program stores its schema as this one does.
     let sqlx = "CREATE TABLE _sqlx_migrations (version BIGINT, success BOOLEAN, checksum BLOB); \
                 INSERT INTO _sqlx_migrations VALUES (20260101000000, TRUE, '')";
     for (tables, what) in [
@@ -172,7 +172,7 @@ async fn name_conflicts_are_detected_before_a_table_is_created() {
             "gold",
         ),
     ];
-    // Those of SQLite ignore capital letters, and those of a server do not.
+    // Names in SQLite ignore case, and those of PostgreSQL do not.
     let of_files = [("CREATE TABLE Posts (id integer)", "Posts")];
     for (make, name) in both.into_iter().chain(of_files) {
         let program = Program::new();

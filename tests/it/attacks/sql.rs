@@ -1,4 +1,4 @@
-//! Against `topicmill sql`: statements that write, run on, or fill the memory.
+//! Attacks through `topicmill sql`: statements that write, never end, or fill the memory.
 
 mod running;
 
@@ -13,7 +13,7 @@ use topicmill_store::{Access, Store};
 use crate::support::postgres::{TestDatabase, postgres};
 use crate::support::program::{Program, Ran, finished};
 
-/// `topicmill sql` as the test server's superuser, who must be asked for.
+/// Runs `topicmill sql` as the test server's superuser, which needs explicit permission.
 fn sql(program: &Program, url: &str, args: &[&str]) -> Ran {
     program.run(&[&["--database", url, "sql", "--allow-superuser"], args].concat())
 }
@@ -24,7 +24,7 @@ fn csv(program: &Program, url: &str, query: &str) -> String {
     ran.stdout.split_once('\n').unwrap().1.trim().to_owned()
 }
 
-/// A database with the tables and one row.
+/// Creates a database with the tables and one row.
 async fn with_a_row(database: &TestDatabase) {
     database.open().await.close().await.unwrap();
     let row = "INSERT INTO runs (stage, status, worker, started_at) \
@@ -34,7 +34,7 @@ async fn with_a_row(database: &TestDatabase) {
 
 const ROW: &str = "SELECT COUNT(*) AS n, MIN(worker) AS w FROM runs";
 
-/// A role of the test's own on the server, and the URL with which it logs in.
+/// Creates a role for the test, and returns the URL with which it logs in.
 async fn role(url: &str, terms: &str) -> (String, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ async fn drop_role(database: &str, name: &str) {
     .await;
 }
 
-/// What only a superuser can do is tried as one; what an owner of tables can do, too.
+/// Runs superuser statements as a superuser, and the others as the owner of the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_writes_on_postgres() {
     let Some(database) = postgres() else { return };
@@ -131,10 +131,10 @@ async fn no_statement_writes_on_postgres() {
         assert_eq!(csv(&program, &database.url, ROW), "1,w", "{statement}");
         assert!(!sentinel.exists(), "{statement}");
     }
-    // What may run in a transaction that reads is taken back with it.
+    // Statements that a read-only transaction permits are rolled back with it.
     let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS said";
     sql(&program, &database.url, &[kept]);
-    // PostgreSQL 15 takes this for reading.
+    // PostgreSQL 15 counts this as reading.
     sql(
         &program,
         &database.url,
@@ -164,7 +164,7 @@ async fn no_statement_writes_on_postgres() {
     }
 }
 
-/// Asks through stdin, as a text that no command line can hold.
+/// Passes a query through stdin, as a text too long for a command line.
 fn asked(program: &Program, url: &str, statement: &str) -> Ran {
     std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
     let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
@@ -196,10 +196,10 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     ran.says_each(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
     assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
-    // The tests set it.
+    // The tests set this variable.
     let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
     assert_eq!(program.ok(&args).stdout, "n,w\n1,w\n");
-    // Rights that come with another role, even one that must be taken on first.
+    // Rights inherited from another role, even one that needs `SET ROLE`.
     for terms in [
         "NOINHERIT IN ROLE pg_read_server_files",
         "IN ROLE pg_execute_server_program",
@@ -245,7 +245,7 @@ async fn a_user_with_select_on_the_views_only_can_query() {
     drop_role(&database.url, &name).await;
 }
 
-/// Every file of a folder with its content, but for the notes that a reader keeps beside the database.
+/// Returns every file of a folder with its content, except the `-shm` file that readers write.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     let name = |entry: &std::fs::DirEntry| entry.file_name().into_string().unwrap();
@@ -256,7 +256,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// A SQLite database in the folder of a program, that is closed.
+/// Creates a SQLite database in the program's folder, and closes it.
 async fn sqlite_beside(program: &Program) -> String {
     let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
     let store = Store::open(&url, Access::Create).await.unwrap();

@@ -1,4 +1,4 @@
-//! Against the terminal: control characters in what others wrote.
+//! Terminal control characters in texts of other people.
 
 use std::process::Command;
 
@@ -10,10 +10,10 @@ use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, finished, on_reddit};
 use crate::support::reddit::server;
 
-/// Clears the screen, rings, sets colours by C1, deletes, and turns what follows around.
+/// Clears the screen, rings, sets colours by C1, deletes, and reverses the direction of text.
 const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e}txt\u{2066}\u{200f}\u{61c}\u{8}\r";
 
-/// What no terminal may get.
+/// Characters that must not reach a terminal.
 fn is_obeyed(c: char) -> bool {
     let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}');
     direction || (c.is_control() && c != '\n' && c != '\t')
@@ -27,7 +27,7 @@ fn assert_harmless(what: &str, text: &str) {
 const PIPELINE: &str = "name = \"one\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
 
-/// A database in which everything that others write is evil.
+/// Creates a database in which every text of other people is hostile.
 fn evil_database(program: &Program, url: &str) {
     let row = json!({
         "id": "e1", "subreddit": "climate", "title": EVIL, "selftext": EVIL, "author": EVIL,
@@ -73,7 +73,7 @@ async fn titles_are_escaped_for_terminals_and_unchanged_for_programs() {
     }
 }
 
-/// On a terminal of its own, which `script` of util-linux makes.
+/// Runs in a terminal made by `script` of util-linux.
 fn on_a_terminal(program: &Program, args: &[&str]) -> Option<String> {
     let command = program.command(args);
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -118,7 +118,7 @@ async fn csv_on_a_terminal_is_escaped() {
     assert!(text.contains("evil␛[2J"), "{text}");
 }
 
-/// Reddit refuses with a reason that is evil; the file's name and a row of it are, too.
+/// Imports a file with a hostile name and row, and a Reddit error with a hostile reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_line_contains_terminal_control_codes() {
     let reddit = server().await;
@@ -150,7 +150,7 @@ async fn no_log_line_contains_terminal_control_codes() {
         for ran in [collected, imported] {
             assert_harmless(format, &ran.stderr);
             assert_harmless(format, &ran.stdout);
-            // None began a line of its own.
+            // No control character started a new line.
             let lines = ran.stderr.lines();
             assert_eq!(
                 lines.filter(|line| line.starts_with("txt")).count(),
@@ -159,12 +159,12 @@ async fn no_log_line_contains_terminal_control_codes() {
                 ran.stderr
             );
         }
-        // What ends the program is told by other words than a log line.
+        // A fatal error is not printed by the logger.
         let gone = run(&["--config", EVIL, "status"]);
         assert_eq!(gone.code, 2, "{}", gone.stderr);
         assert_harmless(format, &gone.stderr);
     }
-    // Runs with what they told of themselves.
+    // Run records with their details.
     assert_harmless("status", &program.ok(&["status"]).stdout);
 }
 

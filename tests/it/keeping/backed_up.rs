@@ -1,4 +1,4 @@
-//! `db backup`: a whole copy under its name, or none.
+//! Tests `db backup`: a complete copy, or none.
 
 use std::process::Child;
 
@@ -70,7 +70,7 @@ async fn no_output_overwrites_the_database() {
         }
     }
     assert_eq!(everything(url).await, before);
-    // One that is not there yet.
+    // A file that does not exist yet.
     let new = path(&program, "new.db");
     let args = ["collect", "--source", "sample", "--run-json", &new];
     let ran = on(&program, &format!("sqlite:{new}"), &args);
@@ -78,7 +78,7 @@ async fn no_output_overwrites_the_database() {
     assert!(!Path::new(&new).exists());
 }
 
-/// Starts a backup and sends it a signal once a file is there; how it ended.
+/// Starts a backup and sends it a signal once a file appears; returns how it ended.
 fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
     let mut running: Child = command
         .stdout(Stdio::piped())
@@ -88,7 +88,7 @@ fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
     while !begun.exists() && running.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
-    // One that has ended meanwhile is not there to be told.
+    // It may have ended already.
     let pid = running.id().to_string();
     let _ = Command::new("kill").args([signal, &pid]).status().unwrap();
     finished(running.wait_with_output().unwrap())
@@ -106,7 +106,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         let copy = path(&program, "copy");
         let command = program.command(&["--database", url, "db", "backup", &copy]);
         let ran = stopped(command, signal, Path::new(&format!("{copy}.part")));
-        // Or the copy was whole before the signal came.
+        // Or the copy was complete before the signal came.
         if !Path::new(&copy).exists() {
             met += 1;
             if let Some(code) = code {

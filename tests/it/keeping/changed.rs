@@ -1,4 +1,4 @@
-//! `labels drop` and `model drop`.
+//! Tests `labels drop` and `model drop`.
 
 use topicmill_core::clock::SystemClock;
 
@@ -11,7 +11,7 @@ async fn count(url: &str, sql: &str) -> i64 {
     rows[0][0].as_i64().unwrap()
 }
 
-/// A second label set beside the first, which shares one of its labels.
+/// Adds a second label set that shares one label with the first.
 async fn with_another_label_set(url: &str) {
     execute(
         url,
@@ -53,7 +53,7 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
         filled(url).await;
         with_another_label_set(url).await;
         let program = Program::new();
-        // Nobody can be asked, and the current one is not dropped by the way.
+        // Without a terminal there is no confirmation, and the current set cannot be dropped.
         on(&program, url, &["labels", "drop", "other"]).ended(2, "--yes");
         on(&program, url, &["labels", "drop", "two", "--yes"]).ended(2, "--current");
         assert_eq!(count(url, "SELECT COUNT(*) FROM label_sets").await, 2);
@@ -75,7 +75,7 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
             .await,
             0
         );
-        // The label that the other one shares keeps its logits.
+        // The shared label keeps its logits.
         let left = "SELECT COUNT(*) FROM pair_logits l JOIN hypotheses h ON h.id = l.hypothesis_id WHERE h.text = ";
         assert_eq!(
             count(url, &format!("{left}'About games.'")).await,
@@ -93,7 +93,7 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
         assert_eq!(count(url, "SELECT COUNT(*) FROM classifications").await, 0);
         assert_eq!(count(url, "SELECT COUNT(*) FROM current_target").await, 0);
         assert_eq!(count(url, "SELECT COUNT(*) FROM posts").await, 4);
-        // A worker that comes back after its lease has ended writes nothing.
+        // A worker whose lease has expired writes nothing.
         let store = Store::open(url, Access::Existing).await.unwrap();
         let now = topicmill_core::Timestamp::from(SystemClock::shared().now());
         let lease = topicmill_store::Lease(1);
@@ -105,7 +105,7 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
                 .unwrap()
         );
         store.close().await.unwrap();
-        // What people said stays.
+        // Gold answers stay.
         assert_eq!(count(url, "SELECT COUNT(*) FROM gold").await, 2);
     }
 }
@@ -125,7 +125,7 @@ async fn dropping_a_model_removes_everything_it_computed() {
             );
         }
         assert_eq!(count(url, "SELECT COUNT(*) FROM pair_logits").await, 1);
-        // Under a worker that is at work nothing goes.
+        // Nothing is dropped while a worker uses it.
         execute(
             url,
             "UPDATE leases SET expires_at = '2096-01-01T10:00:00+00:00'",

@@ -1,11 +1,11 @@
-//! `db check`: what is wrong is found and named, and what is right is left in peace.
+//! Tests `db check`: each problem is found and named, and a sound database passes.
 
 use serde_json::Value;
 use topicmill_store::checking::Severity;
 
 use super::*;
 
-/// What breaks a database, on which of the two, and the check that finds it.
+/// Statements that damage a database, the backend, and the check that must fail.
 const BREAKS: [(&str, &str, &str); 13] = [
     (
         "",
@@ -84,7 +84,7 @@ async fn check_finds_each_problem_and_suggests_a_fix() {
             .iter()
             .map(|row| &row["severity"])
             .collect();
-        // A lease of long ago and a run without an end.
+        // An expired lease and an unfinished run.
         assert_eq!(notes, ["note", "note"], "{whole}");
         for (only, sql, check) in BREAKS {
             if !only.is_empty() && only != kind(&database) {
@@ -112,7 +112,7 @@ async fn check_finds_a_damaged_file() {
     let database = crate::support::postgres::sqlite();
     filled(&database.url).await;
     many(&database.url, 2_000).await;
-    // Past SQLite, in the middle of an index.
+    // Overwrite bytes of the file in the middle of an index.
     let store = Store::open(&database.url, Access::Existing).await.unwrap();
     let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_created_at'";
     let page = store.query(root).await.unwrap().rows[0][0]

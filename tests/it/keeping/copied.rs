@@ -1,4 +1,4 @@
-//! `db copy`: SQLite to PostgreSQL, with equal digests of every table, and equal views.
+//! Tests `db copy` from SQLite to PostgreSQL: equal digests of every table, and equal views.
 
 use serde_json::Value;
 
@@ -16,12 +16,12 @@ const VIEWS: [&str; 8] = [
     "label_scores",
 ];
 
-/// A value as both databases mean it: SQLite has numbers for flags.
+/// Normalises a value of either database: SQLite stores booleans as numbers.
 fn meant(value: &Value) -> String {
     match value {
         Value::Bool(flag) => u8::from(*flag).to_string(),
         Value::String(text) => {
-            // One of them writes `2026-01-01 09:00:00+00`.
+            // One of them prints `2026-01-01 09:00:00+00`.
             let full = text.replacen(' ', "T", 1) + if text.ends_with("+00") { ":00" } else { "" };
             chrono::DateTime::parse_from_rfc3339(&full)
                 .map_or_else(|_| text.clone(), |time| time.timestamp_micros().to_string())
@@ -42,7 +42,7 @@ async fn view(url: &str, name: &str) -> Vec<String> {
     let line = |row: &Vec<Value>| {
         let cells: Vec<String> = row
             .iter()
-            // A flag is a number in one of them.
+            // A boolean is a number in one of them.
             .map(|cell| match meant(cell).as_str() {
                 "1.0" => "1".to_owned(),
                 "0.0" => "0".to_owned(),
@@ -90,7 +90,7 @@ async fn a_sqlite_database_is_copied_completely_to_postgres() {
     }
     on_ok(&program, &server.url, &["db", "check"]);
 
-    // A key that was given once is not given again: it may be a fencing token.
+    // A used key is not assigned again: it may be a fencing token.
     let store = server.open().await;
     let next = "SELECT last_value FROM leases_id_seq";
     assert_eq!(store.query(next).await.unwrap().rows[0][0], 77);
@@ -116,7 +116,7 @@ async fn copy_requires_an_empty_target_and_a_sqlite_source() {
             .run(&["db", "copy", &from.url, &to.url])
             .ended(2, "FROM has to be");
     }
-    // What the other kind cannot hold is named, and nothing of the rest arrives.
+    // A value that PostgreSQL cannot store is named, and nothing is copied.
     execute(
         &file.url,
         "UPDATE posts SET title = 'a' || char(0) || 'b' WHERE fullname = 't3_a2'",
@@ -148,7 +148,7 @@ async fn a_copy_is_a_consistent_snapshot_despite_concurrent_writes() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // A post and its label come and go together.
+    // A post and its label appear and disappear together.
     let mut n = 0;
     while copying.try_wait().unwrap().is_none() {
         n += 1;

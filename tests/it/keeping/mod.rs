@@ -1,4 +1,4 @@
-//! A database that is copied, checked, thinned, and changed as a whole.
+//! Tests maintenance of a whole database: backup, check, copy, thinning, and dropping label sets and models.
 
 mod backed_up;
 mod changed;
@@ -16,7 +16,7 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran, finished, limited};
 use crate::support::rows::{everything, execute, fill as filled};
 
-/// Posts enough that a copy takes a while.
+/// Inserts so many posts that a copy takes a while.
 async fn many(url: &str, posts: u32) {
     let rows = if url.starts_with("sqlite:") {
         format!(
@@ -54,12 +54,12 @@ fn path(program: &Program, name: &str) -> String {
     program.folder.path().join(name).display().to_string()
 }
 
-/// Runs the program where no file may get larger than so many KiB, which is how a full disk looks to it.
+/// Runs the program with a file size limit of `kib`, which simulates a full disk.
 pub fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
     limited(&program.command(args), &format!("ulimit -f {kib}"))
 }
 
-/// Files of a folder, by name.
+/// Returns the sorted names of a folder's files.
 fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap().flatten();
     let mut names: Vec<String> = entries

@@ -1,4 +1,4 @@
-//! `purge --thin`: one sighting of a post, a topic and a day stays, runs become sums, and nothing that people look at changes.
+//! Tests `purge --thin`: one sighting per post, topic and day stays, runs become sums, and no view changes.
 
 use serde_json::Value;
 
@@ -19,8 +19,8 @@ async fn count(url: &str, sql: &str) -> i64 {
     rows(url, sql).await[0][0].as_i64().unwrap()
 }
 
-/// Four days of a collect each three hours that sees three posts, and of a classify with nothing to do; two of them long ago,
-/// two of this moment.
+/// Inserts four days with a collect every three hours that sees three posts, and a classify with nothing to do; two
+/// days are long ago, two are recent.
 async fn history(url: &str) {
     let posts: Vec<String> = (0..3)
         .map(|n| {
@@ -98,7 +98,7 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
         let old = old.replace('$', &format!("'{limit}'"));
         assert_eq!(count(url, &old).await, 2 * 8 * 3);
         let ran = on_ok(&program, url, &["purge", "--thin"]);
-        // 2 days of 8 runs with 3 posts: the last of each day stays. Earlier rows have no later ones of their day.
+        // 2 days of 8 runs with 3 posts: the last sighting of each day stays.
         ran.says("sightings=42");
         assert_eq!(count(url, &old).await, 2 * 3, "{url}");
         let kept = rows(
@@ -132,7 +132,7 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
         assert_eq!(counts, serde_json::json!({ "posts": 24 }));
         assert_eq!(untouched().await, before, "{url}");
         on_ok(&program, url, &["db", "check"]);
-        // Once is enough, and the run that is under way is left alone.
+        // A second thinning changes nothing, and the current run is left alone.
         let again = on_ok(&program, url, &["purge", "--thin", "30"]);
         assert!(!again.stderr.contains("sightings="), "{}", again.stderr);
         assert_eq!(

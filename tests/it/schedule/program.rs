@@ -1,4 +1,4 @@
-//! The program: what it says of wrong files, what it lists, what packaging/ starts, and how it ends.
+//! Tests `schedule` through the program: its errors, `schedule list`, the commands in packaging/, and its exit.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -105,7 +105,7 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
             ]
             .concat(),
         );
-        // Started when a slot is due, as a timer does it.
+        // Started when a run is due, as by a systemd timer.
         let once = run(&["schedule", "run", "--once"]);
         assert_eq!(once.code, 1, "{}", once.stderr);
         assert!(

@@ -1,4 +1,4 @@
-//! The pages in a real browser, at both widths and in both colour schemes.
+//! Tests the pages in a real browser, at both widths and in both colour schemes.
 
 use super::shown::evil;
 use super::{Served, labelled, posts};
@@ -37,7 +37,7 @@ async fn every_page_fits_its_viewport_and_loads_nothing_external() {
                 let wrong = ["sql-wrong", "missing"].contains(&name);
                 browser.go(&served.url(path), width, scheme).await;
                 let mut faults = browser.faults().await;
-                // The console says that a page was answered with 400 or 404, which it should be.
+                // The console reports the expected 400 or 404.
                 faults.retain(|fault| !(wrong && fault.contains("status of 40")));
                 assert!(faults.is_empty(), "{path} at {width}: {faults:#?}");
                 browser

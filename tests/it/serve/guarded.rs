@@ -1,4 +1,4 @@
-//! Who may ask, in which way, and what happens to those who ask wrongly, slowly, or while the database goes away.
+//! Tests access control, invalid requests, slow clients, and a database that goes away.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -106,7 +106,7 @@ fn remote_requests_need_the_token() {
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}")), 200);
     assert_eq!(with(&format!("Authorization: Bearer {TOKEN}x")), 401);
     assert_eq!(with(&format!("Cookie: topicmill_token={TOKEN}")), 401);
-    // By the form once, and then by the cookie.
+    // With the form once, and then with the cookie.
     let login = |body: &str, header: &str| {
         let headers = "Content-Type: application/x-www-form-urlencoded\r\n";
         let length = body.len();

@@ -1,4 +1,4 @@
-//! What lists and searches keep in memory follows what is stored, and says so where it cannot.
+//! Tests that in-memory lists and the search index follow the database, and report their limits.
 
 use super::{Served, labelled, posts};
 use crate::support::postgres::databases;
@@ -18,11 +18,11 @@ fn search_covers_the_newest_posts_that_have_a_text() {
         let more = program.write("more.ndjson", posts(26));
         program.ok(&["import", &more]);
         served.until("/api/posts?q=25", |page| page["total"] == 1);
-        // Those that are older than the newest ten by now are out.
+        // Posts older than the newest ten are no longer indexed.
         assert_eq!((total(&served, "16"), total(&served, "10")), (1, 0));
         served.until("/api/overview", |overview| overview["searched"] == 10);
 
-        // Retention takes a text, and another one takes its place.
+        // Retention removes a text, and another one takes its place.
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(database.run(
             "UPDATE posts SET title = '', selftext = '', text_purged_at = created_at WHERE fullname = 't3_k00025'; \

@@ -1,4 +1,4 @@
-//! The SQL box: it reads, within limits, and does nothing else.
+//! Tests the SQL box: read-only, within limits.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn an_endless_query_times_out_and_delays_no_page() {
             let endless: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(ENDLESS))).collect();
             std::thread::sleep(Duration::from_millis(500));
             assert!(served.page("/posts").contains("A new boss fight"));
-            // There is room for two.
+            // Two queries may run concurrently.
             let third = ask("SELECT 1");
             assert_eq!(third.status, 503, "{}", third.body);
             assert!(third.head.contains("retry-after"), "{}", third.head);
@@ -130,7 +130,7 @@ fn an_endless_query_times_out_and_delays_no_page() {
             }
         });
         assert_eq!(ask("SELECT 1").status, 200);
-        // Ten million rows end at the limit, wide ones at their bytes.
+        // Ten million rows stop at the row limit, wide ones at the byte limit.
         let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000000) SELECT i FROM n";
         let many = served.json(&format!("/api/sql?query={}", escaped(many)));
         assert_eq!(many["rows"].as_array().unwrap().len(), 10_000);
@@ -148,7 +148,7 @@ fn a_few_large_values_reach_the_response_limit() {
             let large = served.get(&path("SELECT length(zeroblob(20000000))"));
             assert_eq!(large.status, 400, "{}", large.body);
             assert!(large.body.contains("too big"), "{}", large.body);
-            // Many values that are each small enough.
+            // Many values, each below the limit.
             let wide = vec!["hex(zeroblob(500000))"; 20].join(", ");
             let wide = served.get(&path(&format!("SELECT {wide}")));
             assert_eq!(wide.status, 400, "{}", wide.body);
@@ -186,7 +186,7 @@ fn a_query_is_cancelled_when_its_client_disconnects() {
             stream.write_all(request.as_bytes()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
         }
-        // Six queries of ten seconds each, two at a time, would take thirty.
+        // Six queries of ten seconds, two at a time, would take thirty.
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(served.get("/api/sql?query=SELECT%201").status, 200);
     }

@@ -1,4 +1,4 @@
-//! Lists, searches and pages show what the database holds now.
+//! Tests that lists, searches and pages show the current state of the database.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
-/// The first column of an answer with a score in the second. The pages sort by scores in single precision, in which two may
-/// be equal; then the later name comes first.
+/// Sorts rows of name and score as the pages do: by score in single precision, in which two may be
+/// equal, then by descending name.
 fn rows_of(csv: &str, by_score: bool) -> Vec<&str> {
     let rows = csv.lines().skip(1);
     let mut rows: Vec<(&str, &str)> = rows.map(|line| line.split_once(',').unwrap()).collect();
@@ -49,7 +49,7 @@ fn pages_and_the_api_show_what_is_stored() {
             "{page}"
         );
 
-        // What `sql` says of them.
+        // The same rows from `sql`.
         for (filter, condition, order) in [
             ("", "TRUE", "created_at DESC, fullname DESC"),
             (
@@ -106,7 +106,7 @@ fn pages_and_the_api_show_what_is_stored() {
                 && page.contains("https://www.reddit.com/r/x/comments/k00003/t/"),
             "{page}"
         );
-        // An id without its prefix, in any case of letters, is the same post.
+        // An id without its prefix, in any case, is the same post.
         assert_eq!(served.json("/api/posts/K00003")["fullname"], "t3_k00003");
         assert_eq!(served.get("/posts/t3_nothere").status, 404);
         for odd in ["..%2f..%2fetc", "%FF%FE", "t3_%00", "t3_", "%F0%9F%8E%89"] {
@@ -186,7 +186,7 @@ fn search_matches_words_and_treats_everything_else_as_text() {
     }
 }
 
-/// Titles that pages stumble over.
+/// Titles that could break a page.
 pub fn evil() -> String {
     let marks = format!("Zalgo{} tail", "\u{301}\u{489}".repeat(2_000));
     let titles = [
@@ -264,7 +264,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
 
         let gone = program.write("gone.txt", "t3_k00001\nt3_k00009\n");
         program.ok(&["purge", "--ids", &gone]);
-        // At once, not only when the lists are read again.
+        // At once, not only after the lists are refreshed.
         assert_eq!(served.get("/posts/t3_k00001").status, 404);
         assert!(!served.page("/").contains("roast a chicken 1<"));
         assert!(
@@ -273,7 +273,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
                 .contains("roast a chicken 1<")
         );
         served.searched(24);
-        // What is searched lies in memory: purging while pages are served leaves no byte in a file.
+        // The search index is in memory, so a purge leaves no byte in a file.
         if let Some(path) = database.url.strip_prefix("sqlite:") {
             for end in ["", "-wal", "-shm"] {
                 let bytes = std::fs::read(format!("{path}{end}")).unwrap_or_default();
@@ -286,7 +286,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
         }
         assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
 
-        // An edited text is found by its new words alone.
+        // An edited text is found by its new words only.
         let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food", "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
         let edited = program.write("edited.ndjson", format!("{edited}\n"));
         program.ok(&["import", &edited]);

@@ -1,4 +1,4 @@
-//! `status` where something is not as usual: labels that the settings do not name, a clock that was wrong, no texts, many
+//! Tests `status` in unusual cases: labels that the settings do not name, a wrong clock, no texts, many
 //! posts.
 
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{Scene, answer};
 use crate::shortlist::model;
 use crate::support::program::finished;
 
-/// A pipeline file with other labels than the one that is built in.
+/// A pipeline file whose labels are not the built-in ones.
 const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
     [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
@@ -26,7 +26,7 @@ fn backlog_of_unconfigured_labels_gets_a_command_that_labels_it() {
             why.starts_with("4 posts wait for a label of `two` (version "),
             "{why}"
         );
-        // Where the settings name the file, the command alone does it.
+        // If the settings name the file, the command needs no flag.
         let with_setting = |args: &[&str]| {
             let mut command = scene.program.command(args);
             command.env("TOPICMILL__PIPELINE", &two);
@@ -63,7 +63,7 @@ fn a_backlog_of_another_mode_or_model_gets_a_command_that_continues_it() {
             let next = scene.json(&["status"])["next"].take();
             assert_eq!(next["command"], command, "{next}");
         }
-        // The command does it.
+        // The suggested command works.
         let both: Vec<&str> = both.split_whitespace().collect();
         let both = both.iter().map(|word| match *word {
             "DIR" => large.as_str(),
@@ -137,7 +137,7 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
     }
 }
 
-/// 240,000 posts, of which one in ten waits for a label and one in five of the others is unsure.
+/// Inserts 240,000 posts: one in ten is unlabelled, and one in five of the others has a low score.
 const MANY: [(&str, &str); 2] = [
     (
         "sqlite",
@@ -178,7 +178,7 @@ async fn large_tables_are_estimated_and_counted_on_request() {
         assert_eq!(exact["unlabelled"], 24_000);
         for figure in ["posts", "labelled", "unsure", "unlabelled", "unchecked"] {
             let share = |all: &Value| all[figure].as_f64().unwrap() / 240_002.0;
-            // Five standard errors of a sample of 2,000, whatever the share.
+            // Five standard errors of a sample of 2,000, for any share.
             let apart = (share(about) - share(exact)).abs();
             assert!(apart < 0.056, "{figure}: {about} {exact}");
         }

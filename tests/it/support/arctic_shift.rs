@@ -1,4 +1,4 @@
-//! An archive to talk to: rows in memory that are searched by time, at a real socket.
+//! A fake archive at a real socket: rows in memory, selected by time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,25 +11,25 @@ use topicmill_sources::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-/// The second at which the fixtures' posts begin.
+/// The second of the first fixture post.
 pub const START: i64 = 1_789_000_000;
-/// What time it is: long after the posts.
+/// The current time: long after the posts.
 pub const NOW: i64 = 1_790_000_000;
 
-/// Whether a border in time is part of the answer: the archive does not say.
+/// True if the time bounds are inclusive, which the archive does not document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Borders {
     Included,
     LeftOut,
 }
 
-/// What the archive holds, and how it behaves.
+/// The rows of the archive, and its behaviour.
 pub struct Shelf {
     rows: Mutex<Vec<Value>>,
-    /// Given in place of rows, the first ones first.
+    /// Responses to send instead of rows, in order.
     troubles: Mutex<VecDeque<ResponseTemplate>>,
     borders: Borders,
-    /// Rows of a page that was asked for as `auto`.
+    /// Rows of a page that was requested with `limit=auto`.
     auto: usize,
     delay: Duration,
 }
@@ -39,7 +39,7 @@ impl Shelf {
         self.rows.lock().unwrap().extend(rows);
     }
 
-    /// Gives this answer in place of the next ones.
+    /// Sends this response instead of the next ones.
     pub fn trouble(&self, answer: ResponseTemplate, times: usize) {
         let answers = std::iter::repeat_n(answer, times);
         self.troubles.lock().unwrap().extend(answers);
@@ -76,7 +76,7 @@ impl Shelf {
     }
 }
 
-/// A row's second, in each of its forms.
+/// Returns a row's second, from any of its representations.
 #[expect(clippy::cast_possible_truncation, reason = "fractions do not count")]
 fn posted_at(row: &Value) -> i64 {
     match &row["created_utc"] {
@@ -126,7 +126,7 @@ impl Archive {
         Self { server, shelf }
     }
 
-    /// The pages asked for: subreddit, order, border less [`START`], and rows.
+    /// Returns the requested pages: subreddit, order, bound minus [`START`], and rows.
     pub async fn asked(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let words = |request: &Request| -> String {
@@ -146,7 +146,7 @@ impl Archive {
     }
 }
 
-/// Settings of a client that talks to `base_url`.
+/// Returns settings of a client for `base_url`.
 pub fn settings(base_url: &str) -> ArcticShiftSettings {
     ArcticShiftSettings {
         api_url: base_url.to_owned(),
@@ -158,7 +158,7 @@ pub fn settings(base_url: &str) -> ArcticShiftSettings {
     }
 }
 
-/// A client of `base_url`, and the clock that it waits on.
+/// Returns a client for `base_url`, and its clock.
 pub fn client(base_url: &str) -> (ArcticShift, Arc<ManualClock>) {
     let now = chrono::DateTime::from_timestamp(NOW, 0).expect("a valid time");
     let clock = ManualClock::at(now);
@@ -166,7 +166,7 @@ pub fn client(base_url: &str) -> (ArcticShift, Arc<ManualClock>) {
     (archive, clock)
 }
 
-/// A post of `r/climate`, this many seconds after [`START`], read twice as the archive does it.
+/// Returns a post of `r/climate`, this many seconds after [`START`], read twice as the archive does it.
 pub fn row(id: &str, secs: i64) -> Value {
     json!({
         "id": id, "subreddit": "climate", "title": format!("Title {id}"), "selftext": "A text",
@@ -176,7 +176,7 @@ pub fn row(id: &str, secs: i64) -> Value {
     })
 }
 
-/// The same with these fields of its own.
+/// Returns such a post with these fields.
 pub fn row_with(id: &str, secs: i64, fields: &Value) -> Value {
     let mut row = row(id, secs);
     for (name, value) in fields.as_object().unwrap() {
@@ -185,7 +185,7 @@ pub fn row_with(id: &str, secs: i64, fields: &Value) -> Value {
     row
 }
 
-/// Posts a minute apart.
+/// Returns posts one minute apart.
 pub fn minutes(range: std::ops::Range<i64>) -> Vec<Value> {
     range
         .map(|minute| row(&format!("m{minute}"), 60 * minute))

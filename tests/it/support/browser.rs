@@ -1,5 +1,5 @@
-//! A real Chromium, driven by chromedriver: it opens a page at a width and in a colour scheme, and fails the test on an
-//! error in the console, on a request that leaves the page, and on text that is cut off.
+//! Real Chromium, driven by chromedriver. It opens a page at a width and in a colour scheme, and fails the test on an
+//! error in the console, on a request to another origin, and on text that is cut off.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use thirtyfour::common::command::FormatRequestData;
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel, RequestData, SessionId};
 
-/// What the page is asked to look like.
+/// The colour scheme that the page should use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Light,
@@ -31,17 +31,17 @@ impl Scheme {
     }
 }
 
-/// A phone and a desk.
+/// The widths of a phone and a desktop.
 pub const WIDTHS: [u32; 2] = [380, 1400];
 
-/// How high a window is.
+/// The height of the window.
 const HEIGHT: u64 = 900;
 
-/// Chromium with a profile of its own. Each test that asks for one has its own.
+/// Chromium with its own profile, one for each test.
 pub struct Browser {
     driver: Option<WebDriver>,
     origin: Mutex<String>,
-    // The driver's processes end before their folder goes.
+    // Dropped first: the driver's processes end before their folder is removed.
     _chromedriver: Chromedriver,
     _folder: TempDir,
 }
@@ -52,14 +52,14 @@ struct Chromedriver {
 }
 
 impl Chromedriver {
-    /// Starts one on a free port, unless there is none.
+    /// Starts chromedriver on a free port, or returns `None` if it is not installed.
     fn start(folder: &TempDir) -> Option<Self> {
         let mut child = Command::new("chromedriver")
             .arg("--port=0")
             .env("TMPDIR", folder.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // A group of its own, so that all of Chromium ends with it.
+            // Its own process group, so that all of Chromium is killed with it.
             .process_group(0)
             .spawn()
             .ok()?;
@@ -81,7 +81,7 @@ impl Drop for Chromedriver {
     }
 }
 
-/// A command to the tools for developers that Chromium has.
+/// Sends a Chrome DevTools command.
 #[derive(Debug)]
 struct Tool(&'static str, Value);
 
@@ -92,7 +92,7 @@ impl FormatRequestData for Tool {
     }
 }
 
-/// What chromedriver heard since it was last asked.
+/// Returns the log entries of chromedriver since the last call.
 #[derive(Debug)]
 struct Log(&'static str);
 
@@ -110,7 +110,7 @@ fn has(program: &str) -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Which of these Chromium is called here.
+/// Returns the name under which Chromium is installed.
 fn chromium() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -118,7 +118,7 @@ fn chromium() -> Option<&'static str> {
 }
 
 impl Browser {
-    /// Starts Chromium. Without it, a test that needs it is skipped, with a line that nobody overlooks;
+    /// Starts Chromium. If it is not installed, the test is skipped with a conspicuous line;
     /// `TOPICMILL_BROWSER_TESTS=must` makes that a failure.
     pub async fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ impl Browser {
             let told = "\n*** NOT TESTED IN A BROWSER: no chromium or no chromedriver here; \
                         `apt install chromium chromium-driver` installs both ***\n";
             assert!(!must, "{told}");
-            // Not `eprintln`: the test harness keeps that to itself where a test passes.
+            // Not `eprintln`: the test harness hides that output if the test passes.
             std::io::stderr()
                 .write_all(told.as_bytes())
                 .expect("stderr is open");
@@ -154,19 +154,19 @@ impl Browser {
         done.unwrap().value().unwrap()
     }
 
-    /// Opens a page in a window of a width, and checks that all is well with it.
+    /// Opens a page in a window of this width, and checks it.
     pub async fn open(&self, url: &str, width: u32, scheme: Scheme) {
         self.go(url, width, scheme).await;
         self.check().await;
     }
 
-    /// The same without the checks.
+    /// Opens a page without the checks.
     pub async fn go(&self, url: &str, width: u32, scheme: Scheme) {
         self.window(u64::from(width), HEIGHT).await;
         let scheme =
             json!({"features": [{"name": "prefers-color-scheme", "value": scheme.word()}]});
         self.tool("Emulation.setEmulatedMedia", scheme).await;
-        // What the page before this one did late is not this page's.
+        // Discard late entries of the previous page.
         self.driver().goto("about:blank").await.unwrap();
         self.heard().await;
         *self.origin.lock().unwrap() = origin(url);
@@ -182,7 +182,7 @@ impl Browser {
         )
     }
 
-    /// Fails on errors in the console, on requests that left the page, and on text that is cut off or sticks out.
+    /// Fails on errors in the console, on requests to other origins, and on text that is cut off or overflows.
     pub async fn check(&self) {
         let page = self.driver().current_url().await.unwrap();
         let faults = self.faults().await;
@@ -193,10 +193,10 @@ impl Browser {
         );
     }
 
-    /// The same, told.
+    /// Returns these problems as sentences.
     pub async fn faults(&self) -> Vec<String> {
-        // Asked first: its answer comes after all that the page said before, and a page may be loaded before
-        // chromedriver has heard what it said.
+        // A command to the page first: its result arrives after all earlier events, and a page may be loaded
+        // before chromedriver has received them.
         let shown = self.eval(FAULTS).await;
         let (console, network) = self.heard().await;
         let errors = console
@@ -227,7 +227,7 @@ impl Browser {
         self.eval("return innerWidth").await.as_u64().unwrap()
     }
 
-    /// What a script returns. The page's own policy does not hold it.
+    /// Returns the result of a script. The page's content security policy does not apply to it.
     pub async fn eval(&self, script: &str) -> Value {
         let returned = self.driver().execute(script, vec![]).await;
         returned.unwrap().json().clone()
@@ -238,7 +238,7 @@ impl Browser {
         found.unwrap_or_else(|error| panic!("{css}: {error}"))
     }
 
-    /// Clicks what a selector finds first, as a hand would: what something else covers cannot be clicked.
+    /// Clicks the first match of a selector, as a user would: a covered element cannot be clicked.
     pub async fn click(&self, css: &str) {
         let element = self.find(css).await;
         element.scroll_into_view().await.unwrap();
@@ -246,18 +246,18 @@ impl Browser {
         clicked.unwrap_or_else(|error| panic!("click {css}: {error}"));
     }
 
-    /// Types into a field, after what stands there.
+    /// Types into a field, after its present value.
     pub async fn type_into(&self, css: &str, text: &str) {
         self.find(css).await.send_keys(text).await.unwrap();
     }
 
-    /// Presses keys, wherever the focus is.
+    /// Presses keys in the focused element.
     pub async fn press(&self, keys: &str) {
         let chain = self.driver().action_chain().send_keys(keys);
         chain.perform().await.unwrap();
     }
 
-    /// Presses a key that leads to another page: the driver's own keys are pressed again on the page that follows.
+    /// Presses a key that navigates; the driver's own keys would be repeated on the next page.
     pub async fn strike(&self, key: &str) {
         let down = json!({"type": "keyDown", "key": key, "text": key});
         self.tool("Input.dispatchKeyEvent", down).await;
@@ -265,22 +265,22 @@ impl Browser {
         self.tool("Input.dispatchKeyEvent", up).await;
     }
 
-    /// The text that what a selector finds first shows.
+    /// Returns the visible text of the first match of a selector.
     pub async fn text(&self, css: &str) -> String {
         self.find(css).await.text().await.unwrap()
     }
 
-    /// How many elements a selector finds.
+    /// Counts the matches of a selector.
     pub async fn count(&self, css: &str) -> usize {
         let found = self.driver().find_all(By::Css(css)).await;
         found.unwrap().len()
     }
 
-    /// Waits until a condition in JavaScript holds, ten seconds at most. The page may be another one by then.
+    /// Waits up to ten seconds until a JavaScript condition holds. The page may have changed by then.
     pub async fn until(&self, condition: &str) {
         let script = format!("try {{ return !!({condition}); }} catch (_) {{ return false; }}");
         for _ in 0..500 {
-            // A script on a page that is being left fails.
+            // A script fails on a page that is being unloaded.
             let held = self.driver().execute(script.as_str(), vec![]).await;
             if held.is_ok_and(|held| held.json() == &json!(true)) {
                 return;
@@ -290,7 +290,8 @@ impl Browser {
         panic!("not within ten seconds: {condition}");
     }
 
-    /// The whole page as PNG, however long it is. `TOPICMILL_BROWSER_PICTURES` names a folder where it stays.
+    /// Returns a screenshot of the whole page as PNG, and stores it in the folder `TOPICMILL_BROWSER_PICTURES` if
+    /// that is set.
     pub async fn picture(&self, name: &str) -> Vec<u8> {
         let size =
             "const page = document.documentElement; return [page.clientWidth, page.scrollHeight]";
@@ -316,14 +317,14 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It would ask Chromium to end, and wait; its processes are killed anyway.
+        // Quitting would ask Chromium to exit, and wait; its processes are killed anyway.
         if let Some(driver) = self.driver.take() {
             drop(driver.leak());
         }
     }
 }
 
-/// What begins a URL that is the page's own: for a file, the whole of it.
+/// Returns the prefix of URLs that belong to the page: for a file, the whole URL.
 fn origin(url: &str) -> String {
     match url.split_once("://") {
         Some(("http", rest)) => format!("http://{}/", rest.split('/').next().unwrap()),
@@ -342,7 +343,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     );
     for switch in [
         "--headless",
-        // In a container there is no user to make a sandbox with; pages here are our own.
+        // A container has no user for a sandbox, and these pages are trusted.
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
@@ -362,7 +363,7 @@ fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilit
     wanted
 }
 
-/// Sentences about what sticks out of the window, or is cut off.
+/// Describes elements that overflow the window or are cut off.
 const FAULTS: &str = r#"
 const faults = [];
 const root = document.documentElement;

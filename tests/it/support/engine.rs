@@ -1,4 +1,4 @@
-//! ONNX Runtime for tests, and model folders to run on it; and an engine that needs neither.
+//! ONNX Runtime and model folders for tests, and a scripted engine that needs neither.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 
-/// A folder of the repository.
+/// Returns the path of a folder in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// ONNX Runtime's library as the tests found it, for programs that run elsewhere.
+/// Returns the path of ONNX Runtime's library, for programs that run elsewhere.
 pub fn library() -> PathBuf {
     load_runtime(None)
         .map(|runtime| runtime.library().to_owned())
         .unwrap_or_default()
 }
 
-/// Whether ONNX Runtime is here. Without it a test fails on CI and is left out, loudly, elsewhere.
+/// True if ONNX Runtime is available. If not, a test fails on CI and is skipped with a conspicuous line elsewhere.
 pub fn runtime_is_here(test: &str) -> bool {
     match load_runtime(None) {
         Ok(_) => true,
@@ -38,15 +38,15 @@ pub fn runtime_is_here(test: &str) -> bool {
                 std::env::var_os("CI").is_none(),
                 "{test} needs ONNX Runtime on CI: {error}"
             );
-            // Not `eprintln`: the test harness keeps that to itself where a test passes.
+            // Not `eprintln`: the test harness hides that output if the test passes.
             writeln!(std::io::stderr(), "*** NOT RUN: {test}: {error}").expect("stderr is open");
             false
         }
     }
 }
 
-/// Whether OpenVINO is here too. Without it a test fails where `TOPICMILL_OPENVINO_TESTS` is `must`, and is left out,
-/// loudly, elsewhere.
+/// True if OpenVINO is available too. If not, a test fails if `TOPICMILL_OPENVINO_TESTS` is `must`, and is skipped
+/// with a conspicuous line elsewhere.
 pub fn openvino_is_here(test: &str) -> bool {
     let Err(error) = load_openvino(None) else {
         return runtime_is_here(test);
@@ -57,17 +57,17 @@ pub fn openvino_is_here(test: &str) -> bool {
     false
 }
 
-/// A model folder on one thread of the CPU.
+/// Loads a model folder for one CPU thread.
 pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
     labeler_of(ModelFolder::open(folder, None).unwrap(), batch_tokens)
 }
 
-/// A labeler of a folder that was opened.
+/// Loads a labeler from an open folder.
 pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
     labeler_with(folder, batch_tokens, None)
 }
 
-/// The same with weights that others have too.
+/// Loads a labeler that shares its weights.
 pub fn labeler_with(
     folder: ModelFolder,
     batch_tokens: usize,
@@ -83,14 +83,14 @@ pub fn labeler_with(
     Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()
 }
 
-/// An engine without a model: answers each row by its own ids alone, and takes its time.
+/// An engine without a model: its outputs depend on each row's ids only, and it may be slow.
 #[derive(Default)]
 pub struct Scripted {
-    /// How long a batch takes.
+    /// The time that a batch takes.
     pub batch: Duration,
-    /// A batch with this text's ids in a row ends the process, as a broken runtime does.
+    /// A batch that contains this text's ids aborts the process, as a faulty runtime does.
     pub deadly: Option<Vec<i64>>,
-    /// Made when the first batch comes.
+    /// A file created when the first batch arrives.
     pub started: Option<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ impl Engine for Scripted {
     }
 }
 
-/// A labeler on a scripted engine: the default model's tokenizer with the outputs of an NLI model.
+/// Returns a labeler on a scripted engine: the default model's tokenizer, with outputs like an NLI model's.
 pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> Scripted) -> Labeler {
     let mut folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
     folder.kind = ModelKind::Nli(NliClasses {
@@ -132,7 +132,7 @@ pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> Scripted) -> L
     let encoder = topicmill_score::text::Encoder::load(&folder).unwrap();
     let ids = |text: &str| {
         let ids = encoder.single(&encoder.encode_whole(text).unwrap()).ids;
-        // Without the special tokens around it.
+        // Without the special tokens.
         ids[1..ids.len() - 1]
             .iter()
             .map(|id| i64::from(*id))

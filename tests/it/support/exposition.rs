@@ -1,14 +1,14 @@
-//! Reads the text format of Prometheus, and refuses what breaks its rules:
+//! Parses the Prometheus text format, and rejects violations of its rules:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A metric as it was written.
+/// A metric family as exported.
 #[derive(Debug, Default)]
 pub struct Family {
     pub kind: String,
     pub help: String,
-    /// Values by the name of the sample and its labels.
+    /// Values by sample name and labels.
     pub samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
 
@@ -18,10 +18,10 @@ fn is_name(text: &str, first: &str) -> bool {
         && text.chars().all(rest)
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Panics
-/// Where it breaks a rule.
+/// If it breaks a rule.
 pub fn read(text: &str) -> BTreeMap<String, Family> {
     assert!(text.ends_with('\n'), "the last line has no end");
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
@@ -35,7 +35,7 @@ pub fn read(text: &str) -> BTreeMap<String, Family> {
                 help: help.to_owned(),
                 ..Family::default()
             };
-            // A family stands in one place.
+            // A family must not be interrupted.
             assert!(families.insert(name.to_owned(), family).is_none(), "{line}");
             name.clone_into(&mut current);
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -101,7 +101,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, String) {
     (name.to_owned(), labels, value.to_owned())
 }
 
-/// What promtool looks at, too.
+/// Checks that promtool also makes.
 fn check(name: &str, family: &Family) {
     assert!(!family.kind.is_empty() && !family.help.is_empty(), "{name}");
     assert!(!family.samples.is_empty(), "{name}");

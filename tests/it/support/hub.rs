@@ -1,4 +1,4 @@
-//! A hub on the loopback interface: lists repositories, gives files and parts of them, and breaks off on demand.
+//! A fake model hub on the loopback interface: lists repositories, serves files and ranges, and interrupts transfers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,22 +17,22 @@ use topicmill_score::hex;
 /// The only commit of every repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What a file's connection does after half of it.
+/// A connection's behaviour after half of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Breaks off, so many times.
+    /// Interrupts the transfer this many times.
     Break(u32),
-    /// Goes on with other bytes.
+    /// Continues with wrong bytes.
     Damage,
 }
 
-/// A request as it came: path, range, authorization.
+/// A received request: path, range, authorization.
 pub type Seen = (String, Option<String>, Option<String>);
 
 #[derive(Default)]
 struct Shelf {
     repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Repositories that want a token, and the token.
+    /// Repositories that need a token, and the token.
     gated: BTreeMap<String, String>,
     faults: BTreeMap<String, Fault>,
     seen: Vec<Seen>,
@@ -56,7 +56,7 @@ impl Hub {
         Self { url, shelf }
     }
 
-    /// Puts files into a repository.
+    /// Adds files to a repository.
     pub fn put(&self, repo: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
         let mut on_it = self.shelf.lock().unwrap();
         on_it
@@ -66,7 +66,7 @@ impl Hub {
             .extend(files);
     }
 
-    /// Puts the files of a folder into a repository, those of its folders included.
+    /// Adds the files of a folder to a repository, recursively.
     pub fn put_folder(&self, repo: &str, folder: &Path) {
         let mut folders = vec![folder.to_owned()];
         while let Some(next) = folders.pop() {
@@ -98,7 +98,7 @@ impl Hub {
         };
     }
 
-    /// Requests for a file, in their order.
+    /// Returns the requests for a file, in order.
     pub fn seen(&self, file: &str) -> Vec<Seen> {
         let on_it = self.shelf.lock().unwrap();
         let of_file = on_it.seen.iter().filter(|seen| seen.0.ends_with(file));
@@ -130,7 +130,7 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
         return (StatusCode::UNAUTHORIZED, [("x-error-code", "GatedRepo")]).into_response();
     }
     let Some(files) = shelf.repositories.get(repo).cloned() else {
-        // The hub does not tell strangers which repositories there are.
+        // The hub does not reveal private repositories.
         return (StatusCode::UNAUTHORIZED, [("x-error-code", "RepoNotFound")]).into_response();
     };
     let Some(file) = file else {
@@ -155,13 +155,13 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
     give(bytes, range.as_deref(), fault)
 }
 
-/// What git calls a file by; of a large one it has a pointer, which nobody fetches here.
+/// Returns the git object id of a file; a large file has one for its LFS pointer, which no test fetches.
 fn blob(bytes: &[u8]) -> String {
     let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     hex(&sha1::Sha1::digest(named))
 }
 
-/// The end of a connection, some time after what was sent has arrived: a reset would take it along.
+/// Closes the connection some time after the sent bytes: a reset would discard them.
 async fn broken() -> std::io::Result<Vec<u8>> {
     let wait = || std::thread::sleep(std::time::Duration::from_millis(200));
     tokio::task::spawn_blocking(wait).await.unwrap();

@@ -1,4 +1,4 @@
-//! Posts, label sets, models and labels for tests to which it does not matter much which.
+//! Default posts, label sets, models and labels for tests.
 
 use serde_json::json;
 use topicmill_core::{AuthorPolicy, Post, SourceKind, TextHash, Timestamp};
@@ -9,7 +9,7 @@ pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
 }
 
-/// A post of a file that says nothing but this.
+/// Returns a post of a file with these fields only.
 pub fn post(id: &str, title: &str, body: &str) -> Post {
     Post {
         fullname: id.parse().unwrap(),
@@ -34,7 +34,7 @@ pub fn post(id: &str, title: &str, body: &str) -> Post {
     }
 }
 
-/// A page of a file, which names its topic.
+/// Returns a page of a file, with its topic.
 pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> Page<'a> {
     Page {
         run,
@@ -49,7 +49,7 @@ pub fn page<'a>(run: RunId, topic: &'a str, posts: &[Post], now: Timestamp) -> P
     }
 }
 
-/// Labels that are called like their slugs, of which the best one is taken.
+/// Returns labels whose text is their slug, in single-label mode.
 pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
     let label = |slug: &str| Label {
         slug: slug.into(),
@@ -68,7 +68,7 @@ pub fn label_set(labels: &[impl AsRef<str>]) -> LabelSet {
     }
 }
 
-/// A target of an NLI model that is none.
+/// Registers a target of an NLI model that does not exist.
 pub async fn target(store: &Store, set: &LabelSet) -> Target {
     let model = ModelRow {
         name: "m".into(),
@@ -92,7 +92,7 @@ pub fn logits(entailment: f32) -> PairLogits {
     }
 }
 
-/// Labels of mode single that are written under a lease.
+/// Returns a write of single-label results under a lease.
 pub fn write(target: Target, run: RunId, now: Timestamp, lease: Lease) -> LabelWrite {
     LabelWrite {
         target,
@@ -103,7 +103,7 @@ pub fn write(target: Target, run: RunId, now: Timestamp, lease: Lease) -> LabelW
     }
 }
 
-/// A post that was labelled with the first label, with the score of each label.
+/// Returns a post labelled with the first label, with the score of each label.
 pub fn classified(
     fullname: &(impl ToString + ?Sized),
     text_hash: TextHash,
@@ -125,14 +125,14 @@ pub fn classified(
     }
 }
 
-/// Labels of short posts, in turns.
+/// Labels of the short posts, by turns.
 pub const LABELS: [(&str, &str); 3] = [
     ("gaming", "video games"),
     ("food", "food and cooking"),
     ("music", "music"),
 ];
 
-/// A pipeline file of these labels, each with its slug.
+/// Returns a pipeline file with these labels, each with its slug.
 pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
     let topics = labels.iter().map(|(slug, label)| {
         format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
@@ -143,7 +143,7 @@ pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
     )
 }
 
-/// A post as NDJSON.
+/// Returns a post as NDJSON.
 pub fn line(i: usize, title: &str) -> String {
     let post = json!({
         "id": format!("k{i:05}"), "title": title, "selftext": "", "subreddit": "gaming",
@@ -152,7 +152,7 @@ pub fn line(i: usize, title: &str) -> String {
     format!("{post}\n")
 }
 
-/// Short posts, about the labels of [`LABELS`] in turns; after so many texts the first one comes again.
+/// Returns short posts about each of [`LABELS`] by turns; after this many texts the first one repeats.
 pub fn lines(posts: usize, texts: usize) -> String {
     let titles = [
         "a new boss fight in this game",

@@ -1,4 +1,4 @@
-//! What the tests share: real databases, the real program, a loopback Reddit and archive, the real engine.
+//! Shared fixtures: databases, the program, fakes of Reddit and the archive, the engine.
 
 pub mod arctic_shift;
 pub mod browser;

@@ -1,4 +1,4 @@
-//! Real databases for tests: a SQLite file and a PostgreSQL database of the test's own.
+//! Real databases for tests: a SQLite file, and a PostgreSQL database for each test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -9,13 +9,13 @@ use topicmill_store::{Access, Store, Target};
 
 use super::engine::repository;
 
-/// A database URL; its database is gone when the folder is dropped, or with the throwaway server.
+/// A database URL. Its database is removed with the folder, or with the temporary server.
 pub struct TestDatabase {
     pub url: String,
     _folder: TempDir,
 }
 
-/// One URL a backend, each of an empty database. Without PostgreSQL this fails in CI and says so elsewhere.
+/// Returns one empty database per backend. Without PostgreSQL this fails in CI and prints a notice elsewhere.
 pub fn databases() -> Vec<TestDatabase> {
     let mut all = vec![sqlite()];
     all.extend(postgres());
@@ -31,7 +31,7 @@ pub fn sqlite() -> TestDatabase {
     }
 }
 
-/// A database of its own on the server of `TEST_DATABASE_URL`.
+/// Creates a database on the server of `TEST_DATABASE_URL`.
 pub fn postgres() -> Option<TestDatabase> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
@@ -39,7 +39,7 @@ pub fn postgres() -> Option<TestDatabase> {
             std::env::var_os("CI").is_none(),
             "TEST_DATABASE_URL is not set: run `make test`"
         );
-        // Not `eprintln`: the test harness keeps that to itself where a test passes.
+        // Not `eprintln`: the test harness hides that output if the test passes.
         let told = "
 *** NOT TESTED ON POSTGRESQL: TEST_DATABASE_URL is not set; `make test` sets it ***
 ";
@@ -57,7 +57,7 @@ pub fn postgres() -> Option<TestDatabase> {
     })
 }
 
-/// A PostgreSQL server of the test's own, which it may restart.
+/// A PostgreSQL server for one test, which it may restart.
 pub struct OwnServer {
     script: Child,
     url: String,
@@ -65,7 +65,7 @@ pub struct OwnServer {
 }
 
 impl OwnServer {
-    /// Starts one, where the tests have PostgreSQL at all.
+    /// Starts one, if the tests have PostgreSQL at all.
     pub fn start() -> Option<Self> {
         postgres()?;
         let told = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_CONTROL; exec sleep 900";
@@ -86,7 +86,7 @@ impl OwnServer {
         })
     }
 
-    /// An empty database on it.
+    /// Creates an empty database on it.
     pub fn database(&self, name: &str) -> TestDatabase {
         let (base, _) = self.url.rsplit_once('/').unwrap();
         TestDatabase {
@@ -95,7 +95,7 @@ impl OwnServer {
         }
     }
 
-    /// `fast`, or `immediate` as if the server had crashed.
+    /// Restarts the server: `fast`, or `immediate` as after a crash.
     pub fn restart(&self, mode: &str) {
         let mut restart = Command::new(&self.control);
         let ended = restart.args(["restart", mode]).status().unwrap();
@@ -105,7 +105,7 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // The script takes the server down with it.
+        // The script also stops the server.
         let pid = self.script.id().to_string();
         drop(Command::new("kill").args(["-TERM", &pid]).status());
         drop(self.script.wait());
@@ -113,17 +113,17 @@ impl Drop for OwnServer {
 }
 
 impl TestDatabase {
-    /// For a test whose clock is its own.
+    /// Opens the store for a test with its own clock.
     pub async fn open(&self) -> Store {
         self.open_on_server_time().await.on_given_time()
     }
 
-    /// As the program opens it.
+    /// Opens the store as the program does.
     pub async fn open_on_server_time(&self) -> Store {
         Store::open(&self.url, Access::Create).await.unwrap()
     }
 
-    /// Runs statements past the store.
+    /// Runs SQL without the store.
     pub async fn run(&self, sql: &str) {
         use sqlx::{Connection, Executor};
         macro_rules! run {
@@ -141,7 +141,7 @@ impl TestDatabase {
         }
     }
 
-    /// Runs a statement with a target and a fullname as its parameters, past the store.
+    /// Runs a statement with a target and a fullname as its parameters, without the store.
     pub async fn execute(&self, sql: &'static str, target: Target, fullname: &str) {
         use sqlx::Connection;
         macro_rules! run {

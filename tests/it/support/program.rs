@@ -1,4 +1,4 @@
-//! The program itself, run in a folder of its own and with an environment of its own.
+//! The program under test, with its own working directory and environment.
 
 use std::path::Path;
 use std::process::{Child, Command, Output};
@@ -9,13 +9,13 @@ use tempfile::TempDir;
 /// A folder to run the program in.
 pub struct Program {
     pub folder: TempDir,
-    /// What each command is given with `--database`.
+    /// The URL that each command gets with `--database`.
     database: Option<String>,
     /// The model folder, in the repository.
     model: &'static str,
 }
 
-/// What a run of the program gave.
+/// The result of a run of the program.
 pub struct Ran {
     pub code: i32,
     pub stdout: String,
@@ -23,7 +23,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Its last words have these among them.
+    /// Checks that its error message contains these words.
     #[track_caller]
     pub fn says(&self, words: &str) {
         assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
@@ -52,7 +52,7 @@ impl Program {
         }
     }
 
-    /// With the shipped model, where a test is about its labels or its vectors.
+    /// Uses the default model, for tests of its labels or vectors.
     pub fn shipped(self) -> Self {
         Self {
             model: "models/minilm-reddit-topics",
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// A command that knows the repository's model and library, and nothing else of this machine's settings.
+    /// Returns a command with the repository's model and library, and no other setting of this machine.
     pub fn command(&self, args: &[&str]) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_topicmill"));
@@ -81,7 +81,7 @@ impl Program {
         }
         command
             .env_remove("DATABASE_URL")
-            // The server of the tests knows no other user.
+            // The tests' server has no other user.
             .env("TOPICMILL__DATABASE__ALLOW_SUPERUSER", "true")
             .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
             .env("TOPICMILL__CLASSIFY__MODEL", root.join(self.model))
@@ -103,7 +103,7 @@ impl Program {
         finished(command.output().unwrap())
     }
 
-    /// Runs where no file takes a byte, which is how a full disk looks to it.
+    /// Runs with a file size limit of zero, which simulates a full disk.
     pub fn run_without_room(&self, args: &[&str]) -> Ran {
         limited(&self.command(args), "ulimit -f 0")
     }
@@ -119,7 +119,7 @@ impl Program {
         ran
     }
 
-    /// What a command says in JSON.
+    /// Returns the JSON output of a command.
     pub fn json(&self, args: &[&str]) -> Value {
         let ran = self.ok(&[args, &["--format", "json"]].concat());
         serde_json::from_str(&ran.stdout).unwrap()
@@ -133,7 +133,7 @@ impl Program {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
-    /// What a run that ends well has counted.
+    /// Returns the counts of a successful run.
     pub fn counted(&self, args: &[&str]) -> Value {
         self.ok(&[args, &["--run-json", "run.json"]].concat());
         self.read_json("run.json")["counts"].take()
@@ -153,12 +153,12 @@ pub fn signal(child: &Child, name: &str) {
     assert!(sent.unwrap().success(), "{name}");
 }
 
-/// The words of a command line, none of which holds a space.
+/// Splits a command line at spaces.
 pub fn words(text: &str) -> Vec<&str> {
     text.split(' ').collect()
 }
 
-/// The same command as the last words of another one.
+/// Appends these arguments to another command line.
 pub fn below(words: &[&str], command: &Command) -> Command {
     let mut all = Command::new(words[0]);
     all.args(&words[1..])
@@ -176,7 +176,7 @@ pub fn below(words: &[&str], command: &Command) -> Command {
     all
 }
 
-/// Runs a command under a limit such as `ulimit -f 100`, in KiB; a file that may not grow looks like a full disk.
+/// Runs a command under a limit such as `ulimit -f 100`, in KiB, which simulates a full disk.
 pub fn limited(command: &Command, limit: &str) -> Ran {
     let shell = format!("trap '' XFSZ; {limit} && exec \"$@\"");
     let mut shell = below(&["bash", "-c", &shell, "bash"], command);
@@ -196,7 +196,7 @@ pub fn finished(output: Output) -> Ran {
     }
 }
 
-/// Points a command at a Reddit of the test's own, as an application of its own.
+/// Points a command at a fake Reddit, with test credentials.
 pub fn on_reddit<'c>(command: &'c mut Command, url: &str) -> &'c mut Command {
     command
         .env("TOPICMILL__REDDIT__AUTH_URL", url)

@@ -1,5 +1,5 @@
-//! A PostgreSQL server as it is seen through a network: a proxy at a real socket that may be away, and that
-//! understands enough of the protocol to hold a connection before a statement of its choice.
+//! A proxy in front of PostgreSQL at a real socket. It can cut connections, and understands enough of the protocol
+//! to pause a connection before a chosen statement.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-/// Passes on what clients and the server say, until it is dropped.
+/// Forwards traffic between clients and the server until it is dropped.
 pub struct Proxy {
     address: SocketAddr,
     away: watch::Sender<bool>,
-    /// Every statement passes it.
+    /// Every statement passes through it.
     pub gate: Arc<Gate>,
     _accepting: JoinSet<()>,
 }
 
-/// Where statements, or other steps, are counted, and one of them is held.
+/// Counts statements or other steps, and pauses one of them.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -28,15 +28,15 @@ pub struct Gate {
 
 #[derive(Default)]
 struct State {
-    /// Statements still to let pass before one is held; nothing is held without.
+    /// Statements still to pass before one is paused; `None` pauses nothing.
     let_pass: Option<usize>,
     held: Option<String>,
-    /// Part of a statement that the network loses.
+    /// Part of a statement that is to be lost.
     to_lose: Option<String>,
 }
 
 impl Proxy {
-    /// One before the server of a URL.
+    /// Starts a proxy in front of a URL's server.
     pub async fn before(url: &str) -> Self {
         let (_, place) = url.rsplit_once('@').expect("a URL with a user");
         let (server, _) = place.split_once('/').expect("a URL with a database");
@@ -70,48 +70,48 @@ impl Proxy {
         }
     }
 
-    /// A URL as clients of the proxy need it.
+    /// Returns the URL for clients of the proxy.
     pub fn url(&self, url: &str) -> String {
         let (user, place) = url.rsplit_once('@').expect("a URL with a user");
         let (_, database) = place.split_once('/').expect("a URL with a database");
         format!("{user}@{}/{database}", self.address)
     }
 
-    /// Closes every connection, and each new one at once, until it is told otherwise.
+    /// Closes every connection, and each new one at once, until it is reset.
     pub fn be_away(&self, away: bool) {
         self.away.send_replace(away);
     }
 }
 
 impl Gate {
-    /// Lets so many statements pass from now on, and holds the next one.
+    /// Lets this many statements pass from now on, and pauses the next one.
     pub fn hold_after(&self, statements: usize) {
         let mut state = self.lock();
         state.let_pass = Some(statements);
         state.held = None;
     }
 
-    /// What is held.
+    /// Returns the paused statement.
     pub fn held(&self) -> Option<String> {
         self.lock().held.clone()
     }
 
-    /// Whether nothing is to be held.
+    /// True if no pause is set.
     pub fn is_open(&self) -> bool {
         self.lock().let_pass.is_none()
     }
 
-    /// The next statement with this part never arrives, and its connection stays open and silent for ever.
+    /// Loses the next statement that contains this part; its connection stays open and silent.
     pub fn lose(&self, part: &str) {
         self.lock().to_lose = Some(part.to_owned());
     }
 
-    /// Whether it is lost.
+    /// True if the statement was lost.
     pub fn has_lost(&self) -> bool {
         self.lock().to_lose.is_none()
     }
 
-    /// Lets go, and holds nothing any more.
+    /// Resumes, and pauses nothing more.
     pub fn let_go(&self) {
         *self.lock() = State::default();
         self.opened.notify_waiters();
@@ -121,7 +121,7 @@ impl Gate {
         self.state.lock().expect("no holder of this lock panics")
     }
 
-    /// Waits if this is the statement that is to be held.
+    /// Waits if this is the statement to pause.
     pub async fn pass(&self, statement: &str) {
         let opened = self.opened.notified();
         let is_lost = |part: &mut String| statement.contains(&**part);
@@ -151,14 +151,14 @@ async fn pass_on(client: TcpStream, server: &str, gate: &Gate) {
     server.set_nodelay(true).unwrap();
     let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = server.into_split();
-    // Whichever side ends, the other has nobody to talk to.
+    // When either side ends, both are closed.
     tokio::select! {
         _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
         _ = statements(from_client, to_server, gate) => {}
     }
 }
 
-/// Passes a client's messages on, a statement at a time: whatever ends with a `Query` or a `Sync`. One without
+/// Forwards a client's messages one statement at a time, each of which ends with a `Query` or a `Sync`. One without
 /// an `Execute` does nothing, and is not counted.
 /// See <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
 async fn statements(
@@ -166,7 +166,7 @@ async fn statements(
     mut server: OwnedWriteHalf,
     gate: &Gate,
 ) -> std::io::Result<()> {
-    // Before the startup message, which is the first without a type of its own and has version 3, others may come.
+    // Other messages may precede the startup message, which is the first without a type and has version 3.
     loop {
         let length = client.read_u32().await?;
         let code = client.read_u32().await?;
@@ -182,7 +182,7 @@ async fn statements(
     let mut group = Vec::new();
     let mut text = String::new();
     let mut executes = false;
-    // Statements that were prepared are known by their names.
+    // Prepared statements are identified by name.
     let mut prepared = std::collections::HashMap::new();
     loop {
         let kind = client.read_u8().await?;
@@ -203,7 +203,7 @@ async fn statements(
             _ => {}
         }
         executes |= matches!(kind, b'E' | b'Q');
-        // Each of these the server answers at once.
+        // The server responds to each of these at once.
         if matches!(kind, b'Q' | b'S' | b'H' | b'p' | b'X' | b'd' | b'c' | b'f') {
             if executes {
                 gate.pass(&text).await;

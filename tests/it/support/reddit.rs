@@ -1,4 +1,4 @@
-//! A Reddit to talk to: wiremock at the socket, and a client whose clock is moved by hand.
+//! A fake Reddit: wiremock at a real socket, and a client with a fake clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use topicmill_sources::reddit::{Reddit, RedditSettings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-/// Settings of a client that talks to `base_url`.
+/// Returns settings of a client for `base_url`.
 pub fn settings(base_url: &str) -> RedditSettings {
     RedditSettings {
         auth_url: base_url.to_owned(),
@@ -36,12 +36,12 @@ pub fn settings(base_url: &str) -> RedditSettings {
     }
 }
 
-/// A client of `base_url`, and the clock that it waits on.
+/// Returns a client for `base_url`, and its clock.
 pub fn client(base_url: &str) -> (Arc<Reddit>, Arc<ManualClock>) {
     client_with(settings(base_url))
 }
 
-/// A client with settings of its own.
+/// Returns a client with these settings.
 pub fn client_with(settings: RedditSettings) -> (Arc<Reddit>, Arc<ManualClock>) {
     let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).expect("a valid time");
     let clock = ManualClock::at(start);
@@ -49,14 +49,14 @@ pub fn client_with(settings: RedditSettings) -> (Arc<Reddit>, Arc<ManualClock>) 
     (Arc::new(reddit), clock)
 }
 
-/// A server that gives `token-1` to everybody and knows no subreddit yet.
+/// Starts a server that gives every client `token-1` and has no subreddit yet.
 pub async fn server() -> MockServer {
     let server = MockServer::start().await;
     mount_token(&server, "token-1", u64::MAX).await;
     server
 }
 
-/// Gives out a token, as often as `times`.
+/// Issues a token, `times` times.
 pub async fn mount_token(server: &MockServer, token: &str, times: u64) {
     let grant = json!({"access_token": token, "expires_in": 3600, "scope": "read"});
     Mock::given(method("POST"))
@@ -67,7 +67,7 @@ pub async fn mount_token(server: &MockServer, token: &str, times: u64) {
         .await;
 }
 
-/// Answers any listing `times` times with `answer`; mounted answers are given in their order.
+/// Responds to any listing `times` times with `answer`; mounted responses are sent in order.
 pub async fn mount_listing(server: &MockServer, answer: ResponseTemplate, times: u64) {
     Mock::given(method("GET"))
         .and(path_regex("^/r/"))
@@ -77,12 +77,12 @@ pub async fn mount_listing(server: &MockServer, answer: ResponseTemplate, times:
         .await;
 }
 
-/// A page of posts with these ids.
+/// Returns a page of posts with these ids.
 pub fn page(ids: &[&str]) -> ResponseTemplate {
     ResponseTemplate::new(200).set_body_json(page_json(ids))
 }
 
-/// The JSON of [`page`].
+/// Returns the JSON of [`page`].
 pub fn page_json(ids: &[&str]) -> Value {
     let child = |id: &&str| {
         json!({"kind": "t3", "data": {
@@ -94,7 +94,7 @@ pub fn page_json(ids: &[&str]) -> Value {
     json!({"kind": "Listing", "data": {"after": null, "children": children}})
 }
 
-/// How many requests a server had with this method.
+/// Counts a server's requests with this method.
 pub async fn requests(server: &MockServer, method: &str) -> usize {
     let requests = server.received_requests().await.unwrap_or_default();
     requests

@@ -1,8 +1,8 @@
-//! Recorded exchanges played back: a loopback server answers with each of them, the real client asks.
+//! Replays recorded exchanges: a loopback server sends each response, and the real client requests it.
 //!
-//! What enters is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`; what
-//! leaves is the outcome in a few words, without anything of the body. Used by a test on exchanges written
-//! for it, and by `cargo run -p topicmill-sources --example replay FILE` on those that somebody recorded.
+//! Input is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`. Output is the outcome
+//! in a few words, without any of the body. A test uses it with exchanges written for it, and
+//! `cargo run -p topicmill-sources --example replay FILE` with recorded ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use topicmill_sources::SourceError;
 use topicmill_sources::page::Listed as _;
 use topicmill_sources::reddit::{Reddit, RedditSettings};
 
-/// A request and its answer, as recorded.
+/// A recorded request and its response.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Exchange {
     pub method: String,
@@ -37,7 +37,7 @@ impl Exchange {
     }
 }
 
-/// Plays one exchange back and tells what the client made of it.
+/// Replays one exchange and returns its outcome.
 pub async fn replay(exchange: Exchange) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
@@ -64,7 +64,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
         }
     } else {
         match reddit.page("replay", Listing::Hot, 100, None).await {
-            // The token was the exchange, and what it opened is a page without posts.
+            // The exchange was the token; the page that follows has no posts.
             Ok(_) if exchange.is_token() => "ok: a token".to_owned(),
             Ok(page) => {
                 let more = if page.after.is_some() { ", more" } else { "" };
@@ -80,7 +80,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
     }
 }
 
-/// The outcome and the kind of error, never its text: a redirect's may name a subreddit.
+/// Returns the outcome and the kind of error, never its text: a redirect may name a subreddit.
 fn refused(error: &SourceError) -> String {
     let kind = match error {
         SourceError::Token(error) => return refused(error),
@@ -109,7 +109,7 @@ async fn answer(State(exchange): State<Arc<Exchange>>, request: Request) -> Resp
     let mut answer = Response::new(Body::from(exchange.body.clone()));
     *answer.status_mut() = StatusCode::from_u16(exchange.status).expect("a recorded status");
     for (name, value) in &exchange.headers {
-        // These speak of the bytes as they were recorded, not as they are sent now.
+        // These headers describe the recorded bytes, not the ones sent now.
         let framing = [
             "content-length",
             "content-encoding",

@@ -1,9 +1,9 @@
-//! Rows in every table of a database, and all that a database holds, past the store.
+//! Inserts rows into every table, and reads a whole database, without the store.
 
 use sqlx::{AssertSqlSafe, Connection, Row};
 use topicmill_store::{Access, Store};
 
-/// One row or more in every table but those of schedules. Of posts each source, there and removed.
+/// At least one row for every table except those of schedules; posts of each source, present and removed.
 const ROWS: &str = "
 INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
   ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]', 'why'),
@@ -58,11 +58,11 @@ INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in
   ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00');
 INSERT INTO run_days (day, stage, status, runs, seconds, counts) VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')";
 
-/// Makes a database with rows in every table.
+/// Creates a database with rows in every table.
 pub async fn fill(url: &str) {
     let store = Store::open(url, Access::Create).await.unwrap();
     execute(url, ROWS).await;
-    // As the program would have called it.
+    // The name that the program would have chosen.
     let version = store.labels().label_set(1).await.unwrap().hash();
     store.close().await.unwrap();
     execute(
@@ -72,10 +72,10 @@ pub async fn fill(url: &str) {
     .await;
 }
 
-/// Names and values of everything that a database holds.
+/// Names and values of a whole database.
 pub type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
 
-/// A connection past the store, of either kind.
+/// A connection of either kind, without the store.
 macro_rules! connected {
     ($url:expr, |$connection:ident| $body:expr) => {
         if $url.starts_with("sqlite:") {
@@ -111,7 +111,7 @@ fn backend(url: &str) -> &str {
     }
 }
 
-/// Runs statements in which `BYTES(…)` are bytes, and `SCORES(…)` a list of numbers.
+/// Runs statements in which `BYTES(…)` is a blob, and `SCORES(…)` a list of numbers.
 pub async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")
@@ -139,7 +139,7 @@ pub async fn execute(url: &str, sql: &str) {
     });
 }
 
-/// Every column of every table and view.
+/// Returns every column of every table and view.
 async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
     let sql = if backend(url) == "sqlite" {
         "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
@@ -159,7 +159,7 @@ async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
     shape
 }
 
-/// All that a database holds.
+/// Returns the contents of a database.
 pub async fn everything(url: &str) -> Contents {
     let shape = &shape(url).await;
     let mut all = Vec::new();

@@ -1,17 +1,17 @@
-//! A terminal of a given size, which `script` of util-linux makes.
+//! A terminal of a given size, made by `script` of util-linux.
 
 use std::process::Stdio;
 
 use super::program::Program;
 
-/// What the program writes to a terminal of 24 lines, and its exit code; `None` where there is no `script`.
+/// Returns the program's output on a terminal of 24 lines, and its exit code; `None` if `script` is not installed.
 pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(String, i32)> {
     let command = program.command(args);
     let quoted =
         |word: &std::ffi::OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = words.map(quoted).collect();
-    // Its log goes elsewhere: a terminal mixes both.
+    // Its log goes elsewhere, because a terminal mixes both.
     let line = format!(
         "stty cols {columns} rows 24; {} 2>/dev/null; echo code=$?",
         words.join(" ")

@@ -1,4 +1,4 @@
-//! A server that behaves badly on the wire: silent, endless, too slow, or gone.
+//! A misbehaving HTTP server: silent, endless, too slow, or gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,22 +9,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use topicmill_core::clock::SystemClock;
 
-/// What becomes of a request.
+/// The response to a request.
 #[derive(Debug, Clone)]
 pub enum Act {
-    /// These bytes, and the connection is closed.
+    /// Sends these bytes and closes the connection.
     Answer(Vec<u8>),
-    /// These bytes, and then nothing for as long as the client stays.
+    /// Sends these bytes, and then nothing while the client waits.
     Silence(Vec<u8>),
-    /// These bytes, and then blanks, up to a gigabyte.
+    /// Sends these bytes, and then spaces, up to a gigabyte.
     Endless(Vec<u8>),
-    /// These bytes, and then a blank now and then for as long as the client stays.
+    /// Sends these bytes, and then a space now and then while the client waits.
     Drip(Vec<u8>),
-    /// Reset without an answer.
+    /// Resets the connection without a response.
     Reset,
 }
 
-/// An answer whose body is whole JSON.
+/// Returns a response whose body is valid JSON.
 pub fn json_answer(status: &str, headers: &str, body: &Value) -> Act {
     let body = body.to_string();
     let length = body.len();
@@ -37,12 +37,12 @@ pub fn json_answer(status: &str, headers: &str, body: &Value) -> Act {
     )
 }
 
-/// Head of an answer whose body is still to come.
+/// Returns the head of a response without its body.
 pub fn head(more: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{more}\r\n").into_bytes()
 }
 
-/// The server; stops with the test's runtime.
+/// A server that stops with the test's runtime.
 pub struct Wire {
     pub url: String,
     seen: Arc<Mutex<Vec<String>>>,
@@ -50,8 +50,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Gives everybody a token, and does with any other request what `act` says of its number, from 0, and
-    /// its head.
+    /// Gives every client a token, and sends for any other request the result of `act`, called with its number from 0
+    /// and its head.
     pub async fn start(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -86,18 +86,18 @@ impl Wire {
         wire
     }
 
-    /// Requests so far, those for tokens not counted.
+    /// Counts the requests so far, except those for tokens.
     pub fn requests(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
-    /// Blanks that a client has taken so far, or that lie in the buffers of a socket.
+    /// Counts the spaces that a client has read, or that are in socket buffers.
     pub fn blanks(&self) -> u64 {
         self.sent.load(Ordering::SeqCst)
     }
 }
 
-/// The request as far as its first blank line, and at most what comes in one go behind it.
+/// Reads a request up to its first blank line, and at most what arrives with it.
 async fn read_head(socket: &mut TcpStream) -> String {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
@@ -129,7 +129,7 @@ async fn perform(mut socket: TcpStream, act: Act, sent: &AtomicU64) {
         }
         Act::Silence(bytes) => {
             let _ = socket.write_all(&bytes).await;
-            // Ends when the client hangs up.
+            // Ends when the client disconnects.
             let _ = socket.read(&mut rest).await;
         }
         Act::Endless(bytes) => {

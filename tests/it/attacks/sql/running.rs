@@ -1,4 +1,4 @@
-//! Queries that run on, fill the memory, or are cut short: long texts, signals, times, limits.
+//! Queries that do not end, fill the memory, or are cancelled: long texts, signals, timeouts, limits.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -13,10 +13,10 @@ use super::{asked, csv, sql, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
 use crate::support::program::{Program, finished, signal};
 
-/// Rows without end, on both databases.
+/// A query with endless rows, on both databases.
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
      SELECT i, 'a text of some length that is the same in each of the rows' AS t FROM n";
-/// The same, without a row ever.
+/// An endless query that never returns a row.
 const SILENT: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
 
@@ -26,7 +26,7 @@ async fn a_query_of_any_length_runs_or_is_rejected() {
         with_a_row(&database).await;
         let program = Program::new();
         let nested = |n: usize| format!("SELECT {}1{}", "(".repeat(n), ")".repeat(n));
-        // SQLite counts no parentheses.
+        // SQLite has no limit on parentheses.
         let code = if database.url.starts_with("sqlite") {
             0
         } else {
@@ -47,7 +47,7 @@ async fn a_query_of_any_length_runs_or_is_rejected() {
     }
 }
 
-/// A program that answers, with what it writes to a pipe.
+/// Starts a query and returns the process with its output pipe.
 fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
     let args = [
         "--database",
@@ -66,7 +66,7 @@ fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
         .unwrap()
 }
 
-/// How many queries of this database the server is at.
+/// Counts the queries that the server is running on this database.
 async fn at_work(url: &str) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH RECURSIVE%' AND state = 'active'";
@@ -123,7 +123,7 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     assert!(line.starts_with("{\"i\":1,"), "{line}");
-    // Nobody takes what it writes.
+    // The output is never read.
     let began = clock.elapsed();
     signal(&child, "-INT");
     let ran = finished(child.wait_with_output().unwrap());
@@ -135,7 +135,7 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
 
-/// The statement itself ends, not only the wait for it: a program that lives on is not left with it.
+/// The statement itself ends, not only the wait for it: no computation goes on in a process that stays alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_query_leaves_no_thread_running() {
     let database = sqlite();
@@ -158,12 +158,12 @@ async fn a_cancelled_query_leaves_no_thread_running() {
     };
     let (asked, ()) = tokio::join!(store.ask(inquiry, into), soon);
     assert_eq!(asked.unwrap(), Answered::Stopped);
-    // Whoever computes holds the other end.
+    // The thread that computes holds the other end.
     let end = tokio::time::timeout(Duration::from_secs(5), parts.recv()).await;
     assert!(end.expect("the thread ends").is_none());
 }
 
-/// A pager that stands still would keep old rows from being removed, and tables from being rewritten.
+/// A stalled pager would block the removal of old row versions and the rewrite of tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_rows_cancel_the_query_on_the_server() {
     let Some(database) = postgres() else { return };
