@@ -166,7 +166,7 @@ impl Context {
             let all_read = reports.len() == topics.len()
                 && reports.iter().all(|report| report.outcome == Outcome::Ok);
             let section = source.kind().traits().section;
-            let mut counts = CollectCounts::of(reports, section, source.traffic());
+            let mut counts = CollectCounts::sum(reports, section, source.traffic());
             counts.topics = topics.len() as u64;
             let counts = RunCounts::Collect(Box::new(counts));
             (done_if(all_read), counts, json!(reports))

@@ -16,7 +16,7 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
         tracing::info!("{line}");
         return;
     }
-    let sum = CollectCounts::of(reports, "", Traffic::default());
+    let sum = CollectCounts::sum(reports, "", Traffic::default());
     let waited = traffic.waits.total();
     let by_status: Vec<String> = traffic
         .by_status
@@ -54,7 +54,7 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
 /// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`;
 /// what is zero is left out.
 fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
-    let mut sum = CollectCounts::of(reports, "", Traffic::default());
+    let mut sum = CollectCounts::sum(reports, "", Traffic::default());
     let parts = [
         ("new", sum.new),
         ("changed", sum.changed),

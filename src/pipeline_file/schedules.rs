@@ -223,17 +223,17 @@ mod tests {
             (
                 stages,
                 "catch_up = \"two\"\nstages = ",
-                "`two` is none of none, one, all",
+                "`two` is not one of none, one, all",
             ),
             (
                 stages,
                 "overlap = \"kill\"\nstages = ",
-                "`kill` is none of skip, queue",
+                "`kill` is not one of skip, queue",
             ),
             (
                 stages,
                 "timeout = \"soon\"\nstages = ",
-                "`soon` is no length of time",
+                "`soon` is not a duration",
             ),
             (stages, "timeout = \"0s\"\nstages = ", "`timeout`: it is 0"),
             (

@@ -136,7 +136,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
     odd.says("line 4: `b 2`");
     let hashed = "id,label,text_hash\nk00001,food,zzzz-not-a-hash\n";
     let hashed = scene.import("hashed.csv", hashed, &[]);
-    hashed.ended(2, "line 2: the hash of a text has 32 hexadecimal digits");
+    hashed.ended(2, "line 2: a text hash must have 32 hexadecimal digits");
     let twice = "id,label\nk00004,food\nk00004,music\n";
     scene
         .import("twice.csv", twice, &["--skip-unknown"])

@@ -1,4 +1,4 @@
-//! Columns of values, each of one kind, and the rows that have one: between a database and a file of a table.
+//! Defines typed, nullable columns of values, which carry query results from the database to table files.
 
 use std::borrow::Cow;
 
@@ -8,26 +8,26 @@ use serde::{Serialize, Serializer};
 /// The kind of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
     /// 64-bit integers.
     Integer,
-    /// Double precision.
+    /// 64-bit floating-point numbers.
     Number,
-    /// True or false.
+    /// Booleans.
     Boolean,
     /// Milliseconds since 1970, UTC.
     Time,
-    /// Bytes; the values are texts, their hexadecimal digits.
+    /// Bytes, whose values are text of hexadecimal digits.
     Hex,
 }
 
-/// Texts in one buffer, one after another.
+/// Texts concatenated in one buffer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnTexts {
-    /// All of them.
+    /// The concatenated texts.
     pub text: String,
-    /// Where each ends.
+    /// End of each text, as a byte offset into `text`.
     pub ends: Vec<usize>,
 }
 
@@ -43,49 +43,49 @@ impl ColumnTexts {
     }
 }
 
-/// Values of one kind, without those that are NULL.
+/// The non-NULL values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// UTF-8.
+    /// UTF-8 texts.
     Text(ColumnTexts),
     /// 64-bit integers.
     Integer(Vec<i64>),
-    /// Double precision.
+    /// 64-bit floating-point numbers.
     Number(Vec<f64>),
-    /// True or false.
+    /// Booleans.
     Boolean(Vec<bool>),
     /// Milliseconds since 1970, UTC.
     Time(Vec<i64>),
 }
 
-/// The values of a column in some rows.
+/// A column: the values of some rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnCells {
-    /// The values, without those that are NULL.
+    /// The non-NULL values.
     pub values: ColumnValues,
-    /// 1 for a row that has a value, else 0.
+    /// For each row, 1 if it has a value, 0 if it is NULL (Parquet's definition levels).
     pub present: Vec<i16>,
 }
 
-/// The value of a column in one row. As JSON a number that is not finite is null.
+/// The value of a column in one row. In JSON, a non-finite number is null.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ColumnCell<'a> {
-    /// No value.
+    /// NULL.
     Null,
-    /// UTF-8.
+    /// A UTF-8 text.
     Text(&'a str),
     /// A 64-bit integer.
     Integer(i64),
-    /// Double precision.
+    /// A 64-bit floating-point number.
     Number(f64),
-    /// True or false.
+    /// A Boolean.
     Boolean(bool),
     /// Milliseconds since 1970, UTC.
     Time(i64),
 }
 
 impl ColumnCells {
-    /// A column without rows.
+    /// Creates a column without rows.
     pub fn new(kind: ColumnKind) -> Self {
         let values = match kind {
             ColumnKind::Text | ColumnKind::Hex => ColumnValues::Text(ColumnTexts::default()),
@@ -100,7 +100,7 @@ impl ColumnCells {
         }
     }
 
-    /// The kind of its values.
+    /// Returns the kind of the values; [`ColumnKind::Hex`] becomes text.
     pub fn kind(&self) -> ColumnKind {
         match self.values {
             ColumnValues::Text(_) => ColumnKind::Text,
@@ -111,7 +111,7 @@ impl ColumnCells {
         }
     }
 
-    /// Adds a row; false where its value is of another kind.
+    /// Adds a row. Returns false, and adds nothing, if the value is of another kind.
     pub fn push(&mut self, cell: ColumnCell<'_>) -> bool {
         match (&mut self.values, cell) {
             (_, ColumnCell::Null) => {
@@ -129,7 +129,7 @@ impl ColumnCells {
         true
     }
 
-    /// Its value in each row.
+    /// Returns the value of each row.
     pub fn cells(&self) -> impl Iterator<Item = ColumnCell<'_>> {
         let mut next = 0;
         self.present.iter().map(move |present| {
@@ -148,21 +148,21 @@ impl ColumnCells {
         })
     }
 
-    /// The same column in the rows for which `wanted` is true.
+    /// Returns the rows for which `wanted` is true.
     #[must_use]
     pub fn filter(&self, wanted: &[bool]) -> Self {
-        let mut picked = Self::new(self.kind());
+        let mut filtered = Self::new(self.kind());
         for (cell, wanted) in self.cells().zip(wanted) {
             if *wanted {
-                picked.push(cell);
+                filtered.push(cell);
             }
         }
-        picked
+        filtered
     }
 }
 
 impl<'a> ColumnCell<'a> {
-    /// The value as a table of text has it; nothing for NULL.
+    /// Formats the value for a CSV cell; NULL is empty.
     pub fn text(self) -> Cow<'a, str> {
         match self {
             Self::Null => Cow::Borrowed(""),
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_takes_values_of_its_kind_alone_and_keeps_their_rows() {
+    fn a_column_accepts_values_of_its_kind_and_keeps_null_rows() {
         let mut column = ColumnCells::new(ColumnKind::Time);
         assert!(column.push(ColumnCell::Null) && column.push(ColumnCell::Time(1_500)));
         assert!(!column.push(ColumnCell::Integer(1)));

@@ -1,8 +1,8 @@
-//! The one place that reads the time.
+//! Defines the clock, the only module that reads the time.
 //!
-//! Everything that waits, expires or is dated asks a [`Clock`], so that tests decide what time it is: a
-//! `ManualClock` jumps over a sleep at once and remembers how long it would have lasted. Clippy forbids
-//! the clocks of `std`, `chrono` and `tokio` everywhere else.
+//! All timeouts, expiries and timestamps come from a [`Clock`], so that tests control the time: `ManualClock` returns
+//! from a sleep at once and records its duration. Clippy forbids the clocks of `std`, `chrono` and `tokio` everywhere
+//! else.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -20,27 +20,30 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// A clock shared by the stages of a run.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// Tells the time, and waits.
+/// Reads the time, and sleeps.
 pub trait Clock: Debug + Send + Sync {
-    /// The time of day, for what is stored and shown.
+    /// Returns the wall-clock time, for stored and displayed times.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Time since this clock was made; never goes backwards, for intervals and quotas.
+    /// Returns the monotonic time since the clock was created, for intervals and quotas.
     fn elapsed(&self) -> Duration;
 
-    /// Waits for `duration`.
+    /// Sleeps for `duration`.
     fn sleep(&self, duration: Duration) -> Sleep<'_>;
 }
 
-/// The machine's own clock.
+/// The system clock.
 #[derive(Debug)]
 pub struct SystemClock {
     started: std::time::Instant,
 }
 
 impl SystemClock {
-    /// A clock that starts counting [`Clock::elapsed`] now.
-    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    /// Creates a clock whose [`Clock::elapsed`] starts now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only module that reads the time"
+    )]
     pub fn shared() -> SharedClock {
         Arc::new(Self {
             started: std::time::Instant::now(),
@@ -49,9 +52,12 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only module that reads the time"
+    )]
     fn now(&self) -> DateTime<Utc> {
-        // `Utc::now` panics where the clock is set to a time before 1970.
+        // `Utc::now` panics if the clock is set before 1970.
         std::time::SystemTime::now().into()
     }
 
@@ -59,7 +65,10 @@ impl Clock for SystemClock {
         self.started.elapsed()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only module that reads the time"
+    )]
     fn sleep(&self, duration: Duration) -> Sleep<'_> {
         Box::pin(tokio::time::sleep(duration))
     }

@@ -1,8 +1,8 @@
-//! Lengths of time as people read and write them.
+//! Formats and parses user-facing durations.
 
 use chrono::TimeDelta;
 
-/// A length of time in its largest unit: `40 s`, `12 min`, `3 h`, `2 days`.
+/// Formats a duration in one unit: `40 s`, `12 min`, `3 h`, `2 days`. A negative duration is `0 s`.
 pub fn format_duration(time: TimeDelta) -> String {
     let seconds = time.num_seconds().max(0);
     match seconds {
@@ -13,10 +13,10 @@ pub fn format_duration(time: TimeDelta) -> String {
     }
 }
 
-/// Reads a length of time: `90s`, `30m`, `2h`, `1d` or `2w`.
+/// Parses a duration: `90s`, `30m`, `2h`, `1d` or `2w`.
 ///
 /// # Errors
-/// What to write instead.
+/// A message that names the accepted forms.
 pub fn parse_duration(text: &str) -> Result<TimeDelta, String> {
     let read = || {
         let unit = text.chars().last()?;
@@ -34,7 +34,9 @@ pub fn parse_duration(text: &str) -> Result<TimeDelta, String> {
             _ => None,
         }
     };
-    read().ok_or_else(|| format!("`{text}` is no length of time: write 90s, 30m, 2h, 1d or 2w"))
+    read().ok_or_else(|| {
+        format!("`{text}` is not a duration: write `90s`, `30m`, `2h`, `1d` or `2w`")
+    })
 }
 
 #[cfg(test)]
@@ -42,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_time_is_read_and_told_in_its_largest_unit() {
-        for (seconds, told) in [
+    fn durations_are_parsed_and_formatted() {
+        for (seconds, formatted) in [
             (-5, "0 s"),
             (89, "89 s"),
             (90, "2 min"),
@@ -51,7 +53,7 @@ mod tests {
             (5_400, "2 h"),
             (172_800, "2 days"),
         ] {
-            assert_eq!(format_duration(TimeDelta::seconds(seconds)), told);
+            assert_eq!(format_duration(TimeDelta::seconds(seconds)), formatted);
         }
         for (text, seconds) in [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1w", 604_800)] {
             assert_eq!(parse_duration(text), Ok(TimeDelta::seconds(seconds)));

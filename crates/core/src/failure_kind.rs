@@ -1,24 +1,24 @@
-//! The kinds of errors, which decide how the program exits.
+//! Defines the kinds of errors, which determine the exit code.
 
-/// The kind of a failure, by which a caller decides what to do about it.
+/// The kind of a failure. Callers choose the exit code by it, and whether to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// The command, a file that it names or a setting is wrong.
+    /// The command, an input file or a setting is wrong.
     Usage,
-    /// A site or a rule refuses.
+    /// A site or a policy refuses.
     Policy,
     /// The database cannot be used.
     Database,
     /// The model, its library or its device cannot be used.
     Model,
-    /// The command began, and did not do all of it: a disk is full, or a file cannot be written.
+    /// The command did part of its work, because the disk is full or a file cannot be written for example.
     Unfinished,
     /// The same command may succeed later.
     Temporary,
 }
 
 impl FailureKind {
-    /// The kind of an error of the scoring crate: the caller's mistake, or the model's.
+    /// Converts an error of the scoring crate: a usage error or a model error.
     pub const fn from_model_error(is_usage: bool) -> Self {
         if is_usage { Self::Usage } else { Self::Model }
     }

@@ -1,5 +1,7 @@
-//! The values that every other crate shares: posts, topics, hashes, times and run records, and the few rules that follow
-//! from the words alone. No database, no network, no files; [`clock`] is the only place that asks what time it is.
+//! Defines the values that all other crates share: posts, topics, hashes, times and run records.
+//!
+//! The crate uses no database, network or file, so that the rules about these values can be tested alone. [`clock`] is
+//! the only module of the program that reads the time.
 
 #[macro_use]
 mod string_enum;
@@ -39,7 +41,7 @@ pub use topicmill_score::hex;
 
 /// A point in time in whole seconds UTC.
 ///
-/// `SQLite` keeps times as text, and text with a varying number of digits does not sort; whole seconds do.
+/// `SQLite` stores times as text. Text sorts by time only if all times have the same number of digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
 pub struct Timestamp(DateTime<Utc>);
@@ -48,12 +50,12 @@ impl Timestamp {
     /// The first second of 1970.
     pub const EPOCH: Self = Self(DateTime::UNIX_EPOCH);
 
-    /// From seconds since 1970; `None` outside of chrono's range.
+    /// Converts seconds since 1970; returns `None` outside chrono's range.
     pub fn from_epoch_secs(secs: i64) -> Option<Self> {
         DateTime::from_timestamp(secs, 0).map(Self)
     }
 
-    /// The wrapped value, its fraction of a second always zero.
+    /// Returns the chrono value, whose fraction of a second is always zero.
     pub fn as_datetime(self) -> DateTime<Utc> {
         self.0
     }
@@ -71,11 +73,13 @@ impl From<Timestamp> for DateTime<Utc> {
     }
 }
 
-/// Clocks differ by this much and no more: what is dated further ahead has a wrong date.
+/// The largest accepted clock skew between machines; a time further in the future is treated as wrong.
 pub const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
-/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before. So a slot
-/// that is due later than this is one that a wrong clock had.
+/// The largest backward clock step that the scheduler waits out.
+///
+/// If the clock was set back by more, the earlier time was wrong: a scheduled run planned further ahead than this was
+/// planned by a wrong clock.
 pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
@@ -90,16 +94,16 @@ pub const MAX_CLOCK_SETBACK: TimeDelta = TimeDelta::days(1);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Fullname(String);
 
-/// Why a string is not the fullname of a post.
+/// An error for text that is not the fullname or URL of a post.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither the fullname of a post, `t3_` and a base-36 id, nor the address of one")]
+#[error("`{0}` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one")]
 pub struct FullnameError(String);
 
 impl Fullname {
-    /// The post of an id or of an address: that of its page, or a short link as `https://redd.it/1a2b3c`.
+    /// Parses an id, the URL of a post's page, or a short link such as `https://redd.it/1a2b3c`.
     ///
-    /// # Errors
-    /// The text is neither. The address of a comment is none of a post; what `/s/` leads to only Reddit knows.
+    /// # Errors When the text is none of these. URLs of comments are rejected, and so are `/s/` share links, which only
+    /// Reddit can resolve.
     pub fn from_url(text: &str) -> Result<Self, FullnameError> {
         if !text.contains('/') {
             return text.parse();
@@ -117,7 +121,7 @@ impl Fullname {
         id.ok_or_else(|| FullnameError(text.chars().take(80).collect()))
     }
 
-    /// The text form, `t3_…`.
+    /// Returns the text form, `t3_…`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -126,10 +130,10 @@ impl Fullname {
 impl FromStr for Fullname {
     type Err = FullnameError;
 
-    /// Accepts `t3_ID` and a bare `ID`; ids of dumps come without their prefix.
+    /// Parses `t3_ID` or a bare `ID`, as in dumps.
     ///
-    /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and becomes it: otherwise a post that was
-    /// purged could come back under another spelling.
+    /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and is normalised to it. Otherwise a purged post
+    /// could return under another spelling.
     fn from_str(text: &str) -> Result<Self, FullnameError> {
         if is_fullname(text) {
             return Ok(Self(text.to_owned()));
@@ -146,7 +150,7 @@ impl FromStr for Fullname {
     }
 }
 
-/// Returns true for a fullname as this program writes it.
+/// True if the text is a normalised fullname.
 fn is_fullname(text: &str) -> bool {
     text.strip_prefix("t3_").is_some_and(|id| {
         let mut bytes = id.bytes();
@@ -163,118 +167,119 @@ impl fmt::Display for Fullname {
 }
 
 string_enum! {
-    /// Why a post was purged.
+    /// The reason for which a post was purged.
     PurgeReason {
-        /// Its author deleted it.
+        /// The author deleted the post.
         Deleted = "deleted",
-        /// Moderators, or Reddit itself, removed it.
+        /// Moderators or Reddit removed the post.
         Removed = "removed",
-        /// Reddit does not know it any more.
+        /// Reddit no longer returns the post.
         Missing = "missing",
-        /// Somebody asked for it here.
+        /// A user of topicmill requested the purge.
         Requested = "requested",
-        /// It shows a post that was purged, and went with it.
+        /// The post is a crosspost whose parent was purged.
         ParentPurged = "shown",
     }
 }
 
 impl PurgeReason {
-    /// Whether the post may be stored again once Reddit shows it again: moderators approve what they
-    /// removed, and subreddits come back; a crosspost may be stored again once no post that it shows is purged. What
-    /// its author deleted, or somebody asked for, stays away.
+    /// True if the post may be stored again once Reddit returns it again.
+    ///
+    /// Moderators can approve a removed post, and closed subreddits can reopen. A crosspost may return when no post
+    /// that it shows is purged. Deleted and requested posts never return.
     pub const fn is_reversible(self) -> bool {
         matches!(self, Self::Removed | Self::Missing | Self::ParentPurged)
     }
 }
 
 string_enum! {
-    /// Why a person was asked about this post and no other.
+    /// The reason for which a post was selected for a gold label.
     SampleReason {
-        /// Drawn at random among all labelled posts.
+        /// Drawn at random from all labelled posts.
         Random = "random",
-        /// Its best two labels are among the closest.
+        /// The scores of its two best labels are close (uncertainty sampling).
         Closest = "closest",
-        /// Somebody else chose it: it came with a file.
+        /// Selected outside topicmill, and imported with a file.
         Import = "import",
     }
 }
 
 string_enum! {
-    /// Where a person gave an answer.
+    /// The tool with which an annotator gave a gold label.
     GoldSource {
-        /// On the review page.
+        /// The review page.
         Review = "review",
-        /// In a table.
+        /// An imported table.
         Import = "import",
-        /// In Label Studio.
+        /// Label Studio.
         LabelStudio = "label-studio",
     }
 }
 
 string_enum! {
-    /// A stage of the pipeline, as recorded with its run.
+    /// A stage of the pipeline; each run has one.
     Stage {
-        /// Posts from Reddit into the store.
+        /// Fetches posts from Reddit or an archive into the store.
         Collect = "collect",
-        /// Posts from files into the store.
+        /// Reads posts from files into the store.
         Import = "import",
-        /// Labels and scores for stored posts.
+        /// Labels and scores stored posts.
         Classify = "classify",
-        /// What is gone on Reddit, or too old, out of the store.
+        /// Removes posts that are gone from Reddit or past their retention.
         Purge = "purge",
     }
 }
 
 string_enum! {
-    /// How a run stands or ended.
+    /// The status of a run.
     RunStatus {
         /// Not finished.
         Running = "running",
-        /// Everything asked for was done.
+        /// Everything requested was done.
         Done = "done",
         /// Finished, but some rows or topics failed.
         Partial = "partial",
         /// Ended by an error.
         Failed = "failed",
-        /// Ended by a signal after draining.
+        /// Cancelled by a signal, after draining.
         Stopped = "stopped",
-        /// Its process is gone without having recorded an end, or gave no sign of life for long.
+        /// The process exited without recording an end, or its heartbeat expired.
         Died = "died",
     }
 }
 
 string_enum! {
-    /// What came of reading one subreddit.
+    /// The outcome of reading one subreddit.
     Outcome {
         /// Posts were read.
         Ok = "ok",
-        /// The subreddit answered without posts.
+        /// The subreddit returned no posts.
         Empty = "empty",
-        /// Only its members may read it.
+        /// Only members may read the subreddit.
         Private = "private",
-        /// Reddit closed it.
+        /// Reddit banned the subreddit.
         Banned = "banned",
         /// Readable only after an opt-in that the API does not give.
         Quarantined = "quarantined",
         /// Readable only after a consent that the API does not give.
         Gated = "gated",
-        /// There is no such subreddit.
+        /// The subreddit does not exist.
         Missing = "missing",
-        /// The edge refused the client before the API saw it.
+        /// The edge server blocked the client before the API was reached.
         EdgeBlocked = "edge-blocked",
-        /// The credentials were refused.
+        /// The credentials were rejected.
         Auth = "auth",
-        /// The quota did not allow it within the wait budget.
+        /// The quota did not allow the request within the wait budget.
         RateLimited = "rate-limited",
-        /// The server or the way to it failed.
+        /// The server or the connection failed.
         Server = "server",
-        /// A signal came first.
+        /// Cancelled by a signal.
         Stopped = "stopped",
     }
 }
 
 impl Outcome {
-    /// Whether it says something of the subreddit alone, so that another one may answer where this did not.
+    /// True if the outcome concerns this subreddit alone, so that another subreddit is worth a try.
     pub fn is_subreddit_specific(self) -> bool {
         matches!(
             self,
@@ -287,78 +292,78 @@ impl Outcome {
         )
     }
 
-    /// Returns true if the client or its key is refused, whatever it asks for.
+    /// True if the client or its credentials are rejected, whatever the request.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Auth | Self::EdgeBlocked)
     }
 }
 
-/// A post as last seen.
+/// A post as its source last returned it.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "as many independent marks as Reddit puts on a post"
+    reason = "Reddit has as many independent flags on a post"
 )]
 pub struct Post {
-    /// Its key.
+    /// The key of the post.
     pub fullname: Fullname,
-    /// Subreddit without `r/`, in Reddit's spelling.
+    /// Subreddit without `r/`, as Reddit spells it.
     pub subreddit: String,
     /// Title, without NUL.
     pub title: String,
-    /// Body, without NUL; a crosspost without one carries its parent's. Empty for links.
+    /// Body, without NUL. Empty for links. A crosspost without a body has the body of its parent.
     pub selftext: String,
-    /// The post that a crosspost shows. Its text is that post's, and goes with it.
+    /// Parent of a crosspost. The text comes from the parent, and is removed with it.
     pub crosspost_parent: Option<Fullname>,
-    /// What a link post points to.
+    /// Target of a link post.
     pub url: Option<String>,
-    /// Path on Reddit.
+    /// Path of the post's page on Reddit.
     pub permalink: Option<String>,
-    /// As Reddit gives it: [`AuthorPolicy`] says what is stored of it. `None` where deleted.
+    /// Author as Reddit names it; [`AuthorPolicy`] decides how it is stored. `None` if deleted.
     pub author: Option<String>,
-    /// Upvotes less downvotes.
+    /// Upvotes minus downvotes.
     pub score: Option<i64>,
-    /// An archive read the post as soon as it was there and not again, so its score, ratio and number of
-    /// comments tell nothing yet.
+    /// True if an archive captured the post right after it was posted, so that the score, ratio and number of comments
+    /// are not meaningful yet.
     pub score_is_placeholder: bool,
-    /// Upvotes among votes, 0 to 1.
+    /// Share of upvotes, 0 to 1.
     pub upvote_ratio: Option<f64>,
     /// Number of comments.
     pub num_comments: Option<i64>,
     /// Link flair text.
     pub flair: Option<String>,
-    /// Marked not safe for work.
+    /// True if marked not safe for work.
     pub over_18: bool,
-    /// Has a body of its own rather than a link.
+    /// True for a text post, false for a link.
     pub is_self: bool,
-    /// Pinned by a moderator: shown first on a listing, not counted towards a limit.
+    /// True if pinned by a moderator: listed first, and not counted towards a limit.
     pub stickied: bool,
-    /// Removed or deleted on Reddit.
+    /// True if removed or deleted on Reddit.
     pub removed: bool,
-    /// When it was posted.
+    /// Time of posting.
     pub created_at: Timestamp,
-    /// Where it came from.
+    /// Source of the post.
     pub source: SourceKind,
 }
 
 impl Post {
-    /// Returns the text that models read, see [`post_text`](topicmill_score::reddit::post_text).
+    /// Returns the text that models read; see [`post_text`](topicmill_score::reddit::post_text).
     pub fn text(&self) -> String {
         topicmill_score::reddit::post_text(&self.title, &self.selftext)
     }
 }
 
-/// What becomes of the names of authors.
+/// The policy for storing authors' names.
 #[derive(Debug, Clone)]
 pub enum AuthorPolicy {
-    /// Stored as they are.
+    /// Names are stored unchanged.
     Stored,
-    /// Stored as a hash under this key.
+    /// Names are replaced by a hash under this key.
     Hashed(String),
 }
 
 impl AuthorPolicy {
-    /// Prepares posts for the store: names their authors as they may be stored, and hashes their texts.
+    /// Prepares posts for the store: applies the policy to the authors' names, and hashes the texts.
     pub fn prepare(&self, posts: impl IntoIterator<Item = Post>) -> Vec<ReadyPost> {
         let ready = |mut post: Post| {
             if let (Self::Hashed(key), Some(author)) = (self, &mut post.author) {
@@ -379,9 +384,9 @@ impl AuthorPolicy {
     }
 }
 
-/// A post as it may be stored: its author is kept or hashed as the settings say, and its text is hashed.
+/// A post that is ready for the store: the author follows the [`AuthorPolicy`], and the text is hashed.
 ///
-/// Only [`AuthorPolicy::prepare`] makes one, so no author's name is stored by accident:
+/// Only [`AuthorPolicy::prepare`] creates one, to prevent storing an author's name by accident:
 ///
 /// ```compile_fail
 /// fn store(post: topicmill_core::Post, text_hash: topicmill_core::TextHash) {
@@ -392,7 +397,7 @@ impl AuthorPolicy {
 pub struct ReadyPost {
     post: Post,
     text_hash: TextHash,
-    /// Position on the listing that it was read from, starting at 0; `None` if it was not read from one.
+    /// Position on the listing, from 0; `None` if the post was not read from a listing.
     pub rank: Option<u32>,
 }
 
@@ -402,7 +407,7 @@ impl ReadyPost {
         &self.text_hash
     }
 
-    /// Removes the text of the post that a crosspost shows, and the link to it: retention took them from that post.
+    /// Removes the text and link that a crosspost has from its parent, after retention removed them from the parent.
     pub fn remove_shown_text(&mut self) {
         self.post.selftext.clear();
         self.post.url = None;
@@ -418,35 +423,35 @@ impl std::ops::Deref for ReadyPost {
     }
 }
 
-/// What to collect and what to call it.
+/// A topic: a candidate label, and the subreddits to collect it from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
-    /// Short name, unique: `climate`.
+    /// Unique short name: `climate`.
     pub slug: String,
-    /// Candidate label, the words put into the hypothesis: `climate change`.
+    /// Candidate label, inserted into the hypothesis: `climate change`.
     pub label: String,
     /// Plain descriptions of the label, for embedding models.
     pub descriptions: Vec<String>,
-    /// Subreddits in order of preference: the first that can be read is read.
+    /// Subreddits in order of preference; the first readable one is used.
     pub subreddits: Vec<String>,
     /// Listing to read.
     pub listing: Listing,
-    /// Whether nobody chose it, so that new posts are read once some are known.
+    /// True if the listing was not set explicitly; later runs then read `new`.
     pub is_default_listing: bool,
-    /// Posts wanted, stickied ones not counted.
+    /// Number of posts to read, stickied posts not counted.
     pub limit: u32,
 }
 
-/// Records that did not become posts: how many for which reason.
+/// Counts of rejected records, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rejections(BTreeMap<String, u64>);
 
 impl Rejections {
-    /// Reasons that are told apart; a broken file can have as many as lines.
+    /// The most reasons that are distinguished; a broken file could have one for each line.
     const MAX_REASONS: usize = 20;
 
-    /// One more. What was found, which differs from row to row, is not counted apart.
+    /// Counts one record. The part after [`FOUND_MARKER`], which differs from row to row, is dropped.
     pub fn add(&mut self, reason: &str) {
         let reason = reason
             .split_once(FOUND_MARKER)
@@ -455,7 +460,7 @@ impl Rejections {
         self.add_many(&reason.replace('\0', ""), 1);
     }
 
-    /// All of another count.
+    /// Adds all counts of `other`.
     pub fn extend(&mut self, other: &Self) {
         for (reason, n) in &other.0 {
             self.add_many(reason, *n);
@@ -468,41 +473,41 @@ impl Rejections {
         *self.0.entry(reason.to_owned()).or_default() += n;
     }
 
-    /// How many in all.
+    /// Returns the total over all reasons.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 }
 
-/// Stands in a reason before the value that was found.
+/// Separates a reason from the value that was found in the record.
 pub const FOUND_MARKER: &str = "; it is ";
 
-/// What a run did for one topic.
+/// The result of a run for one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopicReport {
     /// The topic's slug.
     pub topic: String,
     /// The subreddit that was read, or the last one tried.
     pub subreddit: String,
-    /// What came of it.
+    /// Outcome of reading the subreddit.
     pub outcome: Outcome,
-    /// Preferred subreddits that could not be read, and why.
+    /// Preferred subreddits that could not be read, each with its outcome.
     pub skipped: Vec<(String, Outcome)>,
     /// Pages read.
     pub pages: u64,
     /// Posts received and stored, each counted once.
     pub posts: u64,
-    /// How many of them were not known before.
+    /// Posts that were not stored before.
     pub new: u64,
-    /// How many of them were known, and something of them changed: their score, say.
+    /// Stored posts that changed, in their score for example.
     pub changed: u64,
-    /// How many of these have another text now, and are scored anew.
+    /// Changed posts with a new text, which are scored again.
     pub edited: u64,
-    /// How many of them were purged before, and so not stored.
+    /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
-    /// Children of the listing that are no post, or not a whole one.
+    /// Children of the listing that are not posts, or incomplete.
     pub rejected: Rejections,
-    /// What went wrong, in words, where something did.
+    /// The user-facing error message, if there was an error.
     pub detail: Option<String>,
 }
 

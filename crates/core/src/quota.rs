@@ -1,23 +1,23 @@
-//! What processes agree on that share a quota.
+//! Defines the rate-limit quota that several processes share through the database.
 
 use std::time::Duration;
 
-/// The limit under which a slot of a shared quota is asked for.
+/// The rate limit under which a request is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaTerms {
-    /// Time between two slots.
+    /// Time between two requests.
     pub interval: Duration,
-    /// Slots that may be taken at once after a rest.
+    /// The most requests in one burst after an idle period.
     pub burst: u32,
-    /// A slot further ahead than this is not wanted, and not taken.
+    /// The longest accepted wait; a longer one reserves nothing.
     pub max_wait: Duration,
 }
 
-/// A slot of a shared quota: taken, unless it lies further ahead than the terms allow.
+/// A reserved request, or a wait above [`QuotaTerms::max_wait`], for which nothing was reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaReservation {
-    /// How long until it comes.
+    /// Time until the request may be sent.
     pub wait: Duration,
-    /// Whether that is because some process was told to wait.
+    /// True if the wait comes from a response that throttles all processes, rather than from the rate limit.
     pub is_throttled: bool,
 }

@@ -1,7 +1,7 @@
-//! The record that a run writes about itself: the [`RunCounts`] of its stage, kept in the database as JSON.
+//! Defines the run record: the [`RunCounts`] of a stage, stored in the database as JSON.
 //!
-//! A run of labelling records what it was given, what it did, where its time went, and what the GPUs did meanwhile.
-//! `classify` and `gpu` fill its record in, and `advice` judges it.
+//! The record of a classify run holds its settings, counts, stage times and GPU usage. `classify` and `gpu` fill it in,
+//! and `advice` derives performance advice from it.
 
 mod counts;
 mod traffic;
@@ -14,76 +14,76 @@ use topicmill_score::labeler::{BatchTimes, Computed};
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
 
-/// Share of the time that an engine may wait for posts and still be what limits the run.
+/// The largest share of its time that an engine may wait and still count as the bottleneck.
 const MAX_WAITING_SHARE: f64 = 0.03;
 
-/// What labelling did.
+/// The counts of a classify run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyCounts {
-    /// Posts that got scores.
+    /// Posts scored.
     pub posts: u64,
-    /// Those of them that belong to none of the labels, because the background fits better.
+    /// Scored posts that are out of scope, because the background scores higher than any label.
     #[serde(default)]
     pub other: u64,
-    /// Those of them that have no label because the best score lies under the threshold.
+    /// Scored posts without a label, because the best score is below the threshold.
     #[serde(default)]
     pub unsure: u64,
-    /// Pairs of a text and a label that the model computed; the background counts as one label.
+    /// Pairs of text and label that the model scored; the background counts as one label.
     pub pairs: u64,
-    /// Pairs that were known: from an earlier label set, or of a post with the same text.
+    /// Pairs reused from an earlier label set, or from a post with the same text.
     pub pairs_reused: u64,
-    /// Attempts that failed; a post returns to the backlog until it failed too often.
+    /// Failed attempts. A post returns to the backlog until it has failed too often.
     pub failed: u64,
-    /// Posts that another worker took over before they could be written; their scores were refused.
+    /// Posts whose write was rejected, because another worker had taken over the lease.
     pub refused: u64,
-    /// Leases that another worker took over, found as a write was refused.
+    /// Leases lost to another worker, noticed when a write was rejected.
     #[serde(default)]
     pub leases_lost: u64,
-    /// Posts of the backlog that other workers hold at the end.
+    /// Backlog posts leased to other workers at the end of the run.
     pub held_elsewhere: u64,
-    /// Posts of the backlog that failed, or whose workers died, too often, in this run or before.
+    /// Backlog posts that are parked after too many failures or worker crashes, in this run or earlier.
     pub set_aside: u64,
-    /// From the first claim to the last write, waiting for new posts not counted.
+    /// Seconds from the first claim to the last write, without waits for new posts.
     pub seconds: f64,
-    /// `posts` a second.
+    /// Posts per second.
     pub posts_per_sec: f64,
-    /// Tokens that the model read, padding not counted.
+    /// Tokens that the model read, without padding.
     pub tokens: u64,
-    /// With padding.
+    /// Tokens that the model read, with padding.
     pub padded_tokens: u64,
-    /// Batches that were halved because the memory ran out.
+    /// Batches halved after running out of memory.
     #[serde(default)]
     pub oom_splits: u64,
-    /// How long batches took; for monitors, and not in the record of the run.
+    /// Batch durations; for metrics only, not in the run record.
     #[serde(skip)]
     pub batches: BatchTimes,
-    /// Where the time went.
+    /// Time spent in each stage.
     pub stages: StageTimes,
-    /// What it was given.
+    /// Settings of the run.
     #[serde(default)]
     pub settings: RunSettings,
-    /// What each GPU did meanwhile.
+    /// Usage of each GPU during the run.
     #[serde(default)]
     pub gpu: Vec<GpuUsage>,
-    /// What is missing or doubtful of that, and why.
+    /// The reason for which GPU usage is missing or unreliable.
     #[serde(default)]
     pub gpu_note: Option<String>,
-    /// With a small model: how the labels compare with those of the large one alone.
+    /// With a small model: agreement with the labels of the large model alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_shortlist: Option<LabelAgreement>,
 }
 
-/// Posts that have a label by two ways.
+/// The agreement between two labellings of the same posts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelAgreement {
-    /// All of them, of this run and of earlier ones.
+    /// Posts compared, from this run and earlier runs.
     pub posts: u64,
-    /// Those whose label is the same.
+    /// Posts with the same label.
     pub same: u64,
 }
 
 impl ClassifyCounts {
-    /// Adds what another lane did; what is known only at the end stays.
+    /// Adds the counts of another lane. Fields known only at the end of the run are unchanged.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
         self.other += other.other;
@@ -100,7 +100,7 @@ impl ClassifyCounts {
         self.stages.add(&other.stages);
     }
 
-    /// Adds what an engine did.
+    /// Adds the counts of an engine.
     pub fn add_computed(&mut self, computed: &Computed) {
         self.tokens += computed.tokens;
         self.padded_tokens += computed.padded_tokens;
@@ -109,40 +109,40 @@ impl ClassifyCounts {
     }
 }
 
-/// What a run was given, as far as a verdict speaks of it.
+/// The settings of a classify run that matter for performance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSettings {
-    /// Name of the model, with that of the small one before it.
+    /// Name of the model, after the name of the small model if there is one.
     pub model: String,
-    /// What each engine computed on: `cpu`, `cuda:0`.
+    /// Device of each engine: `cpu`, `cuda:0`.
     pub devices: Vec<String>,
-    /// The precision of the graph.
+    /// Number format of the graph.
     pub precision: String,
-    /// The library that computed, with its version.
+    /// Runtime library and version.
     pub runtime: String,
-    /// Padded tokens that a batch held at most.
+    /// Token budget: the most padded tokens in a batch.
     pub batch_tokens: usize,
-    /// Where that number comes from.
+    /// Origin of the token budget.
     pub batch_tokens_from: BudgetOrigin,
-    /// Threads of each engine on a CPU.
+    /// CPU threads per engine.
     pub threads: usize,
-    /// Cores that the process might use.
+    /// Cores available to the process.
     pub cores: usize,
-    /// Version of the rule by which texts were read of posts, see [`TEXT_RULE`](topicmill_score::reddit::TEXT_RULE).
+    /// Version of the rule that builds a post's text; see [`TEXT_RULE`](topicmill_score::reddit::TEXT_RULE).
     pub text_rule: u32,
     /// `sqlite` or `postgres`.
     pub database: String,
 }
 
-/// Where a token budget comes from.
+/// The origin of a token budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetOrigin {
-    /// Nobody asked for another one.
+    /// The built-in default.
     #[default]
     Default,
-    /// Flag or setting.
+    /// A flag or setting.
     Set,
     /// A search on this device.
     Searched,
@@ -150,21 +150,21 @@ pub enum BudgetOrigin {
     Model,
 }
 
-/// Seconds, summed over the engines of a process.
+/// Seconds per stage, summed over the engines of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageTimes {
     /// Computing.
     pub engine_busy_secs: f64,
-    /// Waiting for posts, the first and the last time included.
+    /// Waiting for posts, including at the start and at the end.
     pub engine_idle_secs: f64,
     /// Waiting for the writer.
     pub engine_blocked_secs: f64,
-    /// Claiming posts. This and what follows happens while the engine computes.
+    /// Claiming posts. This and the stages below overlap with computing.
     pub claim_secs: f64,
-    /// Looking up what is known of the texts claimed.
+    /// Looking up stored scores of the claimed texts.
     pub look_up_secs: f64,
-    /// The small model, which keeps texts and picks labels.
+    /// Running the small model, which shortlists labels.
     pub shortlist_secs: f64,
     /// Tokenising.
     pub tokenize_secs: f64,
@@ -173,7 +173,7 @@ pub struct StageTimes {
 }
 
 impl StageTimes {
-    /// Adds what another lane spent.
+    /// Adds the times of another lane.
     pub fn add(&mut self, other: &Self) {
         self.engine_busy_secs += other.engine_busy_secs;
         self.engine_idle_secs += other.engine_idle_secs;
@@ -185,13 +185,14 @@ impl StageTimes {
         self.write_secs += other.write_secs;
     }
 
-    /// Share of the engine's time in which it waited for posts, and for the writer; `None` where it had none.
+    /// Returns the shares of engine time spent waiting for posts and for the writer, each 0 to 1; `None` without engine
+    /// time.
     pub fn waiting_shares(&self) -> Option<(f64, f64)> {
         let all = self.engine_busy_secs + self.engine_idle_secs + self.engine_blocked_secs;
         (all > 0.0).then(|| (self.engine_idle_secs / all, self.engine_blocked_secs / all))
     }
 
-    /// What limits the run; `None` where nothing was computed.
+    /// Returns the stage that limits the run; `None` if nothing was computed.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let (idle, blocked) = self.waiting_shares()?;
         let before = [
@@ -199,7 +200,7 @@ impl StageTimes {
             (self.shortlist_secs, Bottleneck::Shortlist),
             (self.tokenize_secs, Bottleneck::Tokenizer),
         ];
-        // `max_by` would take the last of equals, and blame the tokenizer where nothing took any time.
+        // `max_by` returns the last of equals: with all times zero, it would blame the tokenizer.
         let slowest = before
             .into_iter()
             .reduce(|a, b| if b.0 > a.0 { b } else { a });
@@ -215,17 +216,17 @@ impl StageTimes {
     }
 }
 
-/// What limits a run.
+/// The part of the pipeline that limits a run's throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The engine never waits.
+    /// The model: the engine never waits.
     Model,
-    /// The engine never waits, but its GPU does: batches are made ready. Stages alone do not tell.
+    /// Preparing batches: the engine never waits, but its GPU does. Stage times alone cannot show this.
     Batches,
-    /// Claiming posts and looking up what is known of them.
+    /// Reading the database: claiming posts and looking up stored scores.
     Reading,
-    /// The small model, which keeps texts and picks labels.
+    /// The small model, which shortlists labels.
     Shortlist,
     /// Tokenising.
     Tokenizer,
@@ -237,7 +238,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Model => "the model",
-            Self::Batches => "making batches ready for the GPU",
+            Self::Batches => "preparing batches for the GPU",
             Self::Reading => "reading the database",
             Self::Shortlist => "the small model",
             Self::Tokenizer => "the tokenizer",
@@ -246,70 +247,70 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// A GPU that an engine computes on.
+/// A GPU used by an engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// As `--device` names it: `cuda:0`.
+    /// Device name as in `--device`: `cuda:0`.
     pub device: String,
     /// Make and model.
     pub name: String,
-    /// What tells it from all others.
+    /// UUID from NVML.
     pub uuid: String,
 }
 
-/// What a GPU does at this moment; `None` is what it does not tell.
+/// The current usage of a GPU. Values that it does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuSample {
-    /// As `--device` names it: `cuda:0`.
+    /// Device name as in `--device`: `cuda:0`.
     pub device: String,
-    /// Part of the last moment in which it computed anything, in percent.
+    /// Utilisation in percent: the share of the last sampling period in which a kernel ran.
     pub gpu_percent: Option<u32>,
-    /// Memory in use, by any process, and all there is, in MiB.
+    /// Memory in use by all processes, and total memory, in MiB.
     pub memory_mib: Option<(u32, u32)>,
-    /// Power drawn.
+    /// Power draw in watts.
     pub watts: Option<u32>,
 }
 
-/// What a GPU told during a run.
+/// The usage of a GPU during a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuUsage {
-    /// Which it is.
+    /// The GPU.
     #[serde(flatten)]
     pub gpu: Gpu,
-    /// How often it was asked.
+    /// Number of samples.
     pub samples: u64,
-    /// Percent of the time in which it computed.
+    /// Utilisation in percent.
     pub gpu_percent: Option<Summary>,
-    /// Memory in use, by any process.
+    /// Memory in use by all processes, in MiB.
     pub memory_mib: Option<Summary>,
-    /// All memory there is.
+    /// Total memory in MiB.
     pub memory_total_mib: u32,
-    /// Power drawn.
+    /// Power draw in watts.
     pub watts: Option<Summary>,
 }
 
 impl GpuUsage {
-    /// Percent of the memory that were in use at the most.
+    /// Returns the peak memory use in percent.
     pub fn memory_percent(&self) -> Option<f64> {
         let memory = self.memory_mib.filter(|_| self.memory_total_mib > 0)?;
         Some(100.0 * f64::from(memory.max) / f64::from(self.memory_total_mib))
     }
 }
 
-/// A figure over the samples of a run.
+/// Summary statistics over the samples of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Sum over number.
+    /// Mean.
     pub mean: f64,
-    /// Half of the samples are no higher.
+    /// Median.
     pub median: u32,
-    /// 95 in 100 samples are no higher.
+    /// 95th percentile.
     pub p95: u32,
-    /// The highest.
+    /// Maximum.
     pub max: u32,
 }
 
-/// MiB as GiB without a fraction.
+/// Formats MiB as whole GiB.
 pub fn gib(mib: f64) -> String {
     format!("{:.0}", mib / 1024.0)
 }

@@ -1,13 +1,13 @@
-//! What of a URL may be shown: in messages, logs, records, and by `config show`.
+//! Redacts passwords and tokens from URLs before they are logged, recorded or displayed.
 //!
-//! What enters is what somebody gave as a URL, however wrong; what leaves holds no password. Only the parts that are
-//! known to be harmless are copied, and everything else becomes `***`: so a form that nobody thought of shows
-//! nothing, rather than everything.
+//! The input is user-supplied text that should be a URL; the output contains no secret. Redaction works by allowlist:
+//! only parts known to be harmless are copied, and everything else becomes `***`, so that an unforeseen form leaks
+//! nothing.
 
-/// In place of what is not shown.
-const HIDDEN: &str = "***";
+/// The replacement for redacted parts.
+const REDACTED: &str = "***";
 
-/// A URL without its passwords, wherever in it they stand; of a text that is no URL as little as is safe.
+/// Redacts secrets anywhere in a URL. Text that is not a URL is kept only if it is plain.
 ///
 /// ```
 /// use topicmill_core::redact_url;
@@ -17,32 +17,32 @@ const HIDDEN: &str = "***";
 /// ```
 pub fn redact_url(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once(':') else {
-        return shown_if(is_plain(text), text);
+        return keep_if(is_plain(text), text);
     };
     match scheme {
         "sqlite" => redact_sqlite(rest),
         "postgres" | "postgresql" | "mysql" | "http" | "https" => match rest.strip_prefix("//") {
             Some(rest) => format!("{scheme}://{}", redact_remote(scheme, rest)),
-            None => format!("{scheme}:{}", shown_if(is_plain(rest), rest)),
+            None => format!("{scheme}:{}", keep_if(is_plain(rest), rest)),
         },
-        _ => HIDDEN.to_owned(),
+        _ => REDACTED.to_owned(),
     }
 }
 
-fn shown_if(harmless: bool, text: &str) -> String {
-    if harmless { text } else { HIDDEN }.to_owned()
+fn keep_if(harmless: bool, text: &str) -> String {
+    if harmless { text } else { REDACTED }.to_owned()
 }
 
-/// Letters, digits and what separates the names of folders: nothing that separates a password from the rest.
+/// True if the text has only letters, digits and path separators: nothing that could delimit a password.
 fn is_plain(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
 }
 
-/// A path is no secret, unless somebody wrote a user and a password before it.
+/// Redacts a `SQLite` URL. A path is not secret, unless a user and password were written before it.
 fn redact_sqlite(rest: &str) -> String {
     let (path, query) = match rest.split_once('?') {
-        Some((_, query)) if query.contains('@') => return format!("sqlite:{HIDDEN}"),
+        Some((_, query)) if query.contains('@') => return format!("sqlite:{REDACTED}"),
         Some((path, query)) => (path, format!("?{}", redact_query(query))),
         None => (rest, String::new()),
     };
@@ -51,43 +51,43 @@ fn redact_sqlite(rest: &str) -> String {
         Some((before, place))
             if has_authority || before.contains(':') || !path.starts_with(['/', '.']) =>
         {
-            format!("{HIDDEN}@{place}")
+            format!("{REDACTED}@{place}")
         }
         _ => path.to_owned(),
     };
     format!("sqlite:{path}{query}")
 }
 
-/// What follows `//`: `user:password@host:port/path?name=value#fragment`.
+/// Redacts the part after `//`: `user:password@host:port/path?name=value#fragment`.
 fn redact_remote(scheme: &str, rest: &str) -> String {
     let end = rest.find(['?', '#']).unwrap_or(rest.len());
     let (main, tail) = rest.split_at(end);
-    // A password with a `?` in it, or a parameter with an `@`: nobody can tell.
+    // Ambiguous: a password with a `?`, or a parameter with an `@`.
     if tail.contains('@') {
-        return HIDDEN.to_owned();
+        return REDACTED.to_owned();
     }
-    // The last one, because people leave an `@` in a password as it is.
+    // Split at the last `@`, because passwords may contain an unescaped `@`.
     let (user, place) = match main.rsplit_once('@') {
         Some((userinfo, place)) => (redact_userinfo(scheme, userinfo), place),
         None => (String::new(), main),
     };
     let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
     if !is_host(host) {
-        return HIDDEN.to_owned();
+        return REDACTED.to_owned();
     }
     let path = match path.strip_prefix('/') {
-        Some(path) => format!("/{}", shown_if(is_plain(path), path)),
+        Some(path) => format!("/{}", keep_if(is_plain(path), path)),
         None => String::new(),
     };
     let tail = match tail.split_at_checked(1) {
         Some(("?", query)) => format!("?{}", redact_query(query)),
-        Some((mark, _)) => format!("{mark}{HIDDEN}"),
+        Some((mark, _)) => format!("{mark}{REDACTED}"),
         None => String::new(),
     };
     format!("{user}{host}{path}{tail}")
 }
 
-/// The user of a database is no secret; what stands there in a web address may be a token.
+/// Redacts the user part. A database user is not secret, but in a web URL the user may be a token.
 fn redact_userinfo(scheme: &str, userinfo: &str) -> String {
     let (user, password) = match userinfo.split_once(':') {
         Some((user, _)) => (user, ":***"),
@@ -96,11 +96,11 @@ fn redact_userinfo(scheme: &str, userinfo: &str) -> String {
     if !user.is_empty() && is_plain(user) && scheme.starts_with("postgres") {
         format!("{user}{password}@")
     } else {
-        format!("{HIDDEN}@")
+        format!("{REDACTED}@")
     }
 }
 
-/// Hosts with their ports; a folder of sockets has its slashes encoded.
+/// True for a comma-separated list of hosts with optional ports. A socket folder has encoded slashes.
 fn is_host(text: &str) -> bool {
     let host_and_port = |text: &str| {
         let (host, port) = match text.rsplit_once(':') {
@@ -121,8 +121,8 @@ fn is_host(text: &str) -> bool {
     text.split(',').all(host_and_port)
 }
 
-/// Whether a parameter says where a database is and how it is opened, in the words that there are for it.
-fn is_open(name: &str, value: &str) -> bool {
+/// True for a known, harmless connection parameter with a valid value.
+fn is_harmless_parameter(name: &str, value: &str) -> bool {
     match name {
         "application_name" | "dbname" | "host" | "hostaddr" | "user" => is_plain(value),
         "port" => value.bytes().all(|b| b.is_ascii_digit()),
@@ -138,7 +138,7 @@ fn is_open(name: &str, value: &str) -> bool {
 }
 
 fn redact_query(query: &str) -> String {
-    // What stands behind `#` is none of it.
+    // The fragment after `#` is not part of the query.
     let (query, fragment) = match query.split_once('#') {
         Some((query, _)) => (query, "#***"),
         None => (query, ""),
@@ -146,9 +146,9 @@ fn redact_query(query: &str) -> String {
     let pairs: Vec<String> = query
         .split(['&', ';'])
         .map(|pair| match pair.split_once('=') {
-            // By name and value: `host=secret@place` has a harmless name.
-            Some((name, value)) if is_open(name, value) => pair.to_owned(),
-            _ => HIDDEN.to_owned(),
+            // The value is checked too: `host=secret@place` has a harmless name.
+            Some((name, value)) if is_harmless_parameter(name, value) => pair.to_owned(),
+            _ => REDACTED.to_owned(),
         })
         .collect();
     format!("{}{fragment}", pairs.join("&"))
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_harmless_is_shown() {
+    fn harmless_urls_are_unchanged() {
         for shown in [
             "sqlite:topicmill.db",
             "sqlite:///srv/a b/x.db?mode=ro",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn passwords_are_redacted() {
         for (given, shown) in [
             (
                 "postgres://me:s3@cr/et@host:5432/db",
@@ -229,15 +229,14 @@ mod tests {
         }
     }
 
-    /// Marks what must not be shown, whatever stands around it.
+    /// Marks the secret in generated URLs.
     const SENTINEL: &str = "hush0secret";
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
-        /// A password holds whatever it likes, escaped or not; and so does a parameter that is not known.
         #[test]
-        fn no_url_shows_its_password(
+        fn passwords_never_leak_from_any_url(
             scheme in "(postgres|postgresql|http|https|sqlite|mysql|[a-z]{1,6})",
             slashes in "(:|:/|://|:///|)",
             user in "[a-z.%0-9-]{0,6}",
@@ -246,7 +245,7 @@ mod tests {
             host in "[a-z0-9.\\[\\]:,-]{0,8}",
             path in "[ -~]{0,8}",
         ) {
-            // `sqlite:` and a path, in which no password stands.
+            // `sqlite:` and a path has no password.
             prop_assume!(!(scheme == "sqlite" && slashes.is_empty() && user.is_empty()));
             let secret = format!("{before}{SENTINEL}{after}");
             for url in [
@@ -259,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn no_url_shows_an_unknown_parameter(
+        fn unknown_parameters_never_leak_from_any_url(
             scheme in "(postgres|postgresql|http|https|mysql|sqlite)",
             user in "([a-z]{1,4}(:[a-z]{0,4})?@)?",
             path in "[a-z0-9_.-]{0,8}",
@@ -269,8 +268,8 @@ mod tests {
             other in "(sslmode=require&|mode=ro&|a=b;|&)?",
         ) {
             let url = format!("{scheme}://{user}h/{path}?{other}{name}={before}{SENTINEL}{after}");
-            // A short name of this kind is made once in a million.
-            prop_assume!(!is_open(&name, SENTINEL));
+            // Excludes the rare generated name that is on the allowlist.
+            prop_assume!(!is_harmless_parameter(&name, SENTINEL));
             prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} gives {}", redact_url(&url));
         }
     }

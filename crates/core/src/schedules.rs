@@ -1,4 +1,4 @@
-//! The words of schedules: how a slot stands, and what becomes of slots that were missed or overlap.
+//! Defines the status of a scheduled run, and the policies for missed and overlapping runs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,45 +8,45 @@ use serde::{Deserialize, Serialize};
 use super::string_enum::UnknownVariant;
 
 string_enum! {
-    /// How a slot, a due time of a schedule, stands or ended.
+    /// The status of a scheduled run.
     ScheduledRunStatus {
-        /// It fell due, and nobody runs it yet.
+        /// Due, and not started yet.
         Waiting = "waiting",
-        /// Its stages run.
+        /// Its stages are running.
         Running = "running",
         /// Every stage did all of its work.
         Done = "done",
-        /// Every stage came to its end; some rows or topics failed.
+        /// Every stage finished, but some rows or topics failed.
         Partial = "partial",
-        /// A stage failed, or the slot took longer than its timeout.
+        /// A stage failed, or the timeout passed.
         Failed = "failed",
-        /// A signal stopped it, and nobody goes on.
+        /// Cancelled by a signal, and not resumed.
         Stopped = "stopped",
-        /// The slot before it still ran.
+        /// Not started, because the previous run of the schedule was still running.
         Skipped = "skipped",
-        /// Nobody was there to run it.
+        /// Not started, because no scheduler was running.
         Missed = "missed",
     }
 }
 
 string_enum! {
-    /// What becomes of slots that fell due while no scheduler ran.
+    /// The policy for scheduled runs that fell due while no scheduler was running.
     CatchUp {
-        /// They are recorded as missed.
+        /// All are recorded as missed.
         None = "none",
-        /// The latest runs, the others are recorded as missed.
+        /// The latest one runs; the others are recorded as missed.
         One = "one",
-        /// Each of them runs, the earliest first.
+        /// All run, the earliest first.
         All = "all",
     }
 }
 
 string_enum! {
-    /// What becomes of a slot that falls due while an earlier one of its schedule still runs.
+    /// The policy for a scheduled run that falls due while an earlier one is still running.
     Overlap {
-        /// It is recorded as skipped.
+        /// The later run is recorded as skipped.
         Skip = "skip",
-        /// It runs after the earlier one.
+        /// The later run starts after the earlier one.
         Queue = "queue",
     }
 }

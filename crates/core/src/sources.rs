@@ -1,4 +1,4 @@
-//! The table of sources: one row each, from which all that the program has to know about it follows.
+//! Defines the table of sources. Adding a source starts with one row here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,34 +21,34 @@ string_enum! {
     }
 }
 
-/// What the program has to know about a source, apart from how it is read.
+/// The properties of a source, apart from how it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceTraits {
-    /// Its name in messages.
+    /// Display name.
     pub title: &'static str,
-    /// Its section of the settings, and the name of its counts in the record of a run.
+    /// Section in the settings, and key of its counts in the run record.
     pub section: &'static str,
-    /// Whether what it shows is on Reddit now. An archive shows what was there once, and a file may be years old.
+    /// True if its posts are on Reddit now. Archives and files may hold posts that are gone.
     pub is_live: bool,
-    /// Whether its texts come escaped for HTML, `&amp;` for `&`. Reddit's API does that unless it is asked for
-    /// `raw_json=1`, as it is here; archives and files have what others were answered.
+    /// True if its texts are HTML-escaped, with `&amp;` for `&`. Reddit's API escapes unless the request has
+    /// `raw_json=1`, which topicmill sends; archives and files hold responses to requests without it.
     pub is_escaped: bool,
-    /// Whether it wants credentials of its user.
+    /// True if it requires the user's credentials.
     pub needs_key: bool,
-    /// The orders in which it can be read; none: nothing is collected from it.
+    /// Supported listings; empty if `collect` cannot read from it.
     pub listings: &'static [Listing],
 }
 
-/// Declares the sources: the table that all else about them follows from.
+/// Declares the sources and their traits.
 macro_rules! sources {
     ($($(#[$meta:meta])* $variant:ident = $word:literal { $($field:ident: $value:expr),+ $(,)? }),+ $(,)?) => {
         string_enum! {
-            /// Where a post came from.
+            /// The source of a post.
             SourceKind { $($(#[$meta])* $variant = $word),+ }
         }
 
         impl SourceKind {
-            /// Its row of the table of sources.
+            /// Returns the properties of the source.
             pub const fn traits(self) -> &'static SourceTraits {
                 match self { $(Self::$variant => &SourceTraits { $($field: $value),+ }),+ }
             }
@@ -59,7 +59,7 @@ macro_rules! sources {
 sources! {
     /// Reddit's own API.
     Reddit = "reddit" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: true, listings: Listing::ALL },
-    /// The sample Reddit that ships with the program.
+    /// The sample Reddit included in the program.
     Sample = "sample" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: false, listings: Listing::ALL },
     /// Arctic Shift, an archive of Reddit.
     ArcticShift = "arctic-shift" { title: "Arctic Shift", section: "arctic_shift", is_live: false, is_escaped: true, needs_key: false, listings: &[Listing::New] },
@@ -68,17 +68,17 @@ sources! {
 }
 
 impl SourceKind {
-    /// Whether what it shows is on Reddit now: see [`SourceTraits::is_live`].
+    /// True if its posts are on Reddit now; see [`SourceTraits::is_live`].
     pub const fn is_live(self) -> bool {
         self.traits().is_live
     }
 
-    /// The order in which it is read where this one is wished for: that one, if it can be.
-    pub fn listing(self, wished: Listing) -> Listing {
+    /// Returns the preferred listing if the source supports it, else the first supported one.
+    pub fn listing(self, preferred: Listing) -> Listing {
         let listings = self.traits().listings;
         match listings.first() {
-            Some(first) if !listings.contains(&wished) => *first,
-            _ => wished,
+            Some(first) if !listings.contains(&preferred) => *first,
+            _ => preferred,
         }
     }
 }

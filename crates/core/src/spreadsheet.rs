@@ -1,13 +1,13 @@
-//! What a spreadsheet makes of a text.
+//! Protects CSV cells against formula injection.
 
 use std::borrow::Cow;
 
-/// What makes a spreadsheet compute a text (<https://owasp.org/www-community/attacks/CSV_Injection>).
-const COMPUTED: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+/// First characters of a formula (<https://owasp.org/www-community/attacks/CSV_Injection>).
+const FORMULA_STARTS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
 
-/// A text for a cell of a CSV: with a `'` before it if a spreadsheet would compute it.
+/// Escapes text for a CSV cell: prefixes `'` if a spreadsheet would read the text as a formula.
 pub fn spreadsheet_safe(text: &str) -> Cow<'_, str> {
-    if text.starts_with(COMPUTED) {
+    if text.starts_with(FORMULA_STARTS) {
         Cow::Owned(format!("'{text}"))
     } else {
         Cow::Borrowed(text)

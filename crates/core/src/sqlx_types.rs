@@ -1,4 +1,4 @@
-//! The traits of sqlx for times, words and fullnames: only the crate that defines a type can implement them.
+//! Implements sqlx's traits for times, string enums and fullnames, because only the defining crate can.
 
 use chrono::{DateTime, Utc};
 use sqlx_core::database::Database;
@@ -40,10 +40,10 @@ where
     }
 }
 
-/// A word of ours in a column of text.
-macro_rules! word_column {
-    ($($word:ty),+) => {$(
-        impl<DB: Database> Type<DB> for $word
+/// Reads a type that implements `FromStr` from a text column.
+macro_rules! text_column {
+    ($($type:ty),+) => {$(
+        impl<DB: Database> Type<DB> for $type
         where
             String: Type<DB>,
         {
@@ -56,7 +56,7 @@ macro_rules! word_column {
             }
         }
 
-        impl<'r, DB: Database> Decode<'r, DB> for $word
+        impl<'r, DB: Database> Decode<'r, DB> for $type
         where
             String: Decode<'r, DB>,
         {
@@ -67,4 +67,4 @@ macro_rules! word_column {
     )+};
 }
 
-word_column!(Fullname, Stage, RunStatus);
+text_column!(Fullname, Stage, RunStatus);

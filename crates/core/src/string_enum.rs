@@ -1,6 +1,6 @@
-//! Words that are written in one spelling everywhere.
+//! Declares enums whose variants have one spelling in the database, the configuration and JSON.
 
-/// Declares an enum of words that are written in one spelling everywhere: database, configuration, JSON.
+/// Declares an enum with `ALL`, `as_str`, `Display`, `FromStr` and serde, all with the same spelling.
 macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -8,10 +8,10 @@ macro_rules! string_enum {
         pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant),+ }
 
         impl $name {
-            /// Every variant, in order of declaration.
+            /// All variants, in declaration order.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The one spelling.
+            /// Returns the spelling.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
@@ -19,7 +19,7 @@ macro_rules! string_enum {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // Not `write_str`, which would pass over the width of `{:<10}`.
+                // `write_str` would ignore a width such as `{:<10}`.
                 f.pad(self.as_str())
             }
         }
@@ -37,9 +37,9 @@ macro_rules! string_enum {
     };
 }
 
-/// A word that is none of those expected.
+/// An error for text that is not a variant of the enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{found}` is none of {}", expected.join(", "))]
+#[error("`{found}` is not one of {}", expected.join(", "))]
 pub struct UnknownVariant {
     pub(super) found: String,
     pub(super) expected: &'static [&'static str],

@@ -1,9 +1,9 @@
-//! Names, times and identifiers, read and written.
+//! Tests of fullnames and rejection counts.
 
 use super::*;
 
 #[test]
-fn each_spelling_of_an_id_is_one_fullname() {
+fn spellings_of_an_id_parse_to_one_fullname() {
     for same in ["1a2b", "t3_0001a2b", "T3_1A2B", " 1a2B\n"] {
         assert_eq!(same.parse::<Fullname>().unwrap().as_str(), "t3_1a2b");
     }
@@ -25,7 +25,7 @@ fn each_spelling_of_an_id_is_one_fullname() {
 }
 
 #[test]
-fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
+fn rejections_are_counted_by_a_bounded_number_of_reasons() {
     let mut some = Rejections::default();
     some.add("a comment, not a post");
     some.add("a comment, not a post");
@@ -50,7 +50,7 @@ fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
 }
 
 #[test]
-fn a_post_has_an_address_and_nothing_else_has_one() {
+fn only_urls_of_posts_parse_to_fullnames() {
     let addresses = "https://www.reddit.com/r/food/comments/abc123/x/ https://www.reddit.com/comments/ABC123 \
         https://old.reddit.com/r/food/comments/abc123/?utm_source=share reddit.com/r/food/comments/abc123/rye#top \
         /r/food/comments/abc123/x/ https://redd.it/abc123 t3_abc123 abc123";

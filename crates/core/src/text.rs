@@ -1,4 +1,4 @@
-//! The hash of a text.
+//! Defines the hash of a text, by which equal texts are scored once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// The first 128 bits of the SHA-256 of a post's text: equal texts are scored once.
+/// The first 128 bits of the SHA-256 of a post's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextHash([u8; 16]);
 
@@ -17,7 +17,7 @@ impl TextHash {
         Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
     }
 
-    /// As stored.
+    /// Returns the 16 bytes as stored.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -43,16 +43,16 @@ impl Serialize for TextHash {
     }
 }
 
-/// A text that is not the 32 hexadecimal digits of a hash.
+/// An error for text that is not 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the hash of a text has 32 hexadecimal digits")]
+#[error("a text hash must have 32 hexadecimal digits")]
 pub struct InvalidTextHash;
 
 impl FromStr for TextHash {
     type Err = InvalidTextHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The parser below would take a sign, and fewer digits.
+        // `from_str_radix` also accepts a sign, and fewer digits.
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidTextHash);
         }

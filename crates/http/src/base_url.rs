@@ -1,4 +1,4 @@
-//! Which addresses may be asked.
+//! Validates configured base URLs, and appends path segments to them.
 
 use std::net::IpAddr;
 
@@ -6,33 +6,35 @@ use reqwest::Url;
 
 use topicmill_core::redact_url;
 
-/// A base URL that must not be used: as given, without its secrets, and why.
+/// A rejected base URL, with its secrets redacted, and the reason.
 pub type InvalidUrl = (String, String);
 
-/// A base URL: `https`, or plain `http` to this machine. `danger` says what plain `http` to another one would do.
+/// Parses a base URL: `https`, or plain `http` to this machine.
+///
+/// `danger` is inserted into the error about plain `http`, such as `"would send the secret unencrypted, and "`.
 ///
 /// # Errors
-/// The URL without its secrets, and why it is refused.
+/// The redacted URL, and the reason for its rejection.
 pub fn base_url(text: &str, danger: &str) -> Result<Url, InvalidUrl> {
-    let refuse = |reason: &str| (redact_url(text), reason.to_owned());
-    let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
+    let reject = |reason: &str| (redact_url(text), reason.to_owned());
+    let url = Url::parse(text).map_err(|error| reject(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("it holds a user name or password"));
+        return Err(reject("it contains a user name or password"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(refuse("it has a `?` or `#` part"));
+        return Err(reject("it has a `?` or `#` part"));
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_loopback(&url) => Ok(url),
-        "http" => Err(refuse(&format!(
-            "plain http {danger}is allowed to this machine only (127.0.0.1, ::1, localhost)"
+        "http" => Err(reject(&format!(
+            "plain http {danger}is only allowed to this machine (127.0.0.1, ::1, localhost)"
         ))),
-        _ => Err(refuse("it is not an `https` URL")),
+        _ => Err(reject("it is not an `https` URL")),
     }
 }
 
-/// Whether a URL leads to this machine and nowhere else.
+/// True if the host of the URL is a loopback address or `localhost`.
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
@@ -42,7 +44,7 @@ pub fn is_loopback(url: &Url) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// Adds segments to the path of a base URL, encoded where they need it.
+/// Appends segments to the path of a base URL, percent-encoded where necessary.
 pub fn append_path(url: &mut Url, segments: &[&str]) {
     url.path_segments_mut()
         .expect("an http or https URL has a path")
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_http_leads_to_this_machine_only() {
+    fn plain_http_is_only_allowed_to_this_machine() {
         for good in [
             "https://oauth.reddit.com",
             "http://127.0.0.1:8080",
@@ -76,7 +78,10 @@ mod tests {
             assert!(base_url(bad, "").is_err(), "{bad}");
         }
         let (_, reason) = base_url("http://10.0.0.1", "would be read, and ").unwrap_err();
-        assert!(reason.contains("would be read, and is allowed"), "{reason}");
+        assert!(
+            reason.contains("would be read, and is only allowed"),
+            "{reason}"
+        );
         let (url, reason) = base_url("https://me:hunter2@a.example", "").unwrap_err();
         assert!(
             !format!("{url} {reason}").contains("hunter2"),

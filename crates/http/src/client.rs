@@ -1,4 +1,4 @@
-//! Sends a request until its answer is taken, is refused for good, or the tries are used up.
+//! Sends requests, paced and with retries, until a response is accepted, a failure is final, or the tries are used up.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,86 +17,90 @@ use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::Traffic;
 
-/// The longest of the growing waits between tries.
+/// The longest backoff between tries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Whom a client asks, as messages name it.
+/// A remote site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    /// Its name, `Arctic Shift`.
+    /// Display name: `Arctic Shift`.
     pub name: &'static str,
-    /// Its section of the settings, `arctic_shift`.
+    /// Section of the settings: `arctic_shift`.
     pub section: &'static str,
-    /// No request leaves while another one is under way or waits for its next try, and requests keep their distance.
+    /// True to send requests one at a time and evenly spaced: none is sent while another is in flight or waits for a
+    /// retry.
     pub one_at_a_time: bool,
 }
 
-/// How long the parts of a request may take.
+/// The timeouts of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// Until a connection stands.
+    /// Connect timeout.
     pub connect: Duration,
-    /// Between two reads of a response.
+    /// Idle timeout between two reads of a response.
     pub read: Duration,
-    /// From sending a request to the last byte of its response.
+    /// Total timeout, from sending the request to the last byte of the response.
     pub total: Duration,
 }
 
-/// Why a request has no answer that its sender could judge.
+/// An error of a request for which there is no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The HTTP client could not be built.
     #[error(
-        "the HTTPS client cannot start: check that the system has CA certificates (Debian's package is `ca-certificates`)"
+        "the HTTPS client cannot start: check that CA certificates are installed (Debian package `ca-certificates`)"
     )]
     Client(#[source] reqwest::Error),
-    /// The site asks for more patience than the settings allow.
-    #[error("{} asks for a wait of {} s for {what}, above `{}.wait_budget_secs` = {}: run again later, or raise it", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs())]
+    /// The site requests a longer wait than the settings allow.
+    #[error(
+        "{} requests a wait of {} s for {what}, longer than `{}.wait_budget_secs` = {}: run again later, or raise the \
+         setting", .site.name, .wait.as_secs_f64().ceil(), .site.section, .budget.as_secs()
+    )]
     WaitTooLong {
-        /// Who asks for it.
+        /// Site.
         site: Site,
-        /// What was asked for.
+        /// Description of the request.
         what: String,
-        /// The wait it would have taken.
+        /// Requested wait.
         wait: Duration,
-        /// The most that was allowed.
+        /// Longest allowed wait.
         budget: Duration,
     },
-    /// Every try ended in a failure that another try may cure.
-    #[error("{} failed for {what}, tried {tries}×, at last with: {detail}; run again later", .site.name)]
+    /// All tries failed with transient errors.
+    #[error("{} failed for {what}, tried {tries}×, last error: {detail}; run again later", .site.name)]
     GaveUp {
-        /// Who failed.
+        /// Site.
         site: Site,
-        /// What was asked for.
+        /// Description of the request.
         what: String,
-        /// Whether the last failure was a limit of requests.
+        /// True if the last failure was a rate limit.
         is_rate_limit: bool,
-        /// How often it was tried.
+        /// Number of tries.
         tries: u32,
-        /// The last failure in words.
+        /// User-facing description of the last failure.
         detail: String,
-        /// The last failure, where there was no answer at all.
+        /// The last failure, if there was no response.
         source: Option<reqwest::Error>,
     },
-    /// Whoever keeps the quota for all processes failed, so nothing may be sent.
+    /// The shared quota failed, so nothing may be sent.
     #[error(transparent)]
     SharedQuota(SharedQuotaError),
-    /// An answer of a size that none has.
+    /// The response exceeds the size limit.
     #[error(
-        "the response for {what} is larger than {limit} bytes, the most that is read: check `{}.api_url`", .site.section
+        "the response for {what} exceeds the limit of {limit} bytes: check `{}.api_url`", .site.section
     )]
     TooLarge {
-        /// Who gave it.
+        /// Site.
         site: Site,
-        /// What was asked for.
+        /// Description of the request.
         what: String,
-        /// The most that is read.
+        /// Size limit in bytes.
         limit: usize,
     },
 }
 
 impl HttpError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of the error, which determines the exit code.
     pub const fn kind(&self) -> FailureKind {
         match self {
             Self::Client(_) => FailureKind::Usage,
@@ -106,12 +110,12 @@ impl HttpError {
         }
     }
 
-    /// Whether the same may succeed later.
+    /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
     }
 
-    /// Whether there is no way to the site.
+    /// True if no connection to the site could be made.
     pub fn is_unreachable(&self) -> bool {
         let Self::GaveUp { source, .. } = self else {
             return false;
@@ -119,7 +123,7 @@ impl HttpError {
         source.as_ref().is_some_and(reqwest::Error::is_connect)
     }
 
-    /// Whether a limit of requests is why.
+    /// True if the cause is a rate limit.
     pub fn is_rate_limit(&self) -> bool {
         match self {
             Self::GaveUp { is_rate_limit, .. } => *is_rate_limit,
@@ -128,52 +132,52 @@ impl HttpError {
     }
 }
 
-/// How a client behaves; plain values, filled from the configuration by the caller.
+/// The settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
-    /// How it names itself.
+    /// `User-Agent` header.
     pub user_agent: String,
-    /// Requests a minute that it allows itself, whatever the site's headers say; none counts as one.
+    /// The client's own rate limit, in requests per minute; 0 counts as 1.
     pub requests_per_minute: u32,
-    /// A single wait above this gives up instead.
+    /// The longest single wait; the client gives up instead of waiting longer.
     pub wait_budget: Duration,
-    /// Sends of one request, the first included, before it is given up.
+    /// The most tries of one request, including the first.
     pub tries: u32,
-    /// The times after which it gives up on a connection or an answer.
+    /// Timeouts of connections and responses.
     pub timeouts: Timeouts,
 }
 
-/// What a request is for. All share one pace, but only answers with data tell of the quota.
+/// The purpose of a request. All requests share one rate limit, but only data responses report the quota.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Posts or whatever else the site has.
+    /// Posts or other data.
     Data,
-    /// A token to ask with.
+    /// An access token.
     Token,
 }
 
-/// What to do about an answer.
+/// The decision about a response.
 pub enum RetryDecision<T, E> {
-    /// It is what was asked for.
+    /// Accept the response, with this value.
     Accept(T),
-    /// Asking again may help.
+    /// Retry, because the failure may be transient.
     Retry(RetryableFailure),
-    /// Asking again will not help.
+    /// Fail without a retry.
     Fail(E),
 }
 
-/// A failure of one try that the next may not have.
+/// A failure that is worth a retry.
 #[derive(Debug, Default)]
 pub struct RetryableFailure {
-    /// In words.
+    /// User-facing description.
     pub detail: String,
-    /// How long to wait, where the answer named it.
+    /// Wait requested by the response.
     pub wait: Option<Duration>,
-    /// Too many requests: the wait holds for everybody.
+    /// True for a rate limit, whose wait applies to all requests.
     pub is_rate_limit: bool,
-    /// Worth one more try after this wait even where the usual tries are used up.
+    /// Wait before one additional try when the usual tries are used up.
     pub last_resort: Option<Duration>,
-    /// The failure, where there was no answer.
+    /// Cause, if there was no response.
     pub source: Option<reqwest::Error>,
 }
 
@@ -187,20 +191,20 @@ pub struct PoliteClient {
     meter: Arc<Meter>,
     wait_budget: Duration,
     tries: u32,
-    /// Time between two requests that leave one at a time, and when the next one may.
+    /// With [`Site::one_at_a_time`], the spacing of requests, and the time of the next one.
     turn: Option<(Duration, Mutex<Duration>)>,
 }
 
-/// Makes ring the process's TLS provider. May be called any number of times; the first call counts.
+/// Installs ring as the process's TLS provider. Idempotent.
 ///
-/// Building an HTTPS client panics without one. Each client of this program calls this itself.
+/// Building an HTTPS client panics without a provider, so [`PoliteClient::new`] calls this.
 pub fn install_tls() {
-    // An error says that there is one already, which is what is wanted.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 impl PoliteClient {
-    /// A client; sends nothing yet. One that asks `on_this_machine` only uses no proxy and no CA certificates.
+    /// Creates a client, which sends nothing yet. With `on_this_machine`, it uses no proxy and no CA certificates.
     ///
     /// # Errors
     /// When the HTTPS client cannot start.
@@ -213,19 +217,19 @@ impl PoliteClient {
         install_tls();
         let mut builder = Client::builder()
             .user_agent(&settings.user_agent)
-            // A redirect means that something is wrong, and following it would carry a token along.
+            // A redirect is unexpected, and following it could leak a token.
             .redirect(redirect::Policy::none())
             .connect_timeout(settings.timeouts.connect)
             .read_timeout(settings.timeouts.read)
             .timeout(settings.timeouts.total);
         if on_this_machine {
-            // The sample Reddit must answer behind a proxy, and where no CA certificates are installed.
+            // The sample Reddit must work with a proxy configured, and without CA certificates.
             builder = builder.no_proxy().tls_certs_only([]);
         }
         let meter = Arc::<Meter>::default();
         let wait_budget = settings.wait_budget;
         let per_minute = NonZeroU32::new(settings.requests_per_minute).unwrap_or(NonZeroU32::MIN);
-        let distance = Duration::from_mins(1) / per_minute.get();
+        let spacing = Duration::from_mins(1) / per_minute.get();
         Ok(Self {
             site,
             http: builder.build().map_err(HttpError::Client)?,
@@ -234,42 +238,43 @@ impl PoliteClient {
             clock,
             wait_budget,
             tries: settings.tries,
-            turn: site.one_at_a_time.then(|| (distance, Mutex::default())),
+            turn: site.one_at_a_time.then(|| (spacing, Mutex::default())),
         })
     }
 
-    /// What this client has done so far.
+    /// Returns the traffic so far.
     pub fn traffic(&self) -> Traffic {
         self.meter.snapshot()
     }
 
-    /// What counts its traffic.
+    /// Returns the meter that counts the traffic.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
+    /// Shares the quota with other processes from now on. Only the first call has an effect.
     pub fn share_quota(&self, shared: SharedQuota) {
         self.quota.share_with(shared);
     }
 
-    /// Sends a request, which is made anew for each try, until `judge` takes or refuses its answer.
+    /// Sends a request, with retries, until `decide` accepts or fails a response. `request` is built anew for each try;
+    /// `what` describes it in errors.
     ///
     /// # Errors
-    /// When `judge` refuses, when every try fails, when a wait is above the budget, or when the shared quota cannot be kept.
+    /// When `decide` fails, all tries fail, a wait exceeds the budget, or the shared quota fails.
     pub async fn send<T, E: From<HttpError>>(
         &self,
         purpose: Purpose,
         what: &str,
         request: impl Fn(&Client) -> RequestBuilder,
-        judge: impl Fn(&HttpResponse) -> RetryDecision<T, E>,
+        decide: impl Fn(&HttpResponse) -> RetryDecision<T, E>,
     ) -> Result<T, E> {
         let quota_error = |quota_error| self.quota_error(what, quota_error);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
-        // Held until the answer is taken or given up: while one request waits for its next try, no other one leaves.
+        // Locked until the request ends, so that no other request is sent while this one waits for a retry.
         let mut turn = match &self.turn {
-            Some((distance, next_at)) => Some((*distance, next_at.lock().await)),
+            Some((spacing, next_at)) => Some((*spacing, next_at.lock().await)),
             None => None,
         };
         loop {
@@ -281,48 +286,47 @@ impl PoliteClient {
                 }
             }
             self.quota.acquire().await.map_err(quota_error)?;
-            // Counted from when the request leaves, because the wait for a slot may have been longer.
-            if let Some((distance, next_at)) = &mut turn {
-                **next_at = self.clock.elapsed() + *distance;
+            // Measured from when the request is sent, because the wait for the quota may have been longer.
+            if let Some((spacing, next_at)) = &mut turn {
+                **next_at = self.clock.elapsed() + *spacing;
             }
             self.meter.count_request(purpose == Purpose::Token);
             tries += 1;
             let span =
                 tracing::trace_span!(target: "otel", "request", what, site = self.site.name, tries);
             let attempt = self.attempt(purpose, what, request(&self.http));
-            let trouble = match attempt.instrument(span).await? {
-                Ok(response) => match judge(&response) {
-                    RetryDecision::Accept(taken) => return Ok(taken),
+            let failure = match attempt.instrument(span).await? {
+                Ok(response) => match decide(&response) {
+                    RetryDecision::Accept(value) => return Ok(value),
                     RetryDecision::Fail(error) => return Err(error),
-                    RetryDecision::Retry(trouble) => trouble,
+                    RetryDecision::Retry(failure) => failure,
                 },
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            // The number of waits also bounds the number of tries.
-            let next = backoff.next().or(trouble.last_resort);
-            let (wait, cause) = match trouble.wait {
+            // The number of backoffs also limits the number of tries.
+            let next = backoff.next().or(failure.last_resort);
+            let (wait, cause) = match failure.wait {
                 Some(wait) => (wait, WaitCause::RetryAfter),
                 None => (next.unwrap_or_default(), WaitCause::Backoff),
             };
-            // Before anything is given up here: whoever asks next, in any process, has to wait as well.
-            if trouble.is_rate_limit {
+            // Before giving up here, because the next request of any process must wait too.
+            if failure.is_rate_limit {
                 self.quota.throttle(wait).await.map_err(quota_error)?;
             }
             match self.quota.check_budget(wait) {
-                // This error names the setting that allows a longer wait. For other troubles, a longer wait would not
-                // help.
-                Err(over) if trouble.is_rate_limit && next.is_some() => {
+                // This error names the setting that allows a longer wait, which would not help for other failures.
+                Err(over) if failure.is_rate_limit && next.is_some() => {
                     return Err(quota_error(over).into());
                 }
                 Ok(()) if next.is_some() => {}
-                _ => return Err(self.give_up(trouble, what, tries).into()),
+                _ => return Err(self.give_up(failure, what, tries).into()),
             }
             tracing::warn!(
                 what,
-                failure = trouble.detail,
+                failure = failure.detail,
                 wait_secs = wait.as_secs_f64(),
                 tries,
-                "{} did not response as hoped; waiting before another try",
+                "request to {} failed; waiting before a retry",
                 self.site.name
             );
             self.quota.pause(wait, cause).await.map_err(quota_error)?;
@@ -330,7 +334,7 @@ impl PoliteClient {
         }
     }
 
-    /// Sends a request once. The outer error is final, the inner one may pass.
+    /// Sends a request once. The outer error is final, the inner error is worth a retry.
     async fn attempt(
         &self,
         purpose: Purpose,
@@ -352,7 +356,7 @@ impl PoliteClient {
             }
             Err(error) => {
                 let detail = if error.is_timeout() {
-                    "no whole response within the timeouts of the settings"
+                    "no complete response within the configured timeouts"
                 } else {
                     "the connection failed or broke off"
                 };
@@ -371,14 +375,14 @@ impl PoliteClient {
         Ok(Ok(response))
     }
 
-    fn give_up(&self, trouble: RetryableFailure, what: &str, tries: u32) -> HttpError {
+    fn give_up(&self, failure: RetryableFailure, what: &str, tries: u32) -> HttpError {
         HttpError::GaveUp {
             site: self.site,
             what: what.to_owned(),
-            is_rate_limit: trouble.is_rate_limit,
+            is_rate_limit: failure.is_rate_limit,
             tries,
-            detail: trouble.detail,
-            source: trouble.source,
+            detail: failure.detail,
+            source: failure.source,
         }
     }
 
@@ -395,7 +399,7 @@ impl PoliteClient {
     }
 }
 
-/// The waits between that many tries of one request, growing and jittered so that many clients spread out.
+/// Returns the waits between `tries` tries: exponential backoff with jitter, to spread concurrent clients.
 pub fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
         .with_min_delay(MIN_WAIT)

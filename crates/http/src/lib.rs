@@ -1,10 +1,15 @@
-//! One client's manners, for whoever reads over HTTP.
+//! Provides a rate-limited HTTP client with retries, for any site.
 //!
-//! What enters are requests and a closure that says what an answer means; what leaves is what was asked for, or an
-//! [`HttpError`]. In between, the same for every site: a pace that follows our own limit and the site's headers
-//! (`quota`), which several processes may share ([`keeper`]), tries again after waits that an answer asked for or that
-//! grow (`client`), bodies that are bounded and redirects that are not followed (`answer`, `address`), and the count of
-//! it all (`traffic`). What a site's answers mean is not known here.
+//! [`PoliteClient::send`] takes a request and a closure that decides whether to accept a response, retry or fail. It
+//! returns what the closure accepted, or an [`HttpError`]. The client adds what is the same for every site:
+//!
+//! - `quota` paces requests by the configured rate limit and by the site's headers; [`shared_quota`] extends the quota
+//!   to
+//!   several processes.
+//! - `client` retries with exponential backoff, or after the wait that the response requests.
+//! - [`response`] bounds the size of bodies and classifies statuses. Redirects are not followed.
+//! - `base_url` validates configured URLs.
+//! - `traffic` counts requests and waits.
 
 mod base_url;
 mod client;

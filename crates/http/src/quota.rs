@@ -1,15 +1,15 @@
-//! When the next request may leave.
+//! Decides when the next request may be sent.
 //!
-//! Two limits hold at once. Our own, `requests_per_minute`, is kept by governor, whose GCRA hands out slots
-//! atomically; it reads our clock, so that a test decides what time it is. The site's is read from the
-//! `X-Ratelimit-*` headers of each answer, whatever its window: with nothing remaining the window's end is
-//! awaited, and once less than half is left the rest is spread over the time to it.
+//! Two limits apply. The client's own limit, `requests_per_minute`, is enforced by governor's GCRA, on an injected
+//! clock. The site's limit comes from the `X-Ratelimit-*` headers of each response, for any window length: with nothing
+//! remaining, the client waits for the end of the window; with less than half remaining, it spreads the rest over the
+//! window.
 //!
-//! A slot is looked at and taken under one lock, so that no two callers take the same one. They also take
-//! turns: whoever waits holds the turn, so that the others do not all wake for one slot, and none overtakes.
+//! Checking and taking a permit happens under one lock, to prevent two callers from taking the same one. A second lock
+//! admits waiting callers in order, one at a time.
 //!
-//! Where a [`Keeper`] holds the quota for several processes, a slot is reserved there, too, and what holds
-//! this process is told there. Both must agree, so a keeper that lost its memory lets nobody run away.
+//! A [`SharedQuota`] extends the quota to several processes. Both limits apply, so that a shared quota that loses its
+//! state does not lift the local limit.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -28,28 +28,28 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::QuotaLeft;
 use topicmill_core::{QuotaReservation, QuotaTerms, Timestamp};
 
-/// Two answers whose windows end this close together speak of the same window.
+/// Two responses whose windows end this close together describe the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
 
-/// The pace of a client.
+/// The rate limiter of a client.
 #[derive(Debug)]
 pub(crate) struct Quota {
     clock: SharedClock,
     budget: Duration,
     per_minute: NonZeroU32,
     own: RateLimiter<NotKeyed, InMemoryState, GovernorClockAdapter, NoOpMiddleware<Duration>>,
-    theirs: Mutex<Pace>,
+    site: Mutex<Pace>,
     turn: tokio::sync::Mutex<()>,
     shared: OnceLock<SharedQuota>,
     meter: Arc<Meter>,
 }
 
-/// Why there is no slot.
+/// An error for a request that may not be sent.
 #[derive(Debug)]
 pub(crate) enum QuotaError {
-    /// The wait is above the budget, and was not waited.
+    /// The wait exceeds the budget; the client did not wait.
     OverBudget(Duration),
-    /// Whoever keeps the quota for all processes failed.
+    /// The shared quota failed.
     SharedQuota(SharedQuotaError),
 }
 
@@ -63,7 +63,7 @@ impl Quota {
         let limit = governor::Quota::per_minute(per_minute);
         Self {
             own: RateLimiter::direct_with_clock(limit, GovernorClockAdapter(clock.clone())),
-            theirs: Mutex::default(),
+            site: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             shared: OnceLock::new(),
             meter,
@@ -73,19 +73,19 @@ impl Quota {
         }
     }
 
-    /// From now on slots are reserved with this keeper, too. The first one stays.
+    /// Also reserves requests in `shared` from now on. Only the first call has an effect.
     pub(crate) fn share_with(&self, shared: SharedQuota) {
         let _ = self.shared.set(shared);
     }
 
-    /// Waits for a slot and takes it.
+    /// Waits until a request may be sent, and takes the permit.
     pub(crate) async fn acquire(&self) -> Result<(), QuotaError> {
         let _turn = self.turn.lock().await;
-        // Looked at again after each wait: an answer to another request may have held everybody meanwhile.
+        // Checked again after each wait, because another response may have throttled the client meanwhile.
         while let Err((wait, cause)) = self.try_acquire() {
             self.pause(wait, cause).await?;
         }
-        // The keeper comes last: a slot reserved there and then not used would be lost to all processes.
+        // The shared quota comes last, because a permit reserved there and not used is lost to all processes.
         let Some(shared) = self.shared.get() else {
             return Ok(());
         };
@@ -108,7 +108,7 @@ impl Quota {
         self.pause(wait, cause).await
     }
 
-    /// Takes a slot if both limits have one now; else says how long until it is worth another look.
+    /// Takes a permit if both limits allow it now; else returns the wait until the next check.
     fn try_acquire(&self) -> Result<(), (Duration, WaitCause)> {
         let now = self.clock.elapsed();
         let mut pace = self.pace();
@@ -116,7 +116,7 @@ impl Quota {
         if !wait.is_zero() {
             return Err((wait, cause));
         }
-        // The site first: `check` takes a slot of ours, which would be lost where the site allows none.
+        // The site's limit first: `check` takes a permit, which would be lost if the site allows no request.
         self.own
             .check()
             .map_err(|until| (until.wait_time_from(now), WaitCause::OwnPace))?;
@@ -124,7 +124,10 @@ impl Quota {
         Ok(())
     }
 
-    /// Waits, unless that is more than the budget allows.
+    /// Waits.
+    ///
+    /// # Errors
+    /// When the wait exceeds the budget.
     pub(crate) async fn pause(&self, wait: Duration, cause: WaitCause) -> Result<(), QuotaError> {
         self.check_budget(wait)?;
         self.meter.count_wait(cause, wait);
@@ -132,7 +135,7 @@ impl Quota {
         Ok(())
     }
 
-    /// Whether a wait is within the budget.
+    /// Checks that a wait is within the budget.
     pub(crate) fn check_budget(&self, wait: Duration) -> Result<(), QuotaError> {
         if wait > self.budget {
             Err(QuotaError::OverBudget(wait))
@@ -141,25 +144,25 @@ impl Quota {
         }
     }
 
-    /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all, in every process.
+    /// Blocks all requests for `wait`, in all processes: a 429 for one caller applies to all.
     pub(crate) async fn throttle(&self, wait: Duration) -> Result<(), QuotaError> {
         let until = self.clock.elapsed() + wait;
         {
             let mut pace = self.pace();
-            // In a block of its own: the lock of a thread must not be held while the keeper is told.
-            pace.held_until = pace.held_until.max(until);
+            // The scope ends the thread lock before the await.
+            pace.throttled_until = pace.throttled_until.max(until);
         }
         self.throttle_others(wait).await
     }
 
-    /// Takes note of an answer's headers; a window with nothing left holds the other processes, too.
+    /// Updates the window from a response's headers. A window with nothing remaining also blocks the other processes.
     pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), QuotaError> {
         let now = self.clock.now();
         let left = number(headers, "x-ratelimit-remaining");
         let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
             return Ok(());
         };
-        // Without this header nobody knows what half of the window is, so nothing is spread.
+        // Without this header half of the window is unknown, so requests are not spread.
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
         let quota = QuotaLeft {
             remaining: left,
@@ -186,19 +189,19 @@ impl Quota {
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
-        self.theirs.lock().expect("no holder of this lock panics")
+        self.site.lock().expect("no holder of this lock panics")
     }
 }
 
-/// What the site allows. All times are those of [`topicmill_core::clock::Clock::elapsed`].
+/// The site's limit. All times are relative to [`topicmill_core::clock::Clock::elapsed`].
 #[derive(Debug, Default)]
 struct Pace {
-    held_until: Duration,
+    throttled_until: Duration,
     last_taken: Duration,
     window: Option<Window>,
 }
 
-/// The site's window as last told, less the slots taken since.
+/// The site's window as last reported, minus the requests sent since.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     left: f64,
@@ -208,11 +211,11 @@ struct Window {
 
 impl Pace {
     fn wait(&self, now: Duration) -> (Duration, WaitCause) {
-        let held = self.held_until.saturating_sub(now);
+        let throttled = self.throttled_until.saturating_sub(now);
         let Some(window) = self.window else {
-            return (held, WaitCause::RetryAfter);
+            return (throttled, WaitCause::RetryAfter);
         };
-        // Zero once the window has ended: what the next one allows is not known, so it holds nobody.
+        // Zero once the window has ended: the limit of the next window is unknown, so it blocks nothing.
         let rest = window.ends.saturating_sub(now);
         let paced = if window.left < 1.0 {
             rest
@@ -221,8 +224,8 @@ impl Pace {
         } else {
             Duration::ZERO
         };
-        if held >= paced {
-            (held, WaitCause::RetryAfter)
+        if throttled >= paced {
+            (throttled, WaitCause::RetryAfter)
         } else {
             (paced, WaitCause::TheirQuota)
         }
@@ -236,8 +239,8 @@ impl Pace {
         }
     }
 
-    /// An answer knows nothing of the requests that left after its own, so within a window the lower
-    /// number counts.
+    /// Updates the window. A response does not count requests sent after its own, so within a window the lower number
+    /// applies.
     fn observe(&mut self, left: f64, used: f64, ends: Duration) {
         let left = match self.window {
             Some(known) if known.ends.abs_diff(ends) <= SAME_WINDOW => left.min(known.left),
@@ -247,7 +250,7 @@ impl Pace {
     }
 }
 
-/// governor's view of our clock.
+/// Adapts the injected clock for governor.
 #[derive(Debug, Clone)]
 struct GovernorClockAdapter(SharedClock);
 
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn threads_do_not_take_more_than_a_window_has() {
+    async fn threads_never_exceed_the_window() {
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
         let per_minute = NonZeroU32::new(100).unwrap();
         let quota = Quota::new(per_minute, Duration::ZERO, clock, Arc::default());
@@ -307,9 +310,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn headers_set_the_pace() {
-        for (told, waits) in [
-            // The window's end is awaited; what the next one allows is unknown, so it holds nobody.
+    async fn rate_limit_headers_set_the_pace() {
+        for (windows, waits) in [
+            // Waits for the end of the window; the next window is unknown, so it blocks nothing.
             (&[["0.0", "996", "37"], ["many", "1", "2"]][..], &[37][..]),
             (&[["0", "300", "0"]], &[1]),
             // The last half is spread over the rest of the window.
@@ -327,21 +330,21 @@ mod tests {
             ),
         ] {
             let (clock, quota) = quota(100);
-            for [left, used, reset] in told {
+            for [left, used, reset] in windows {
                 quota.observe(&headers(left, used, reset)).await.unwrap();
                 quota.acquire().await.unwrap();
             }
             let waits: Vec<_> = waits.iter().map(|secs| *secs * SECOND).collect();
-            assert_eq!(clock.sleeps(), waits, "{told:?}");
+            assert_eq!(clock.sleeps(), waits, "{windows:?}");
         }
     }
 
     #[tokio::test]
-    async fn slots_taken_since_an_answer_are_counted() {
+    async fn requests_sent_since_a_response_are_counted() {
         let (clock, quota) = quota(100);
         quota.observe(&headers("2", "0", "40")).await.unwrap();
         quota.acquire().await.unwrap();
-        // The answer to a request that left before that slot was taken.
+        // The response to a request that was sent before that permit was taken.
         quota.observe(&headers("2", "0", "40")).await.unwrap();
         quota.acquire().await.unwrap();
         quota.acquire().await.unwrap();
@@ -349,12 +352,12 @@ mod tests {
         assert_eq!(
             total,
             40 * SECOND,
-            "the third slot lies behind the window's end"
+            "the third request waits for the end of the window"
         );
     }
 
     #[tokio::test]
-    async fn a_window_beyond_all_reason_does_not_overflow() {
+    async fn an_absurdly_long_window_does_not_overflow() {
         for reset in ["1e300", "18446744073709549568", "99999999999"] {
             let (clock, quota) = quota(100);
             clock.advance(Duration::from_hours(1));
@@ -368,17 +371,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_keeper_is_told_what_holds_everybody() {
+    async fn throttling_is_passed_to_the_shared_quota() {
         let (_, quota) = quota(100);
-        let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
-        let hears = told.clone();
+        let throttled: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let callback = throttled.clone();
         let (wait, is_throttled) = (Duration::ZERO, false);
         quota.share_with(SharedQuota {
             reserve: Box::new(move |_| {
                 Box::pin(async move { Ok(QuotaReservation { wait, is_throttled }) })
             }),
             throttle: Box::new(move |wait| {
-                hears.lock().unwrap().push(wait);
+                callback.lock().unwrap().push(wait);
                 Box::pin(async { Ok(()) })
             }),
         });
@@ -386,11 +389,14 @@ mod tests {
         quota.observe(&headers("0.0", "996", "36")).await.unwrap();
         quota.observe(&headers("0", "300", "0")).await.unwrap();
         quota.throttle(4 * SECOND).await.unwrap();
-        assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
+        assert_eq!(
+            *throttled.lock().unwrap(),
+            [36 * SECOND, SECOND, 4 * SECOND]
+        );
     }
 
     #[tokio::test]
-    async fn a_hold_holds_for_all_and_a_shorter_one_does_not_end_it() {
+    async fn a_shorter_throttle_does_not_end_a_longer_one() {
         let (clock, quota) = quota(100);
         quota.throttle(4 * SECOND).await.unwrap();
         quota.throttle(2 * SECOND).await.unwrap();

@@ -1,4 +1,4 @@
-//! An answer as it came: read within bounds, and what its status and headers ask for. Pure apart from the reading.
+//! Reads responses of bounded size, classifies their status, and parses rate-limit headers.
 
 use std::time::Duration;
 
@@ -7,68 +7,68 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
 
-/// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
+/// The largest accepted body. A page of 100 posts of 40,000 characters each is 4 MB.
 pub const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
-/// The body of an error is shorter.
+/// The largest body that is parsed as an error message.
 const MAX_ERROR_BYTES: usize = 4 << 10;
 
-/// As many characters of an error's message are shown.
+/// The most characters of an error message that are displayed.
 const MAX_MESSAGE_CHARS: usize = 100;
 
-/// The shortest wait that an answer can ask for. Reddit sends `retry-after: 0`, and a reset of 0 with
-/// nothing remaining; to ask again at once would draw the next 429.
+/// The shortest wait after throttling. Reddit sends `retry-after: 0`, and a reset of 0 with nothing remaining; an
+/// immediate retry would get another 429.
 pub const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// No window is longer; a larger number is none that was meant, and would overflow a date.
+/// The longest rate-limit window; a larger number must be wrong, and could overflow a date.
 pub const MAX_WINDOW: Duration = Duration::from_hours(24);
 
-/// The longest wait that an answer can ask for: a year. Nobody waits as long, and more would overflow a date.
+/// The longest wait that a response can request. Any budget is shorter, and more could overflow a date.
 pub const MAX_WAIT: Duration = Duration::from_hours(24 * 366);
 
-/// An answer, read to its end.
+/// A response, read completely.
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// The status line's number.
+    /// HTTP status.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// The body, decompressed.
+    /// Decompressed body.
     pub body: Vec<u8>,
 }
 
-/// What an answer says by its status, whoever gave it.
+/// The class of a response by its status and content type, for any site.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseClass {
-    /// Its body is what was asked for.
+    /// Success, with data.
     Data,
-    /// A web page in place of data.
+    /// Success, but with a web page instead of data.
     WebPage,
-    /// It names another address, cut short where that is long.
+    /// A redirect, with its target, truncated.
     Redirect(String),
-    /// Too many requests, and the wait that it asks for.
+    /// Too many requests, with the requested wait.
     RateLimited(Option<Duration>),
-    /// The server has trouble, and the wait that it asks for.
+    /// A timeout or server error, which is worth a retry, with the requested wait.
     ServerError(Option<Duration>),
-    /// Any other status: the same request has the same answer.
+    /// Any other status, for which a retry is useless.
     ClientError,
 }
 
 impl HttpResponse {
-    /// Sends a request and reads its answer; `None` for one above [`MAX_RESPONSE_BYTES`].
+    /// Sends a request and reads the response; returns `None` if the body exceeds [`MAX_RESPONSE_BYTES`].
     ///
     /// # Errors
-    /// When the request cannot be sent, or its answer breaks off.
+    /// When the request cannot be sent, or the response breaks off.
     pub async fn fetch(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
-        // The header may be missing or wrong, so it only saves the reading; the bytes are counted below all the same.
+        // Only a shortcut: the header may be missing or wrong.
         if declared > MAX_RESPONSE_BYTES as u64 {
             return Ok(None);
         }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
-            // Counted after decompression, so that a small answer cannot swell without bounds.
+            // Counts decompressed bytes, to bound decompression bombs.
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Ok(None);
             }
@@ -81,34 +81,35 @@ impl HttpResponse {
         }))
     }
 
-    /// Its status; of an error that came with status 200, as `{"message": "Too Many Requests", "error": 429}`, the error's.
+    /// Returns the status. For an error sent with status 200, such as `{"message": "Too Many Requests", "error": 429}`,
+    /// returns the status of the error.
     pub fn status(&self) -> u16 {
         let status = self.status.as_u16();
-        let told = || self.told()?.get("error")?.as_u64()?.try_into().ok();
-        match told() {
+        let error = || self.error_json()?.get("error")?.as_u64()?.try_into().ok();
+        match error() {
             Some(error @ 400..=599) if (200..300).contains(&status) => error,
             _ => status,
         }
     }
 
-    /// The `message` of an error, short and on one line.
+    /// Returns the `message` of a JSON error, escaped to one line and truncated.
     pub fn message(&self) -> Option<String> {
-        let told = self.told()?;
-        let message = told.get("message")?.as_str()?.trim();
-        let shown = message
+        let error = self.error_json()?;
+        let message = error.get("message")?.as_str()?.trim();
+        let line = message
             .chars()
             .flat_map(char::escape_debug)
             .take(MAX_MESSAGE_CHARS);
-        Some(shown.collect()).filter(|shown: &String| !shown.is_empty())
+        Some(line.collect()).filter(|line: &String| !line.is_empty())
     }
 
-    /// Its body, where that is as short as an error's.
-    fn told(&self) -> Option<Value> {
+    /// Parses the body as JSON if it is short enough for an error.
+    fn error_json(&self) -> Option<Value> {
         let is_short = self.body.len() <= MAX_ERROR_BYTES;
         is_short.then(|| serde_json::from_slice(&self.body).ok())?
     }
 
-    /// What its status means, at this time of day.
+    /// Classifies the response. `now` resolves headers that hold a date.
     pub fn classify(&self, now: DateTime<Utc>) -> ResponseClass {
         match self.status() {
             200..=299 if self.is_web_page() => ResponseClass::WebPage,
@@ -132,46 +133,47 @@ impl HttpResponse {
     }
 }
 
-/// The wait that a 429 asks for: `Retry-After`, else the reset of the quota.
+/// Returns the wait that a 429 requests: `Retry-After`, else the reset of the quota.
 fn rate_limit_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(MIN_WAIT)))
 }
 
-/// `Retry-After` in either of its forms: seconds, or a date.
+/// Parses `Retry-After` in either form: seconds or a date.
 pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(secs) = text.parse::<f64>() {
-        // A header may hold a negative or an endless number.
+        // The number may be negative or infinite.
         let is_wait = secs.is_finite() && secs >= 0.0;
         Duration::from_secs_f64(is_wait.then(|| secs.min(MAX_WAIT.as_secs_f64()))?)
     } else {
         let until = DateTime::parse_from_rfc2822(text).ok()?;
-        // A date in the past means no wait, and becomes the shortest one.
+        // A date in the past becomes the shortest wait.
         (until.to_utc() - now).to_std().unwrap_or_default()
     };
     Some(wait.clamp(MIN_WAIT, MAX_WAIT))
 }
 
-/// The time until the site's window ends: a number of seconds, or a time of day in seconds or milliseconds since 1970.
+/// Parses `X-Ratelimit-Reset`, the time until the window ends: seconds from now, or a Unix time in seconds or
+/// milliseconds.
 pub fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
-    /// More seconds than any wait, fewer than any time of day since 2001.
-    const A_TIME_OF_DAY: f64 = 1e9;
+    /// Larger than any wait in seconds, smaller than any Unix time since 2001.
+    const MIN_UNIX_TIME: f64 = 1e9;
     let mut secs = number(headers, "x-ratelimit-reset")?;
-    if secs >= A_TIME_OF_DAY {
-        if secs >= 100.0 * A_TIME_OF_DAY {
+    if secs >= MIN_UNIX_TIME {
+        if secs >= 100.0 * MIN_UNIX_TIME {
             secs = (secs / 1_000.0).floor();
         }
         #[expect(
             clippy::cast_precision_loss,
             reason = "seconds since 1970 have 34 bits"
         )]
-        let since_1970 = now.timestamp() as f64;
-        secs = (secs - since_1970).max(0.0);
+        let unix_time = now.timestamp() as f64;
+        secs = (secs - unix_time).max(0.0);
     }
     Some(Duration::from_secs_f64(secs.min(MAX_WINDOW.as_secs_f64())))
 }
 
-/// A header that is an int in one answer and a float in the next.
+/// Parses a numeric header, which may be an integer or a float. Negative numbers become 0.
 pub fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
     let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
     number.is_finite().then_some(number.max(0.0))
@@ -182,12 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_bounded_whatever_is_asked_for() {
+    fn retry_after_is_bounded() {
         let now = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
         for (given, wait) in [
             ("0", Some(MIN_WAIT)),
             ("7.5", Some(Duration::from_millis(7_500))),
-            // The greatest number that a `Duration` holds: added to what a clock says it overflows.
+            // The largest `Duration`, which overflows when added to a time.
             ("18446744073709549568", Some(MAX_WAIT)),
             ("1e300", Some(MAX_WAIT)),
             ("Thu, 01 Jan 9998 00:00:00 GMT", Some(MAX_WAIT)),
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_quota_is_read_in_each_of_its_forms() {
+    fn reset_header_is_parsed_in_all_forms() {
         let now = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
         for (given, secs) in [
             ("37", Some(37)),

@@ -1,10 +1,9 @@
-//! Who keeps the quota for several processes.
+//! Defines the interface of a quota that several processes share.
 //!
-//! A site counts every request of a client id, whichever process sent it, so processes that collect side by
-//! side need one place where slots are taken. Which place that is, is not this module's to know: the caller
-//! hands in two closures, and the client asks the first before each request and tells the second of every
-//! answer that holds everybody. A keeper that fails ends the request, because to send it all the same could
-//! exceed the quota.
+//! A site counts all requests of a client id, whichever process sends them, so concurrent processes must reserve
+//! requests in one place. The caller provides that place as two callbacks. The client calls `reserve` before each
+//! request, and `throttle` after each response that throttles all processes. If a callback fails, the request fails,
+//! because sending it could exceed the quota.
 
 use std::error::Error;
 use std::fmt;
@@ -13,29 +12,29 @@ use std::time::Duration;
 
 use topicmill_core::{FailureKind, QuotaReservation, QuotaTerms};
 
-/// A failure of the keeper.
+/// An error of the shared quota.
 #[derive(Debug, thiserror::Error)]
-#[error("keep the quota that all runs with this client id share: {source}")]
+#[error("cannot use the quota that all runs with this client id share: {source}")]
 pub struct SharedQuotaError {
-    /// The kind of what it failed with.
+    /// Kind of the cause.
     pub kind: FailureKind,
-    /// What it failed with.
+    /// Cause.
     pub source: Box<dyn Error + Send + Sync>,
 }
 
-/// What the keeper will have answered.
+/// The result of a callback.
 pub type QuotaFuture<T> = Pin<Box<dyn Future<Output = Result<T, SharedQuotaError>> + Send>>;
 
-/// Takes the next slot.
+/// Reserves the next request.
 pub type Reserve = Box<dyn Fn(QuotaTerms) -> QuotaFuture<QuotaReservation> + Send + Sync>;
-/// Lets nobody through for that long.
+/// Blocks requests of all processes for a duration.
 pub type Throttle = Box<dyn Fn(Duration) -> QuotaFuture<()> + Send + Sync>;
 
-/// Keeps the quota of one client id for all processes.
+/// The quota of one client id, shared by all processes.
 pub struct SharedQuota {
-    /// Asked before each request.
+    /// Called before each request.
     pub reserve: Reserve,
-    /// Told of each answer that holds everybody.
+    /// Called after each response that throttles all processes.
     pub throttle: Throttle,
 }
 

@@ -1,14 +1,14 @@
-//! Counts what a client does: requests by status, waits by cause, and the quota as the site last told it.
+//! Counts the traffic of a client: requests by status, waits by cause, and the site's last reported quota.
 //!
-//! Every request and every wait passes here once, so the sums agree with what the server saw. Nothing that
-//! could be secret or a post's text enters.
+//! Each request and wait is counted exactly once, so that the sums match the server's. Counts contain no secret and no
+//! post's text.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use topicmill_core::record::{Traffic, WaitTotal};
 
-/// Why a request had to wait: the fields of [`Waits`](topicmill_core::record::Waits), in their order.
+/// The cause of a wait: the fields of [`Waits`](topicmill_core::record::Waits), in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitCause {
     OwnPace,
@@ -22,12 +22,12 @@ pub(crate) enum WaitCause {
 pub struct Meter(Mutex<Traffic>);
 
 impl Meter {
-    /// Counts something.
+    /// Updates the counts.
     pub fn update(&self, count: impl FnOnce(&mut Traffic)) {
         count(&mut self.0.lock().expect("no holder of this lock panics"));
     }
 
-    /// Counts a request that leaves.
+    /// Counts a sent request.
     pub fn count_request(&self, for_token: bool) {
         self.update(|traffic| {
             traffic.requests += 1;
@@ -35,7 +35,7 @@ impl Meter {
         });
     }
 
-    /// Counts an answer.
+    /// Counts a response by status.
     pub fn count_response(&self, status: u16) {
         self.update(|traffic| *traffic.by_status.entry(status).or_default() += 1);
     }

@@ -1,4 +1,4 @@
-//! A clock for tests.
+//! Defines a fake clock for tests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{Clock, Sleep};
 
-/// A clock that tests move by hand. A sleep moves it forward and returns at once.
+/// A fake clock. A sleep advances it and returns at once.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<ManualState>,
@@ -21,7 +21,7 @@ struct ManualState {
 }
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock at `start`.
     pub fn at(start: DateTime<Utc>) -> Arc<Self> {
         let state = ManualState {
             start,
@@ -33,18 +33,18 @@ impl ManualClock {
         })
     }
 
-    /// Moves the clock forward.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.lock().elapsed += by;
     }
 
-    /// Sets the time of day to another one, as an administrator or a time server does; what has
-    /// [elapsed](Clock::elapsed) is not touched.
+    /// Steps the wall-clock time, as an administrator or a time server does, without changing
+    /// [`elapsed`](Clock::elapsed).
     pub fn jump(&self, by: chrono::TimeDelta) {
         self.lock().start += by;
     }
 
-    /// Every sleep asked for so far, in order.
+    /// Returns the durations of all sleeps so far, in order.
     pub fn sleeps(&self) -> Vec<Duration> {
         self.lock().sleeps.clone()
     }
@@ -68,7 +68,7 @@ impl Clock for ManualClock {
         let mut state = self.lock();
         state.elapsed += duration;
         state.sleeps.push(duration);
-        // Other tasks get their turn, as in a real sleep.
+        // Lets other tasks run, as in a real sleep.
         Box::pin(tokio::task::yield_now())
     }
 }

@@ -1,4 +1,4 @@
-//! The counts of a run, stored in `runs.counts` as one JSON object with the fields of its stage.
+//! Defines the counts of a run. `runs.counts` stores them as one JSON object with the fields of the stage.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use serde_json::Value;
 use super::{ClassifyCounts, Traffic};
 use crate::{PurgeReason, Rejections, Stage, TopicReport};
 
-/// The counts of a run.
+/// The counts of a run, by stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RunCounts {
     /// Posts collected from a source.
     Collect(Box<CollectCounts>),
-    /// Posts of files, or named by their ids.
+    /// Posts imported from files, or fetched by id.
     Import(Box<ImportCounts>),
     /// Posts labelled.
     Classify(Box<ClassifyCounts>),
     /// Posts purged.
     Purge(Box<PurgeCounts>),
-    /// Nothing: the run is not over, was killed, or is of an earlier version.
+    /// No readable counts: the run is not finished, was killed, or was recorded by an earlier version.
     #[default]
     Unknown,
 }
 
 impl RunCounts {
-    /// Reads the record of a run. Of fields that are missing or not known here, as in a record of another version, the
-    /// others are read.
+    /// Reads the counts of a run record. Missing and unknown fields are ignored, so that records of other versions are
+    /// readable.
     pub fn read(stage: Stage, counts: &Value) -> Self {
         let read = match stage {
             Stage::Collect => Deserialize::deserialize(counts).map(Self::Collect),
@@ -38,7 +38,7 @@ impl RunCounts {
         read.unwrap_or_default()
     }
 
-    /// Posts that came from outside, and how many of them were not known before.
+    /// Returns the number of collected or imported posts, and the number of new posts among them.
     pub fn collected(&self) -> Option<(u64, u64)> {
         match self {
             Self::Collect(done) => Some((done.posts, done.new)),
@@ -47,7 +47,7 @@ impl RunCounts {
         }
     }
 
-    /// How many topics ended in which way, where topics were read.
+    /// Returns the number of topics by outcome, for a collect run.
     pub fn outcomes(&self) -> Option<&BTreeMap<String, u64>> {
         match self {
             Self::Collect(done) => Some(&done.by_outcome),
@@ -56,37 +56,37 @@ impl RunCounts {
     }
 }
 
-/// What collecting did.
+/// The counts of a collect run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CollectCounts {
-    /// Topics that were begun.
+    /// Topics started.
     pub topics: u64,
-    /// How many of them ended in which way.
+    /// Topics by outcome.
     pub by_outcome: BTreeMap<String, u64>,
     /// Pages read.
     pub pages: u64,
-    /// Posts received and stored, each counted once a topic.
+    /// Posts received and stored, counted once for each topic.
     pub posts: u64,
-    /// How many of them were not known before.
+    /// Posts that were not stored before.
     pub new: u64,
-    /// How many of them were known, and something of them changed.
+    /// Stored posts that changed.
     pub changed: u64,
-    /// How many of these have another text now, and are scored anew.
+    /// Changed posts with a new text, which are scored again.
     pub edited: u64,
-    /// How many of them were purged before, and so not stored.
+    /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
-    /// What came and is no post, or not a whole one.
+    /// Records that are not posts, or incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
-    /// The requests to each source, by its section of the settings.
+    /// Traffic to each source, by section of the settings.
     #[serde(flatten, deserialize_with = "traffic_of")]
     pub traffic: BTreeMap<String, Traffic>,
 }
 
 impl CollectCounts {
-    /// Adds up what was read for each topic. `section` is that of the source.
-    pub fn of(reports: &[TopicReport], section: &str, traffic: Traffic) -> Self {
+    /// Sums the reports of all topics. `section` is the source's section of the settings.
+    pub fn sum(reports: &[TopicReport], section: &str, traffic: Traffic) -> Self {
         let mut sum = Self {
             topics: reports.len() as u64,
             traffic: BTreeMap::from([(section.to_owned(), traffic)]),
@@ -107,7 +107,7 @@ impl CollectCounts {
     }
 }
 
-/// Takes what reads as traffic among the fields that have no other meaning.
+/// Keeps the unknown fields that parse as traffic.
 fn traffic_of<'de, D: serde::Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, Traffic>, D::Error> {
@@ -117,7 +117,7 @@ fn traffic_of<'de, D: serde::Deserializer<'de>>(
     Ok(traffic.collect())
 }
 
-/// Rejected records as two fields: how many, and how many for which reason.
+/// Serialises rejections as two fields: the total, and the counts by reason.
 mod rejected {
     use super::{Deserialize, Rejections, Serialize};
 
@@ -128,10 +128,13 @@ mod rejected {
         rejected_for: Rejections,
     }
 
-    pub fn serialize<S: serde::Serializer>(of: &Rejections, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: serde::Serializer>(
+        rejections: &Rejections,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         let fields = Fields {
-            rejected: of.total(),
-            rejected_for: of.clone(),
+            rejected: rejections.total(),
+            rejected_for: rejections.clone(),
         };
         fields.serialize(to)
     }
@@ -141,50 +144,50 @@ mod rejected {
     }
 }
 
-/// What an import did. A file of posts is read; of a file of ids, Reddit is asked for the posts.
+/// The counts of an import run. Posts are read from a file, or fetched from Reddit by the ids in a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImportCounts {
     /// Records that are posts.
     pub posts: u64,
-    /// How many of them were not known before.
+    /// Posts that were not stored before.
     pub new: u64,
-    /// How many of them were known, and something of them changed.
+    /// Stored posts that changed.
     pub changed: u64,
-    /// How many of these have another text now, and are scored anew.
+    /// Changed posts with a new text, which are scored again.
     pub edited: u64,
-    /// Records whose topic was the label of a topic, and became its slug.
+    /// Records whose topic was given by its label, and mapped to its slug.
     pub topics_mapped: u64,
-    /// Records whose file names another topic than the one that reads their subreddit.
+    /// Records whose topic in the file differs from the topic that reads their subreddit.
     pub topics_differ: u64,
-    /// How many of them were purged before, and so not stored.
+    /// Posts with a tombstone, which are not stored again.
     pub tombstoned: u64,
-    /// Records that the filters left out.
+    /// Records excluded by the filters.
     pub left_out: u64,
-    /// Ids of posts that were stored already, and not asked for.
+    /// Ids of posts that were already stored, and not requested.
     pub known: u64,
-    /// Posts that Reddit was asked for.
+    /// Posts requested from Reddit.
     pub asked: u64,
-    /// Posts that their authors deleted.
+    /// Posts deleted by their authors.
     pub deleted: u64,
-    /// Posts that moderators or Reddit removed.
+    /// Posts removed by moderators or Reddit.
     pub removed: u64,
-    /// Posts that Reddit does not know any more.
+    /// Posts that Reddit no longer returns.
     pub missing: u64,
-    /// Posts that an answer did not allow to tell the fate of.
+    /// Posts whose state is unclear from Reddit's response.
     pub unclear: u64,
     /// Requests to Reddit.
     pub requests: u64,
-    /// Records that are no post, or not a whole one.
+    /// Records that are not posts, or incomplete.
     #[serde(flatten, with = "rejected")]
     pub rejected: Rejections,
-    /// The requests to Reddit, as its client counted them.
+    /// Traffic to Reddit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reddit: Option<Traffic>,
 }
 
 impl ImportCounts {
-    /// Adds what another file gave.
+    /// Adds the counts of another file.
     pub fn add(&mut self, other: &Self) {
         self.posts += other.posts;
         self.new += other.new;
@@ -198,46 +201,46 @@ impl ImportCounts {
     }
 }
 
-/// What a purge did.
+/// The counts of a purge run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PurgeCounts {
-    /// Posts that Reddit was asked about.
+    /// Posts checked on Reddit.
     pub checked: u64,
-    /// Posts that were here and are not any more; those of the next four that were.
+    /// Posts removed from the store. The next four fields also count posts that were not stored.
     pub purged: u64,
-    /// Deleted by their authors.
+    /// Posts deleted by their authors.
     pub deleted: u64,
-    /// Removed by moderators or by Reddit.
+    /// Posts removed by moderators or Reddit.
     pub removed: u64,
-    /// Not known to Reddit any more.
+    /// Posts that Reddit no longer returns.
     pub missing: u64,
-    /// Named to be purged.
+    /// Posts purged by request.
     pub requested: u64,
-    /// Posts that show one that was purged, and went with it; not among `purged`.
+    /// Crossposts purged with their parents; not included in `purged`.
     pub crossposts: u64,
-    /// Posts whose text was taken for its age.
+    /// Posts whose text was removed by retention.
     pub texts: u64,
-    /// Sightings that went, because a later one of the same day is enough.
+    /// Sightings thinned out to one per day.
     pub sightings: u64,
-    /// Runs that were summed up.
+    /// Run records compacted into `run_days`.
     pub runs: u64,
-    /// Posts that an answer did not allow to tell the fate of; they come first again another time.
+    /// Posts whose state is unclear from Reddit's response; they are checked first next time.
     pub unclear: u64,
-    /// Questions to Reddit.
+    /// Requests to Reddit.
     pub requests: u64,
-    /// Posts still to be asked about, where a budget or a signal ended it.
+    /// Posts not checked yet when a budget or a signal ended the run.
     pub left: u64,
-    /// Every post of the database has been asked about by now.
+    /// True if all posts in the database have been checked.
     pub reconciled: bool,
-    /// Bytes of what was purged, now or before, may be in the database's files still.
+    /// True if purged bytes may still be in the database files.
     pub lingers: bool,
-    /// Its requests, where it asked Reddit.
+    /// Traffic to Reddit, if there was any.
     pub reddit: Option<Traffic>,
 }
 
 impl PurgeCounts {
-    /// Counts a post that is gone.
+    /// Counts a purged post by its reason.
     pub fn count(&mut self, reason: PurgeReason) {
         match reason {
             PurgeReason::Deleted => self.deleted += 1,
@@ -256,7 +259,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_record_of_each_stage_is_read_as_it_was_written() {
+    fn run_records_of_all_stages_round_trip() {
         let mut rejected = Rejections::default();
         rejected.add("a comment, not a post");
         let traffic = Traffic {
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_version_is_read_as_far_as_it_goes() {
+    fn unknown_fields_of_a_run_record_are_ignored() {
         let counts = json!({
             "posts": 4, "by_outcome": {"ok": 1, "asleep": 1}, "later": 5,
             "reddit": {"waits": {"own_pace": {"times": 1, "secs": 0.5}}, "later": []},

@@ -1,4 +1,4 @@
-//! What a client of a site did: requests by status, waits by cause, and what is left of the quota.
+//! Defines the traffic counts of an HTTP client: requests by status, waits by cause, and the remaining quota.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// What a client has done so far, for the run's record.
+/// The traffic of a client, for the run record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
-    /// Requests sent, tries again and those for tokens included.
+    /// Requests sent, including retries and token requests.
     pub requests: u64,
-    /// How many of them were tries again.
+    /// Retries.
     pub retries: u64,
-    /// How many of them asked for a token.
+    /// Token requests.
     pub token_requests: u64,
-    /// Answers by their status.
+    /// Responses by HTTP status.
     pub by_status: BTreeMap<u16, u64>,
-    /// Requests without a whole answer: the connection failed, broke off, or took too long.
+    /// Requests without a complete response: the connection failed, broke off or timed out.
     pub no_answer: u64,
-    /// Waits by their cause.
+    /// Waits by cause.
     pub waits: Waits,
-    /// What was left of the quota when the site last told.
+    /// Remaining quota as last reported by the site.
     pub quota: Option<QuotaLeft>,
-    /// Requests that were sent again for a smaller page, where a source does that.
+    /// Requests repeated with a smaller page, for sources that support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smaller: Option<u64>,
 }
 
 impl Traffic {
-    /// Adds what another client did after this one.
+    /// Adds the traffic of a later client.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.retries += other.retries;
@@ -52,22 +52,22 @@ impl Traffic {
     }
 }
 
-/// Waits by their cause.
+/// Waits by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waits {
-    /// For our own limit, `requests_per_minute`, which all processes with one database share.
+    /// Waits for `requests_per_minute`, which all processes with one database share.
     pub own_pace: WaitTotal,
-    /// For the site's window, as the `X-Ratelimit-*` headers tell it.
+    /// Waits for the site's rate-limit window, from the `X-Ratelimit-*` headers.
     pub their_quota: WaitTotal,
-    /// Because an answer said how long, and while that held for all.
+    /// Waits for a `Retry-After` of this or another request.
     pub retry_after: WaitTotal,
-    /// Before another try, where no answer said how long.
+    /// Exponential backoff before a retry, without `Retry-After`.
     pub backoff: WaitTotal,
 }
 
 impl Waits {
-    /// All of them.
+    /// Returns the sum over all causes.
     pub fn total(mut self) -> WaitTotal {
         let mut sum = WaitTotal::default();
         self.each_mut()
@@ -76,7 +76,7 @@ impl Waits {
         sum
     }
 
-    /// In the order of the fields.
+    /// Returns the waits in the order of the fields.
     pub fn each_mut(&mut self) -> [&mut WaitTotal; 4] {
         let Self {
             own_pace,
@@ -88,13 +88,13 @@ impl Waits {
     }
 }
 
-/// Waits of one kind.
+/// The number and total duration of waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WaitTotal {
-    /// How many.
+    /// Number of waits.
     pub times: u64,
-    /// How long they were together.
+    /// Total duration.
     #[serde(rename = "secs", with = "secs")]
     pub sum: Duration,
 }
@@ -107,7 +107,7 @@ impl WaitTotal {
     }
 }
 
-/// A duration as seconds, whole or not.
+/// Serialises a duration as fractional seconds.
 mod secs {
     use super::{Deserialize, Duration};
 
@@ -121,13 +121,13 @@ mod secs {
     }
 }
 
-/// The site's quota as an answer told it.
+/// The site's quota as reported in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QuotaLeft {
-    /// Requests left in the window.
+    /// Requests remaining in the window.
     pub remaining: f64,
-    /// Requests made in it.
+    /// Requests used in the window.
     pub used: f64,
-    /// When the next window begins.
+    /// Start of the next window.
     pub resets_at: Timestamp,
 }
