@@ -423,7 +423,7 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
     let half = program.write("half.parquet", &broken[..broken.len() / 2]);
     program
         .run(&["import", "--format", "parquet", &half])
-        .ended(2, "not a whole one");
+        .ended(2, "or a damaged one");
 }
 
 /// Writes a Parquet file of binary values: a column for each field of the schema, a value for each row.
@@ -649,7 +649,7 @@ fn a_broken_json_array_loses_only_the_broken_part() {
         ("[$1, {\"id\": 7}, $2]", 2, "rejected=1"),
         ("[$1, $2", 2, "breaks off"),
         ("[$1,\n{\"id\": \"x},\n$2]", 2, "line 2"),
-        ("[$1, $2] and more", 2, "behind the array"),
+        ("[$1, $2] and more", 2, "follows the array"),
         ("{\"data\": [$1, null, $2]}", 2, "line 1, record 2"),
         ("{\n\"data\": [$1, $2]", 0, "breaks off"),
     ] {
@@ -740,7 +740,7 @@ fn unsupported_formats_are_named() {
         (b"SQLite format 3\0\x10\0\x01\x01\0", "an SQLite database"),
         (
             b"<!DOCTYPE html>\n<html>",
-            "a web page: fetch the file itself",
+            "a web page: download the file itself",
         ),
         (b"\x01\x02\x03\x04\xff\xfe\x05\x06", "no text"),
     ] {

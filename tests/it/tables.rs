@@ -534,8 +534,8 @@ fn brotli_parquet_is_rejected_and_leaves_no_file() {
     for output in ["out.csv", "out.ndjson", "out.parquet", "-"] {
         let ran = score(&program, &[posts.to_str().unwrap(), output]);
         assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
-        ran.says("it is packed with brotli, which topicmill does not read: write it again with");
-        assert!(!ran.stderr.contains("fetch it again"), "{}", ran.stderr);
+        ran.says("it is compressed with brotli, which topicmill cannot read: write it again with");
+        assert!(!ran.stderr.contains("download it again"), "{}", ran.stderr);
     }
     let left: Vec<String> = fs::read_dir(program.folder.path())
         .unwrap()
@@ -631,14 +631,8 @@ fn a_failed_row_keeps_its_id_and_gives_a_reason() {
         .map(|row| (&*row[0], &*row[error]))
         .collect();
     assert_eq!(told[0], ("1", ""));
-    assert_eq!(
-        told[1],
-        ("2", "line 3 has 1 value where the line of names has 2")
-    );
-    assert_eq!(
-        told[2],
-        ("3", "line 4 has 4 values where the line of names has 2")
-    );
+    assert_eq!(told[1], ("2", "line 3 has 1 value, but the header has 2"));
+    assert_eq!(told[2], ("3", "line 4 has 4 values, but the header has 2"));
     assert!(
         told[3].0 == "4" && told[3].1.contains("is not UTF-8 (`text` at byte 4)"),
         "{told:?}"
@@ -722,7 +716,7 @@ fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
         ("empty.csv", "holds no row"),
         ("header.csv", "holds no row"),
         ("blank.csv", "holds no row"),
-        ("half.parquet", "not a whole one"),
+        ("half.parquet", "or a damaged one"),
         ("half.csv.gz", "half.csv.gz"),
         ("none.parquet", "the file has no columns"),
     ] {

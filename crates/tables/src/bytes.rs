@@ -1,4 +1,4 @@
-//! The bytes of a table as UTF-8: unpacked, without a byte order mark, and decoded where they are UTF-16.
+//! Decodes the bytes of a table to UTF-8: decompresses them, strips the byte order mark, and decodes UTF-16.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Write};
@@ -7,24 +7,24 @@ use std::path::Path;
 use super::Compression;
 use super::lines::fill_buffer;
 
-/// Bytes that are read from the system at once.
+/// Size of the read buffer.
 const READ_BYTES: usize = 1 << 18;
 
-/// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
+/// Log2 of the largest zstd window: 2 GiB, which the monthly Reddit dumps use.
 const MAX_WINDOW_LOG: u32 = 31;
 
-/// KiB that the window of xz may have: 2 GiB as well.
+/// The largest xz dictionary in KiB: slightly above 2 GiB.
 const MAX_DICTIONARY_KIB: u32 = (2 << 20) + (1 << 16);
 
-/// White space before a text above this is the text.
+/// The most bytes of leading white space that are skipped to detect a format.
 const MAX_LEADING_BLANKS: usize = 1 << 20;
 
-/// Whether a path stands for stdin.
+/// True if the path is `-`, for stdin.
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opens a file, or stdin for `-`, as it lies there.
+/// Opens a file, or stdin for `-`, without decoding.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -36,7 +36,7 @@ pub fn open(path: &Path) -> io::Result<ByteReader> {
     })
 }
 
-/// The text in these bytes, as UTF-8 as far as it is text.
+/// Decodes bytes to UTF-8 text. Bytes that are neither UTF-8 nor UTF-16 pass through.
 ///
 /// # Errors
 /// When they cannot be read.
@@ -44,14 +44,14 @@ pub fn decode(bytes: ByteReader) -> io::Result<TextReader> {
     Ok(decode_compressed(bytes)?.1)
 }
 
-/// The same, with how the bytes are packed.
+/// Decodes bytes as [`decode`] does, and also returns their compression.
 ///
 /// # Errors
 /// When they cannot be read.
 pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextReader)> {
     let (head, bytes) = peek(bytes)?;
-    let packing = detect_compression(&head);
-    let unpacked: ByteReader = match packing {
+    let compression = detect_compression(&head);
+    let decompressed: ByteReader = match compression {
         Compression::Plain => bytes,
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(bytes))),
         Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(bytes))),
@@ -66,27 +66,31 @@ pub fn decode_compressed(bytes: ByteReader) -> io::Result<(Compression, TextRead
             Box::new(decoder)
         }
     };
-    // Once more: what a packed file holds may have a mark of its own.
-    let (head, unpacked) = peek(unpacked)?;
+    // Peeks again, because the decompressed text may have a byte order mark.
+    let (head, decompressed) = peek(decompressed)?;
     let text = match head[..] {
-        [0xef, 0xbb, 0xbf, ..] => buffered(skip(unpacked, 3)?),
-        [0xff, 0xfe, ..] => buffered(Utf16::new(skip(unpacked, 2)?, u16::from_le_bytes)),
-        [0xfe, 0xff, ..] => buffered(Utf16::new(skip(unpacked, 2)?, u16::from_be_bytes)),
-        // Without a mark, a text that begins with two characters of ASCII.
-        [a, 0, b, 0, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_le_bytes)),
-        [0, a, 0, b, ..] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
-        _ => buffered(unpacked),
+        [0xef, 0xbb, 0xbf, ..] => buffered(skip(decompressed, 3)?),
+        [0xff, 0xfe, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => buffered(Utf16::new(skip(decompressed, 2)?, u16::from_be_bytes)),
+        // UTF-16 without a byte order mark that begins with two ASCII characters.
+        [a, 0, b, 0, ..] if a != 0 && b != 0 => {
+            buffered(Utf16::new(decompressed, u16::from_le_bytes))
+        }
+        [0, a, 0, b, ..] if a != 0 && b != 0 => {
+            buffered(Utf16::new(decompressed, u16::from_be_bytes))
+        }
+        _ => buffered(decompressed),
     };
-    Ok((packing, text))
+    Ok((compression, text))
 }
 
-/// How a file that begins so is packed.
+/// Detects the compression from the first bytes.
 fn detect_compression(head: &[u8]) -> Compression {
     match head {
         [0x1f, 0x8b, ..] => Compression::Gzip,
-        // A frame of zstd, or a note before the first one.
+        // A zstd frame, or a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
-        // The last two begin the first block, or the end of an empty file: a text may begin with `BZh1`.
+        // The last two bytes begin a block, or the footer of an empty file. Text may begin with `BZh1`.
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
         | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Compression::Bzip2,
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
@@ -94,16 +98,16 @@ fn detect_compression(head: &[u8]) -> Compression {
     }
 }
 
-/// Packs what `write` writes into a file.
+/// Compresses the output of `write` into a file.
 ///
 /// # Errors
-/// When it cannot be written, or nothing here packs so: gzip and zstd are packed with, bzip2 and xz only read.
+/// When the file cannot be written, or `compression` is bzip2 or xz, which are only supported for reading.
 pub fn compress(
     to: File,
-    packing: Compression,
+    compression: Compression,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<File> {
-    match packing {
+    match compression {
         Compression::Plain => {
             let mut out = BufWriter::new(to);
             write(&mut out)?;
@@ -127,25 +131,25 @@ fn buffered(reader: impl Read + Send + 'static) -> TextReader {
     Box::new(BufReader::with_capacity(READ_BYTES, reader))
 }
 
-/// Bytes as they are read.
+/// A reader of raw bytes.
 pub type ByteReader = Box<dyn Read + Send>;
-/// A text that is read through a buffer.
+/// A buffered reader of decoded text.
 pub type TextReader = Box<dyn BufRead + Send>;
 
-/// The first six bytes, or fewer where there are no more, and all of them again.
+/// Returns the first six bytes, or fewer at the end of the file, and a reader that starts with them.
 fn peek(mut bytes: ByteReader) -> io::Result<(Vec<u8>, ByteReader)> {
     let mut head = Vec::new();
     bytes.by_ref().take(6).read_to_end(&mut head)?;
-    // A pipe cannot be read twice, so the bytes that were looked at are put in front again.
-    let again = Peeked {
+    // A pipe cannot be rewound.
+    let peeked = Peeked {
         head: Cursor::new(head.clone()),
         rest: bytes,
         error: None,
     };
-    Ok((head, Box::new(again)))
+    Ok((head, Box::new(peeked)))
 }
 
-/// Bytes that were looked at, and the rest: more of it at once than was looked at, for whoever recognises a format.
+/// A reader that replays peeked bytes. Its first read returns more than those, to give format detection enough bytes.
 struct Peeked {
     head: Cursor<Vec<u8>>,
     rest: ByteReader,
@@ -170,12 +174,12 @@ impl Read for Peeked {
 }
 
 fn skip(mut bytes: ByteReader, count: usize) -> io::Result<ByteReader> {
-    let mut passed = vec![0; count];
-    bytes.read_exact(&mut passed)?;
+    let mut skipped = vec![0; count];
+    bytes.read_exact(&mut skipped)?;
     Ok(bytes)
 }
 
-/// The text again, and its beginning as far as it is in hand, from the first byte that is no white space.
+/// Returns the reader, and the buffered start of the text without leading white space.
 ///
 /// # Errors
 /// When nothing can be read.
@@ -196,13 +200,13 @@ pub fn peek_start(mut text: TextReader) -> io::Result<(TextReader, Vec<u8>)> {
     }
 }
 
-/// UTF-16 as UTF-8; half a surrogate pair becomes U+FFFD, as does half a unit at the end.
+/// A reader that decodes UTF-16 to UTF-8. An unpaired surrogate, or half a code unit at the end, becomes U+FFFD.
 struct Utf16<R> {
     reader: R,
     unit: fn([u8; 2]) -> u16,
-    /// Bytes that wait for the other half of their unit.
+    /// First byte of an incomplete code unit.
     odd: Vec<u8>,
-    /// Half of a surrogate pair that waits for the other.
+    /// High surrogate whose low surrogate has not been read yet.
     high: Option<u16>,
     ready: Vec<u8>,
     at: usize,
@@ -231,12 +235,11 @@ impl<R: Read> Utf16<R> {
         let mut units: Vec<u16> = self.high.take().into_iter().collect();
         units.extend(pairs.iter().map(|pair| (self.unit)(*pair)));
         if ended {
-            units.extend(rest.first().map(|_| 0xdc00)); // Half a unit: as half a pair.
+            units.extend(rest.first().map(|_| 0xdc00)); // Half a code unit, decoded as an unpaired surrogate.
         } else {
             self.odd = rest.to_vec();
             let last = units.last().copied();
             if let Some(high @ 0xd800..=0xdbff) = last {
-                // Half of a pair: its other half comes with the next bytes.
                 units.pop();
                 self.high = Some(high);
             }
@@ -251,7 +254,7 @@ impl<R: Read> Utf16<R> {
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // A loop, because bytes may come that make no whole character yet.
+        // A loop, because the bytes read may not complete a character.
         while self.at == self.ready.len() {
             if !self.fill()? {
                 return Ok(0);
@@ -268,7 +271,7 @@ impl<R: Read> Read for Utf16<R> {
 mod tests {
     use super::*;
 
-    /// Hands out a byte at a time.
+    /// Returns one byte per read.
     struct Slow(Cursor<Vec<u8>>);
 
     impl Read for Slow {
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_encoding_comes_out_as_utf_8() {
+    fn all_encodings_are_decoded_to_utf_8() {
         let sample = "id,text\n1,Æ 日本 👩‍🚀\n";
         let utf16 = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
             sample.encode_utf16().flat_map(bytes).collect()
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_of_utf_16_is_replaced() {
+    fn incomplete_utf_16_characters_are_replaced() {
         assert_eq!(read(b"\xff\xfea\0\x3d\xd8b\0c"), "a\u{fffd}b\u{fffd}");
         assert_eq!(read(b"\xff\xfea\0\x3d\xd8"), "a\u{fffd}");
     }

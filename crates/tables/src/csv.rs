@@ -1,8 +1,7 @@
-//! Rows of CSV and TSV, with a line of names, and into them.
+//! Reads and writes CSV and TSV with a header row.
 //!
-//! What stands between the values is found in the line of names, outside of its quotes. A row that has more or fewer
-//! values than there are names is one with a problem; so is one that is not UTF-8, because nobody can say what it
-//! meant.
+//! The delimiter is detected from the header row. A row is returned with a problem, and does not end the table, if its
+//! number of values differs from the header or if it is not UTF-8.
 
 mod header;
 mod quotes;
@@ -15,51 +14,51 @@ use std::sync::Arc;
 
 use self::header::{column_names, detect_delimiter, header_error, io_error, read_header};
 pub(super) use self::header::{has_names, is_prose};
-use self::quotes::Limited;
+use self::quotes::QuoteTracker;
 pub use self::write::{CsvWriter, cell_text, to_csv, value_text};
 use super::bytes::TextReader;
 use super::lines::last_row;
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// As much of a column's name as a problem shows, in characters.
+/// The most characters of a column name in a problem.
 const MAX_NAME_CHARS: usize = 40;
 
-/// What is wrong with a row of Spark or `MySQL`, which put a backslash in front of a quote.
-const BARE_QUOTE: &str = "has a quote within quotes that is not doubled, as in `\\\"`: write the file again with `\"\"` in \
-     its place (in Spark with option(\"escape\", \"\\\"\"))";
+/// The problem of a row from Spark or `MySQL`, which escape quotes with a backslash.
+const BARE_QUOTE: &str = "has a quote inside a quoted value that is not doubled, such as `\\\"`: write the file \
+     again with `\"\"` (in Spark with option(\"escape\", \"\\\"\"))";
 
-/// The rows of CSV or TSV; the line of names is none.
+/// A reader of CSV or TSV rows after the header row.
 pub struct Csv {
-    reader: csv::Reader<Limited<Box<dyn Read + Send>>>,
+    reader: csv::Reader<QuoteTracker<Box<dyn Read + Send>>>,
     row: csv::ByteRecord,
     names: Vec<Arc<str>>,
     repeated: Vec<String>,
-    /// Places of the columns that are read.
+    /// Indices of the selected columns.
     read: Vec<usize>,
     delimiter: u8,
-    /// Line of the first row, less the line that the reader counts.
+    /// Lines before the input of the inner reader.
     lines_before: u64,
-    /// Whether the last value so far has several lines.
+    /// True if the last value read spans several lines.
     is_long: bool,
     ended: bool,
 }
 
 impl Csv {
-    /// Reads the line of names. `delimiter`: what stands between values, where that is known.
+    /// Reads the header row. If `delimiter` is `None`, it is detected.
     ///
     /// # Errors
-    /// When there is no line of names.
+    /// When the header row is missing or invalid.
     pub fn new(mut text: TextReader, delimiter: Option<u8>) -> Result<Self, TableError> {
         let (mut header, mut lines_before) = read_header(&mut text)?;
         let mut delimiter = delimiter;
-        // Spreadsheets write `sep=;` before the line of names.
-        if let [b's', b'e', b'p', b'=', separator] = *header.trim_ascii() {
-            delimiter = delimiter.or(Some(separator));
+        // Spreadsheets write `sep=;` before the header row.
+        if let [b's', b'e', b'p', b'=', given] = *header.trim_ascii() {
+            delimiter = delimiter.or(Some(given));
             let before = lines_before + u64::from(header.ends_with(b"\n"));
             let (names, passed) = read_header(&mut text)?;
             (header, lines_before) = (names, before + passed);
         }
-        // The reader says where a row begins before it passes over the second half of `\r\n`.
+        // The library reports the start of a row before it skips the `\n` of `\r\n`.
         let next = text.fill_buf().ok().and_then(|chunk| chunk.first());
         if header.ends_with(b"\r") && next == Some(&b'\n') {
             lines_before += 1;
@@ -68,9 +67,9 @@ impl Csv {
         let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(delimiter)
-            // So that a row with too many or too few values is a row with a problem, and not the end of the table.
+            // A row with too many or too few values is then a row with a problem, not an error.
             .flexible(true)
-            .from_reader(Limited::new(bytes, delimiter));
+            .from_reader(QuoteTracker::new(bytes, delimiter));
         let names = reader
             .byte_headers()
             .map_err(|error| header_error(io_error(error)))?;
@@ -88,7 +87,7 @@ impl Csv {
         })
     }
 
-    /// What stands between the values.
+    /// Returns the delimiter.
     pub fn delimiter(&self) -> u8 {
         self.delimiter
     }
@@ -99,7 +98,7 @@ impl Csv {
         read.map_err(io_error)
     }
 
-    /// Whether the file ended within quotes, as far as one can tell: then what follows them became one value.
+    /// True if the file probably ended inside an unclosed quote.
     fn has_open_quote(&self) -> bool {
         self.is_long && self.reader.get_ref().quotes % 2 == 1
     }
@@ -133,7 +132,7 @@ impl Rows for Csv {
             Ok(false) => {
                 self.ended = true;
                 let problem =
-                    "has a quote that is not closed: all that follows it became one value";
+                    "has a quote that is not closed: everything after it became one value";
                 return Ok(self.has_open_quote().then(|| Row::broken(line, problem)));
             }
             Ok(true) => {}
@@ -169,7 +168,7 @@ impl Rows for Csv {
             problem = Some(BARE_QUOTE.to_owned());
         } else if len != expected {
             problem = Some(format!(
-                "has {len} value{} where the line of names has {expected}",
+                "has {len} value{}, but the header has {expected}",
                 if len == 1 { "" } else { "s" }
             ));
         }

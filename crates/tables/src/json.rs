@@ -1,6 +1,6 @@
-//! Records of JSON: an object a line, objects over several lines, an array of them, or an answer of an API that wraps them.
+//! Reads JSON records: NDJSON, objects over several lines, arrays, or API responses that wrap an array.
 //!
-//! The values of an object stay as they are written, so that a number comes out with every digit that it came with.
+//! Values are kept as raw JSON, so that numbers keep all their digits.
 
 mod members;
 mod records;
@@ -12,7 +12,7 @@ pub use self::records::{JsonItem, JsonPosition, JsonRecords};
 use crate::NOT_UTF8;
 use crate::lines::MAX_LINE_BYTES;
 
-/// Whether a text that begins so, after white space, is JSON: an object or an array of some.
+/// True if text that starts with these bytes looks like a JSON object, or an array of objects.
 pub(super) fn looks_like_json(start: &[u8]) -> bool {
     let next = start
         .get(1..)
@@ -26,12 +26,12 @@ pub(super) fn looks_like_json(start: &[u8]) -> bool {
     }
 }
 
-/// A text as JSON writes it.
+/// Quotes text as a JSON string.
 pub fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text is JSON")
 }
 
-/// JSON without the white space between its values, where that has line ends.
+/// Puts JSON on one line: if it has line ends, removes the white space between values.
 pub fn on_one_line(json: &str) -> String {
     if !json.contains(['\n', '\r']) {
         return json.to_owned();
@@ -51,8 +51,8 @@ pub fn on_one_line(json: &str) -> String {
     out
 }
 
-/// A text of JSON in which `null` stands for each number that is none: Python writes `NaN` and `Infinity`, which are no
-/// JSON. With how many there were; `None`, where there were none.
+/// Replaces `NaN`, `Infinity` and `-Infinity`, which Python writes and JSON does not allow, with `null`. Returns the
+/// new text and the number of replacements; `None` if there are none.
 ///
 /// ```
 /// use topicmill_tables::json::without_nan;
@@ -87,11 +87,10 @@ pub fn without_nan(json: &str) -> Option<(String, u64)> {
     (count > 0).then_some((out, count))
 }
 
-/// Parses the text of a record, or returns what is wrong with it (never quoting it). `nulls` counts the numbers that are
-/// none, such as `NaN`.
+/// Parses the text of a record, with `NaN` and infinities as null; adds their number to `nulls`.
 ///
 /// # Errors
-/// What is wrong with the record, such as `is not a JSON object`.
+/// A user-facing problem that does not quote the record, such as `is not a JSON object`.
 pub fn parse_record<T>(
     json: &[u8],
     parse: impl Fn(&str) -> serde_json::Result<T>,
@@ -120,25 +119,25 @@ pub fn parse_record<T>(
     })
 }
 
-/// What is wrong with a record that cannot be held.
+/// Returns the problem of a record that is too long to hold in memory.
 pub fn too_long() -> String {
     format!(
-        "is longer than {} MiB: write an object a line",
+        "is longer than {} MiB: write one object per line",
         MAX_LINE_BYTES >> 20
     )
 }
 
-/// Where in a value the reader is.
+/// The nesting state of a JSON value, byte by byte.
 #[derive(Default)]
 struct Nesting {
-    /// Brackets that are open.
+    /// Open brackets and braces.
     open: Vec<u8>,
     in_text: bool,
     escaped: bool,
 }
 
 impl Nesting {
-    /// Takes a byte; whether the element ended before it.
+    /// Processes a byte; returns true if the array element ended before it.
     fn push(&mut self, byte: u8) -> bool {
         if self.in_text {
             self.in_text = self.escaped || byte != b'"';

@@ -1,10 +1,11 @@
-//! Rows of a table, whatever its format: CSV, TSV, NDJSON, a JSON array, Parquet, lines of text.
+//! Reads and writes tables: CSV, TSV, NDJSON, JSON arrays, Parquet and lines of text.
 //!
-//! A file or a pipe, packed or not, in UTF-8 or UTF-16, becomes [rows](Row) of named cells, one at a time, so that a
-//! table of any size fits into memory. What the cells mean is for others to say: `sources` makes posts of them, `files`
-//! texts. In the other direction [columns of values](topicmill_core::ColumnCells) become Parquet, and rows CSV.
+//! [`open`] detects the format and compression of a file or pipe, in UTF-8 or UTF-16, and streams [rows](Row) of named
+//! cells, so that memory use does not depend on the size of the table. The crate does not interpret cells: `sources`
+//! turns rows into posts, and `files` into texts. For output, [columns](topicmill_core::ColumnCells) become Parquet,
+//! and rows CSV.
 //!
-//! A [`Cell`] that was read keeps a value as the file writes it, with every digit; a
+//! An input [`Cell`] keeps a value as written in the file, with all digits. An output
 //! [`ColumnCell`](topicmill_core::ColumnCell) has the type of its column.
 
 pub mod bytes;
@@ -34,24 +35,24 @@ use self::text_lines::TextLines;
 /// The formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
-    /// Values with commas, semicolons or the like between them, and a line of names.
+    /// Delimited values (comma, semicolon or pipe) with a header row.
     Csv,
-    /// The same with tabs.
+    /// Tab-separated values with a header row.
     Tsv,
-    /// A JSON object on each line.
+    /// One JSON object per line.
     Ndjson,
     /// One JSON array of objects.
     Json,
     /// A Parquet file.
     Parquet,
-    /// A text on each line.
+    /// One text per line.
     Text,
 }
 
-/// How the bytes of a file are packed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     Plain,
     /// gzip.
     Gzip,
@@ -64,24 +65,24 @@ pub enum Compression {
 }
 
 impl TableFormat {
-    /// What the ending of a file's name says, with how it is packed.
+    /// Derives the format and compression from the file extensions.
     pub fn from_path(path: &Path) -> (Option<Self>, Compression) {
-        let ending = |name: &Path| {
-            let ending = name.extension()?.to_str()?;
-            Some(ending.to_ascii_lowercase())
+        let extension = |name: &Path| {
+            let extension = name.extension()?.to_str()?;
+            Some(extension.to_ascii_lowercase())
         };
-        let packing = match ending(path).as_deref() {
+        let compression = match extension(path).as_deref() {
             Some("gz" | "gzip") => Compression::Gzip,
             Some("zst" | "zstd") => Compression::Zstd,
             Some("bz2") => Compression::Bzip2,
             Some("xz") => Compression::Xz,
             _ => Compression::Plain,
         };
-        let inner = match packing {
+        let inner = match compression {
             Compression::Plain => path.to_owned(),
             _ => path.with_extension(""),
         };
-        let format = match ending(&inner).as_deref() {
+        let format = match extension(&inner).as_deref() {
             Some("csv") => Some(Self::Csv),
             Some("tsv" | "tab") => Some(Self::Tsv),
             Some("ndjson" | "jsonl" | "jsonlines") => Some(Self::Ndjson),
@@ -90,10 +91,10 @@ impl TableFormat {
             Some("txt") => Some(Self::Text),
             _ => None,
         };
-        (format, packing)
+        (format, compression)
     }
 
-    /// Its name, as people write it.
+    /// Returns the display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Csv => "CSV",
@@ -109,18 +110,18 @@ impl TableFormat {
 /// A cell of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
-    /// Nothing.
+    /// No value.
     Null,
     /// A text.
     Text(String),
-    /// A value as JSON writes it, on one line; a text may be one, too.
+    /// A JSON value on one line, which may be a JSON string.
     Json(String),
     /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
 }
 
 impl Cell {
-    /// The value as JSON writes it, put behind `out`; bytes as the text of their hexadecimal digits.
+    /// Appends the value to `out` as JSON; bytes become a string of hexadecimal digits.
     pub fn write_json(&self, out: &mut String) {
         match self {
             Self::Null => out.push_str("null"),
@@ -130,7 +131,7 @@ impl Cell {
         }
     }
 
-    /// A JSON value as a cell.
+    /// Converts a raw JSON value to a cell.
     pub fn from_raw_json(raw: &RawValue) -> Self {
         match raw.get() {
             "null" => Self::Null,
@@ -138,7 +139,7 @@ impl Cell {
         }
     }
 
-    /// The text that it holds; `None` where it holds something else, or one that is no Unicode.
+    /// Returns the text; `None` for other values, and for text that is not valid Unicode.
     pub fn text(&self) -> Option<String> {
         match self {
             Self::Null | Self::Bytes(_) => None,
@@ -151,16 +152,16 @@ impl Cell {
 /// A row of a table.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Number of its first line, or of the row where the format has no lines; from 1.
+    /// Number of the row's first line, or of the row if the format has no lines; from 1.
     pub line: u64,
-    /// Its cells in order, each with the name of its column; of a row with a problem those that could be read.
+    /// Cells in order, each with its column name. If there is a problem, only the readable cells.
     pub cells: Vec<(Arc<str>, Cell)>,
-    /// What is wrong with the row, without quoting it.
+    /// User-facing description of a malformed row, which does not quote the row.
     pub problem: Option<String>,
 }
 
 impl Row {
-    /// The cell of a column.
+    /// Returns the cell of a column.
     pub fn cell(&self, name: &str) -> Option<&Cell> {
         let found = self.cells.iter().find(|(column, _)| **column == *name);
         found.map(|(_, cell)| cell)
@@ -175,18 +176,18 @@ impl Row {
     }
 }
 
-/// The rows of a table in order.
+/// A reader of the rows of a table, in order.
 pub trait Rows: Send {
-    /// Names of the columns, where the table says them before its rows.
+    /// Returns the column names, if the format gives them before the rows.
     fn names(&self) -> Option<&[Arc<str>]>;
 
-    /// Names that several columns have in the file; in [`Rows::names`] only the first of them does.
+    /// Returns the names shared by several columns in the file. [`Rows::names`] renames all but the first.
     fn repeated(&self) -> &[String] {
         &[]
     }
 
-    /// Chooses columns by their places among the names, before the first row; without this all are read. Where there are
-    /// no names, all of a row are.
+    /// Selects columns by their indices in [`Rows::names`], before the first row. By default, and without names, all
+    /// columns are read.
     ///
     /// # Errors
     /// When these columns cannot be read.
@@ -194,46 +195,46 @@ pub trait Rows: Send {
         Ok(())
     }
 
-    /// The next row; `None` at the end, and after a row that says why what follows cannot be read.
+    /// Returns the next row; `None` at the end, and after a row whose problem makes the rest unreadable.
     ///
     /// # Errors
     /// When the file cannot be read.
     fn next_row(&mut self) -> Result<Option<Row>, TableError>;
 }
 
-/// Why a table cannot be read.
+/// An error of reading a table.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// The file system.
+    /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The line of names.
+    /// The header row is invalid.
     #[error("{0}")]
     Header(String),
-    /// Parquet.
+    /// The Parquet file is invalid.
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
-    /// A file of another kind: its name, and what to do.
+    /// The file has an unsupported format: its name, and what to do.
     #[error("it is {0}: {1}")]
     UnsupportedFormat(&'static str, &'static str),
-    /// Parquet from a pipe, or packed.
+    /// The input is Parquet from a pipe, or compressed.
     #[error(
-        "Parquet is read from a file that is neither packed nor a pipe: unpack or save it first"
+        "Parquet can only be read from an uncompressed file: decompress it, or save the pipe to a file, first"
     )]
     NotSeekable,
-    /// Parquet of which nobody can say which column is meant.
-    #[error("two columns are named `{0}`, and only one of them can be meant: rename one of them")]
+    /// The Parquet file has two columns with the same name.
+    #[error("two columns are named `{0}`: rename one of them")]
     DuplicateColumn(String),
-    /// Parquet that is packed as nobody here unpacks it.
+    /// The Parquet file uses an unsupported codec.
     #[error(
-        "it is packed with {0}, which topicmill does not read: write it again with zstd or snappy"
+        "it is compressed with {0}, which topicmill cannot read: write it again with zstd or snappy"
     )]
     UnsupportedCodec(&'static str),
 }
 
 impl TableError {
-    /// Of Parquet. What the system said comes out as it was; what is wrong with packed bytes is an error of the system's
-    /// kind, too, and is damage.
+    /// Converts an error of the Parquet library. I/O errors of the operating system stay I/O errors. A decompressor
+    /// also returns an I/O error, but without an error number; it counts as damage.
     pub fn from_parquet(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
             return ParquetFault::from(error).into();
@@ -246,51 +247,51 @@ impl TableError {
     }
 }
 
-/// Why a Parquet file cannot be read.
+/// An error in the content of a Parquet file.
 #[derive(Debug, thiserror::Error)]
 pub enum ParquetFault {
-    /// Not Parquet, or broken.
+    /// The file is not Parquet, is truncated or is damaged.
     #[error(
-        "no Parquet file, or not a whole one: {0}; fetch it again, or write it anew, as CSV for example"
+        "not a Parquet file, or a damaged one: {0}; download it again, or write it again, for example as CSV"
     )]
     Damaged(#[from] ParquetError),
-    /// A file whose pages would not fit into memory.
+    /// The pages of the file would exceed the memory limit.
     #[error(
-        "{what}, and at most {} MiB are read: write it anew with smaller pages or row groups, or as CSV",
-        .most >> 20
+        "{what}, above the limit of {} MiB: write it again with smaller pages or row groups, or as CSV",
+        .limit >> 20
     )]
     TooLarge {
-        /// What is how large.
+        /// The exceeded size, in words.
         what: String,
-        /// What it may be, in bytes.
-        most: u64,
+        /// The limit in bytes.
+        limit: u64,
     },
 }
 
 impl ParquetFault {
-    /// A file that contradicts itself.
+    /// Creates an error for inconsistent metadata.
     pub fn damaged(why: &str) -> Self {
         ParquetError::General(format!("it is damaged ({why})")).into()
     }
 }
 
-/// A table that was opened.
+/// An open table.
 pub struct OpenTable {
-    /// Its rows.
+    /// Reader of the rows.
     pub rows: Box<dyn Rows>,
-    /// Its format.
+    /// Detected format.
     pub format: TableFormat,
-    /// What stands between its values, in CSV and TSV.
+    /// Delimiter of CSV and TSV.
     pub delimiter: Option<u8>,
 }
 
-/// What is wrong with a row whose bytes are no UTF-8: nobody can say which characters were meant, and a wrong guess would
-/// damage the text.
+/// The problem of a row that is not UTF-8. The encoding is not guessed, because a wrong guess would corrupt the text.
 pub(crate) const NOT_UTF8: &str =
     "is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
 
-/// Opens a table, or stdin for `-`; `None` where there is not a byte in it. `format` and `delimiter`: what is known of it;
-/// the file's name and its first bytes say the rest.
+/// Opens a table, or stdin for `-`; returns `None` if it is empty.
+///
+/// If `format` or `delimiter` is `None`, it is detected from the file name and the first bytes.
 ///
 /// # Errors
 /// See [`TableError`].
@@ -302,13 +303,13 @@ pub fn open(
     let Some((format, text)) = detect_format(path, bytes::open(path)?, format)? else {
         return Ok(None);
     };
-    let mut separator = None;
+    let mut found_delimiter = None;
     let rows: Box<dyn Rows> = match format {
         TableFormat::Json | TableFormat::Ndjson => Box::new(JsonRecords::new(text)),
         TableFormat::Csv | TableFormat::Tsv => {
             let tab = (format == TableFormat::Tsv).then_some(b'\t');
             let rows = Csv::new(text, delimiter.or(tab))?;
-            separator = Some(rows.delimiter());
+            found_delimiter = Some(rows.delimiter());
             Box::new(rows)
         }
         TableFormat::Parquet => Box::new(Parquet::new(File::open(path)?)?),
@@ -317,42 +318,42 @@ pub fn open(
     Ok(Some(OpenTable {
         rows,
         format,
-        delimiter: separator,
+        delimiter: found_delimiter,
     }))
 }
 
-/// Finds the format of a file by its bytes, its name and what was `asked` for, and returns it with the text to read;
-/// `None` where there is not a byte in it. Parquet is read from the file anew.
+/// Detects the format of a file from its first bytes, its name and the `requested` format. Returns the format and a
+/// reader of the text; `None` if the file is empty. For Parquet, reopen the file instead of using the reader.
 ///
 /// # Errors
 /// See [`TableError`].
 pub fn detect_format(
     path: &Path,
     file: ByteReader,
-    asked: Option<TableFormat>,
+    requested: Option<TableFormat>,
 ) -> Result<Option<(TableFormat, TextReader)>, TableError> {
-    let (packing, text) = bytes::decode_compressed(file)?;
+    let (compression, text) = bytes::decode_compressed(file)?;
     let (text, start) = bytes::peek_start(text)?;
     let named = TableFormat::from_path(path).0;
     let is_parquet = start.starts_with(b"PAR1");
     if let Some((name, advice)) = unsupported::unsupported_format(&start).filter(|_| !is_parquet) {
         return Err(TableError::UnsupportedFormat(name, advice));
     }
-    if is_parquet || asked.or(named) == Some(TableFormat::Parquet) {
-        if packing != Compression::Plain || !path.is_file() {
+    if is_parquet || requested.or(named) == Some(TableFormat::Parquet) {
+        if compression != Compression::Plain || !path.is_file() {
             return Err(TableError::NotSeekable);
         }
         return Ok(Some((TableFormat::Parquet, text)));
     }
     if start.is_empty() {
         let is_json = matches!(
-            asked.or(named),
+            requested.or(named),
             Some(TableFormat::Json | TableFormat::Ndjson)
         );
         return Ok(is_json.then_some((TableFormat::Ndjson, text)));
     }
-    // Of JSON, a text says itself what it is: an array called .ndjson, or .csv, is an array still.
-    let format = match (asked, named) {
+    // JSON is detected by content: an array named .ndjson or .csv is still an array.
+    let format = match (requested, named) {
         (Some(format @ (TableFormat::Csv | TableFormat::Tsv | TableFormat::Text)), _) => format,
         _ if json::looks_like_json(&start) => match start[0] {
             b'[' => TableFormat::Json,
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_say_format_and_packing() {
+    fn extensions_determine_format_and_compression() {
         let of = |name: &str| TableFormat::from_path(Path::new(name));
         assert_eq!(of("a.csv"), (Some(TableFormat::Csv), Compression::Plain));
         assert_eq!(of("a.CSV.GZ"), (Some(TableFormat::Csv), Compression::Gzip));

@@ -1,40 +1,43 @@
-//! Lines of a text, and what is wrong with a file that cannot be read to its end.
+//! Reads lines of bounded length, and reports files that cannot be read to the end.
 
 use std::io::{self, BufRead};
 
 use crate::{Row, TableError};
 
-/// No post is as long; a file without line ends must not be read into memory whole.
+/// The longest line that is held in memory. No post is this long, but a file may lack line ends.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Whether the file, and not the disk, is at fault: it was packed and breaks off, or was packed wrongly.
+/// True if the content is damaged or truncated; false for an I/O error of the operating system.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    // An error with a number comes from the system: a disk that fails says nothing about the file's content.
+    // Only errors of the operating system have an error number.
     matches!(
         error.kind(),
         InvalidData | InvalidInput | Other | UnexpectedEof
     ) && error.raw_os_error().is_none()
 }
 
-/// The last row of a file that cannot be read to its end.
+/// Returns a last row that reports damage, for a file that cannot be read to the end.
+///
+/// # Errors
+/// For an I/O error of the operating system.
 pub(crate) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
     if !is_damage(&error) {
         return Err(error.into());
     }
     let problem = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "breaks off: the file is not whole".to_owned(),
-        _ => format!("cannot be read, nor what follows: {error}"),
+        io::ErrorKind::UnexpectedEof => "breaks off: the file is truncated".to_owned(),
+        _ => format!("cannot be read, nor can the rest of the file: {error}"),
     };
     Ok(Row::broken(line, problem))
 }
 
-/// Reads a line into `line`; of one that is longer than `most` nothing is kept. Returns its length with its end: 0 at the
-/// end of the file.
+/// Reads a line into `line`, and returns its length in bytes including the line end; 0 at the end of the file. The
+/// content of a line longer than `limit` is discarded.
 pub(crate) fn read_line(
     file: &mut impl BufRead,
     line: &mut Vec<u8>,
-    most: usize,
+    limit: usize,
 ) -> io::Result<usize> {
     line.clear();
     let (mut length, mut ended) = (0, false);
@@ -44,25 +47,25 @@ pub(crate) fn read_line(
         let taken = newline.map_or(chunk.len(), |at| at + 1);
         ended = newline.is_some() || taken == 0;
         length += taken;
-        // A longer line is read to its end without being held, so that the next one is found.
-        if length <= most {
+        // A longer line is skipped without being held.
+        if length <= limit {
             line.extend_from_slice(&chunk[..taken]);
         }
         file.consume(taken);
     }
-    if length > most {
-        // Gives the memory back, which `clear` would not.
+    if length > limit {
+        // Frees the memory, which `clear` would keep.
         *line = Vec::new();
     }
     Ok(length)
 }
 
-/// What is in hand of a text, after a signal too.
+/// Calls `fill_buf`, and retries when interrupted by a signal.
 pub(crate) fn fill_buffer(text: &mut impl BufRead) -> io::Result<&[u8]> {
     loop {
         match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Asked again, because the borrow of the first answer would last for the loop.
+            // Called again, because the borrow checker extends the first borrow over the loop.
             Ok(_) => return text.fill_buf(),
             Err(error) => return Err(error),
         }

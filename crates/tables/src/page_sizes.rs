@@ -1,9 +1,8 @@
-//! How large the pages of a Parquet file are, before any of them is unpacked.
+//! Checks the uncompressed size of Parquet pages before they are read, to bound memory.
 //!
-//! What enters is a file and the columns that will be read, what leaves is an error where unpacking them would take
-//! more memory than a table of posts needs: a file of 59 kB can hold a cell of 1.9 GB. A page says how large it is in
-//! a header before it, in Thrift's compact form, of which only that is read here. Where a codec does not keep to what
-//! the header says, the page is unpacked once into nothing.
+//! A Parquet file of 59 kB can hold a cell of 1.9 GB. [`check`] takes a file and the columns to read, and returns an
+//! error if they would need too much memory. The sizes come from the page headers, in Thrift's compact protocol. For
+//! codecs whose decoder ignores the size in the header, the page is decompressed once and discarded.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,22 +14,26 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::ParquetFault;
 
-/// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
+/// The largest page in bytes: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
 const MAX_PAGE_BYTES: u64 = 128 << 20;
-/// The largest page and dictionary of each column, summed over all columns: what is in memory at once.
+/// The most bytes in memory at once: the largest page and dictionary of each column, summed over all columns.
 const MAX_PAGES_BYTES: u64 = 512 << 20;
-/// A header holds numbers, and the least and the greatest value of its page.
+/// The longest page header, which holds numbers and the minimum and maximum of the page.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
-/// Structures in structures in a header; the format has 3.
+/// The deepest nesting of structs in a header; the format has 3 levels.
 const MAX_DEPTH: u32 = 8;
 
 /// Checks the pages of these columns.
 ///
 /// # Errors
-/// [`ParquetFault::TooLarge`], and [`ParquetFault::Damaged`] for a header that is none.
-pub fn check(file: &File, about: &ParquetMetaData, columns: &[usize]) -> Result<(), ParquetFault> {
-    let mut groups = about.row_groups().iter();
+/// [`ParquetFault::TooLarge`], or [`ParquetFault::Damaged`] for an invalid header.
+pub fn check(
+    file: &File,
+    metadata: &ParquetMetaData,
+    columns: &[usize],
+) -> Result<(), ParquetFault> {
+    let mut groups = metadata.row_groups().iter();
     groups.try_for_each(|group| check_group(file, group, columns))
 }
 
@@ -40,92 +43,91 @@ fn check_group(
     columns: &[usize],
 ) -> Result<(), ParquetFault> {
     let end = Length::len(file);
-    let mut together = 0;
+    let mut total = 0;
     for column in columns {
         let Some(chunk) = group.columns().get(*column) else {
-            return Err(ParquetFault::damaged("a column is not there"));
+            return Err(ParquetFault::damaged("a column is missing"));
         };
         let (start, length) = chunk.byte_range();
-        // The file's own numbers, which a damaged or hostile file may have anything in.
+        // A damaged or hostile file may have any numbers here.
         let stop = start.saturating_add(length).min(end);
-        together += largest_pages(file, start..stop, chunk.compression())?;
+        total += largest_pages(file, start..stop, chunk.compression())?;
     }
-    if together > MAX_PAGES_BYTES {
-        let mib = together >> 20;
+    if total > MAX_PAGES_BYTES {
+        let mib = total >> 20;
         return Err(ParquetFault::TooLarge {
             what: format!("pages of {mib} MiB would be in memory at once"),
-            most: MAX_PAGES_BYTES,
+            limit: MAX_PAGES_BYTES,
         });
     }
     Ok(())
 }
 
-/// Bytes of the largest data page and the largest dictionary of a column, unpacked.
+/// Returns the uncompressed bytes of the largest data page plus the largest dictionary of a column.
 fn largest_pages(
     file: &File,
-    place: std::ops::Range<u64>,
+    range: std::ops::Range<u64>,
     codec: Compression,
 ) -> Result<u64, ParquetFault> {
     let (mut data, mut dictionary) = (0, 0);
-    let mut at = place.start;
-    while at < place.end {
+    let mut at = range.start;
+    while at < range.end {
         let mut reader = file.get_read(at)?;
-        let mut header = Header(reader.by_ref().take(MAX_HEADER_BYTES.min(place.end - at)));
+        let mut header = Header(reader.by_ref().take(MAX_HEADER_BYTES.min(range.end - at)));
         let room = header.0.limit();
         let page = header.read().map_err(ParquetError::from)?;
         at += room - header.0.limit();
-        if page.packed > place.end - at {
-            return Err(ParquetFault::damaged("a page ends behind its column"));
+        if page.compressed > range.end - at {
+            return Err(ParquetFault::damaged("a page ends after its column"));
         }
-        let mut bytes = page.unpacked.max(page.packed);
-        if bytes <= MAX_PAGE_BYTES && page.packed > 0 {
+        let mut bytes = page.uncompressed.max(page.compressed);
+        if bytes <= MAX_PAGE_BYTES && page.compressed > 0 {
             let levels = io::copy(&mut reader.by_ref().take(page.levels), &mut io::sink());
             levels.map_err(ParquetError::from)?;
-            let packed = reader.by_ref().take(page.packed);
-            bytes = bytes.max(unpacked(codec, packed));
+            let compressed = reader.by_ref().take(page.compressed);
+            bytes = bytes.max(decompressed_size(codec, compressed));
         }
         if bytes > MAX_PAGE_BYTES {
             let size = if bytes == u64::MAX {
-                "more than it says".to_owned()
+                "more than its header says".to_owned()
             } else {
                 format!("{} MiB", bytes >> 20)
             };
             return Err(ParquetFault::TooLarge {
-                what: format!("a page of it holds {size}"),
-                most: MAX_PAGE_BYTES,
+                what: format!("a page holds {size}"),
+                limit: MAX_PAGE_BYTES,
             });
         }
-        let of_its_kind = if page.is_dictionary {
+        let largest = if page.is_dictionary {
             &mut dictionary
         } else {
             &mut data
         };
-        // The reader has one page of each kind of a column in memory at a time, so the largest ones count.
-        *of_its_kind = bytes.max(*of_its_kind);
-        at += page.packed;
+        // The library holds one data page and one dictionary of a column at a time.
+        *largest = bytes.max(*largest);
+        at += page.compressed;
     }
     Ok(data + dictionary)
 }
 
-/// Bytes that a page unpacks to where the library does not stop at what the header says; 0 of other codecs.
-/// `u64::MAX`: more than may be.
-fn unpacked(codec: Compression, packed: impl Read) -> u64 {
+/// Returns the uncompressed bytes of a page for codecs that ignore the size in the header, and 0 for other codecs.
+/// `u64::MAX` means above the limit.
+fn decompressed_size(codec: Compression, compressed: impl Read) -> u64 {
     match codec {
-        // These two unpack as much as there is, whatever the header says; the other codecs are handed a buffer of its
-        // size.
-        Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(packed)),
-        Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(packed)),
+        // These two ignore the size in the header; the other codecs get a buffer of that size.
+        Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(compressed)),
+        Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(compressed)),
         _ => 0,
     }
 }
 
-fn count(unpacked: impl Read) -> u64 {
-    let mut unpacked = unpacked.take(MAX_PAGE_BYTES + 1);
+fn count(decompressed: impl Read) -> u64 {
+    let mut decompressed = decompressed.take(MAX_PAGE_BYTES + 1);
     let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
     loop {
-        match unpacked.read(&mut buffer) {
+        match decompressed.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // What is damaged is told by whoever reads it; here counts what comes before.
+            // The library reports damage when it reads the page.
             Ok(0) | Err(_) => break,
             Ok(read) => bytes += read as u64,
         }
@@ -137,23 +139,23 @@ fn count(unpacked: impl Read) -> u64 {
     }
 }
 
-/// What a header says of its page.
+/// The sizes in a page header, in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PageSize {
     is_dictionary: bool,
-    unpacked: u64,
-    packed: u64,
-    /// How many of them stand at the beginning and are never packed.
+    uncompressed: u64,
+    compressed: u64,
+    /// Bytes of levels at the start of the page, which are never compressed.
     levels: u64,
 }
 
-/// A header in Thrift's compact form
+/// A reader of a page header in Thrift's compact protocol
 /// (<https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>).
 struct Header<R>(io::Take<R>);
 
 impl<R: Read> Header<R> {
-    /// The struct `PageHeader`: 1 is its kind, 2 and 3 its sizes, 8 what pages of version 2 say, of which 5 and 6 are
-    /// sizes, too
+    /// Reads the struct `PageHeader`: field 1 is the page type, 2 and 3 are sizes, and 8 is the header of version 2,
+    /// whose fields 5 and 6 are sizes of levels
     /// (<https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>).
     fn read(&mut self) -> io::Result<PageSize> {
         let mut page = PageSize::default();
@@ -161,8 +163,8 @@ impl<R: Read> Header<R> {
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
                 (1, 5) => page.is_dictionary = self.number()? == 2,
-                (2, 5) => page.unpacked = self.size()?,
-                (3, 5) => page.packed = self.size()?,
+                (2, 5) => page.uncompressed = self.size()?,
+                (3, 5) => page.compressed = self.size()?,
                 (8, 12) => {
                     let mut field = 0;
                     while let Some(kind) = self.field(&mut field)? {
@@ -184,7 +186,7 @@ impl<R: Read> Header<R> {
         Ok(byte[0])
     }
 
-    /// The kind of the next field of a struct; `None` at its end.
+    /// Reads the type of the next field of a struct; `None` at its end.
     fn field(&mut self, id: &mut i64) -> io::Result<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -206,35 +208,34 @@ impl<R: Read> Header<R> {
                 return Ok(value);
             }
         }
-        Err(no_header("a number without an end"))
+        Err(invalid_header("an unterminated number"))
     }
 
-    /// A number with its sign in the lowest bit.
+    /// Reads a zigzag number, whose lowest bit is the sign.
     fn number(&mut self) -> io::Result<i64> {
         let value = self.varint()?;
         let half = i64::try_from(value >> 1).expect("one bit less");
-        // Thrift's zigzag form: the lowest bit is the sign.
         Ok(if value & 1 == 1 { !half } else { half })
     }
 
     fn size(&mut self) -> io::Result<u64> {
         let size = self.number()?;
-        u64::try_from(size).map_err(|_| no_header("a size below 0"))
+        u64::try_from(size).map_err(|_| invalid_header("a negative size"))
     }
 
     fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
         if depth > MAX_DEPTH {
-            return Err(no_header("structures too deep"));
+            return Err(invalid_header("structs nested too deeply"));
         }
         match kind {
-            // True and false are their kind.
+            // The type encodes true or false.
             1 | 2 => Ok(()),
             3 => self.byte().map(drop),
             4..=6 => self.varint().map(drop),
-            7 => self.pass(8),
+            7 => self.skip_bytes(8),
             8 => {
                 let length = self.varint()?;
-                self.pass(length)
+                self.skip_bytes(length)
             }
             9 | 10 => {
                 let head = self.byte()?;
@@ -244,7 +245,7 @@ impl<R: Read> Header<R> {
                 };
                 for _ in 0..length {
                     match head & 15 {
-                        // In a list, unlike in a field, true and false take a byte.
+                        // In a list, unlike in a field, a Boolean takes a byte.
                         1 | 2 => self.byte().map(drop)?,
                         kind => self.skip(kind, depth + 1)?,
                     }
@@ -258,14 +259,14 @@ impl<R: Read> Header<R> {
                 }
                 Ok(())
             }
-            // No header has a map.
-            _ => Err(no_header("a field of an unknown kind")),
+            // Page headers have no maps.
+            _ => Err(invalid_header("a field of an unknown type")),
         }
     }
 
-    fn pass(&mut self, length: u64) -> io::Result<()> {
-        let passed = io::copy(&mut self.0.by_ref().take(length), &mut io::sink())?;
-        if passed == length {
+    fn skip_bytes(&mut self, length: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut self.0.by_ref().take(length), &mut io::sink())?;
+        if skipped == length {
             Ok(())
         } else {
             Err(io::ErrorKind::UnexpectedEof.into())
@@ -273,8 +274,8 @@ impl<R: Read> Header<R> {
     }
 }
 
-fn no_header(why: &str) -> io::Error {
-    io::Error::other(format!("a page without a header: {why}"))
+fn invalid_header(why: &str) -> io::Error {
+    io::Error::other(format!("invalid page header: {why}"))
 }
 
 #[cfg(test)]
@@ -287,21 +288,21 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_how_large_its_page_is() {
-        // A data page of 300 bytes, packed into 20; what else is there is passed over: a checksum, a header of version
-        // 1 with a number, and a text.
+    fn page_sizes_are_read_from_headers() {
+        // A data page of 300 bytes, compressed to 20. A checksum, a version 1 header with a number, and a text are
+        // skipped.
         let page = [
             0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x15, 9, 0x1c, 0x15, 2, 0x18, 3, b'a', b'b', b'c', 0,
             0,
         ];
         let expected = PageSize {
             is_dictionary: false,
-            unpacked: 300,
-            packed: 20,
+            uncompressed: 300,
+            compressed: 20,
             levels: 0,
         };
         assert_eq!(header(&page).unwrap(), expected);
-        // In version 2, 3 bytes of definition levels and 4 of repetition levels come first, a flag last.
+        // Version 2: 3 bytes of definition levels, 4 of repetition levels, and a flag.
         let page = [
             0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15,
             8, 0x12, 0, 0,
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_is_refused_without_taking_it_at_its_word() {
+    fn invalid_headers_are_rejected_within_bounds() {
         let deep = [0x1c; 100];
         let endless_number = [
             0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_unpacks_to_more_than_it_says_is_found_out() {
+    fn pages_larger_than_their_header_are_detected() {
         let nothing = vec![0; 1 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
@@ -345,16 +346,16 @@ mod tests {
         let gzip = gzip.finish().unwrap();
         assert!(gzip.len() < 1 << 20);
         assert_eq!(
-            unpacked(
+            decompressed_size(
                 Compression::GZIP(parquet::basic::GzipLevel::default()),
                 &gzip[..]
             ),
             u64::MAX
         );
         assert_eq!(
-            unpacked(Compression::LZ4, &lz4.finish().unwrap()[..]),
+            decompressed_size(Compression::LZ4, &lz4.finish().unwrap()[..]),
             u64::MAX
         );
-        assert_eq!(unpacked(Compression::SNAPPY, &gzip[..]), 0);
+        assert_eq!(decompressed_size(Compression::SNAPPY, &gzip[..]), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! Panics of libraries that become errors.
+//! Converts panics of libraries to errors.
 //!
-//! A panic hook runs before anybody catches the panic, so the default one reports a bug even where the caller makes an
-//! error of it. [`catch`] marks its thread while it runs, and the hook that [`silence_caught`] installs is silent for a
-//! thread that is marked.
+//! A panic hook runs before the panic is caught, so the default hook would print a bug report even if the caller
+//! handles the panic. [`catch`] marks its thread while it runs; the hook that [`silence_caught`] installs is silent on
+//! marked threads.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, and returns the message of a panic as an error.
+/// Runs `work` and returns the message of a panic as an error.
 ///
 /// # Errors
 /// When `work` panics.
@@ -23,7 +23,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|panic| message(&*panic))
 }
 
-/// Wraps the panic hook of the process, so that it is silent about panics that [`catch`] returns.
+/// Wraps the panic hook of the process so that it does not report panics that [`catch`] handles.
 pub fn silence_caught() {
     let report = take_hook();
     set_hook(Box::new(move |panic| {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn returns_the_message_and_ends_the_mark() {
+    fn catch_returns_the_message_and_unmarks_the_thread() {
         let inner = catch(|| catch(|| panic!("at {}", 7)));
         assert_eq!(inner, Ok(Err::<(), _>("at 7".to_owned())));
         assert_eq!(catch(|| panic!("once")), Err::<(), _>("once".to_owned()));

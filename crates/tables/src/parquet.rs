@@ -1,7 +1,7 @@
-//! Rows of Parquet, and columns into it.
+//! Reads rows from Parquet, and writes columns to Parquet.
 //!
-//! The reader is a library's, which takes what a file says of itself for granted: so the sizes of its pages are looked
-//! at first, and what panics at a broken one is an error here.
+//! The Parquet library trusts the metadata of a file. Therefore page sizes are checked before reading, and panics on
+//! damaged files are converted to errors.
 
 mod copy;
 mod write;
@@ -24,19 +24,19 @@ pub use self::write::ParquetWriter;
 use super::{Cell, ParquetFault, Row, Rows, TableError, page_sizes};
 use crate::panics::catch;
 
-/// Runs `read`, and makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
+/// Runs `read` and converts a panic to an error. Of 2,500 files with corrupted bytes, six made the library panic.
 fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, ParquetError> {
     catch(read).map_err(|panic| ParquetError::General(format!("it is damaged ({panic})")))
 }
 
-/// Opens a file, which the library takes away. Its position is shared.
+/// Opens a Parquet reader on a clone of the file handle, which shares its position.
 fn reader(file: &File) -> Result<SerializedFileReader<File>, TableError> {
     let again = file.try_clone()?;
     let reader = catch_panic(|| SerializedFileReader::new(again));
     reader.unwrap_or_else(Err).map_err(TableError::from_parquet)
 }
 
-/// The columns of the file that hold these fields of its schema: a field that is a group has several.
+/// Returns the leaf columns of these top-level fields; a group has several.
 fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     fn count(field: &Type) -> usize {
         if field.is_primitive() {
@@ -55,7 +55,7 @@ fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
     leaves
 }
 
-/// The name of a codec that the library is built without, or has none for; `None` for those that are read.
+/// Returns the name of an unsupported codec; `None` if the codec is supported.
 fn unsupported_codec(codec: Compression) -> Option<&'static str> {
     match codec {
         Compression::BROTLI(_) => Some("brotli"),
@@ -64,13 +64,13 @@ fn unsupported_codec(codec: Compression) -> Option<&'static str> {
     }
 }
 
-/// What the values of a column are beyond what the library says.
+/// The kind of a column, as far as the library does not handle it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellKind {
     Plain,
-    /// Lists and structures.
+    /// A list, map or struct.
     Nested,
-    /// Times of day and calendar, in UTC or wherever they were written down.
+    /// A timestamp, in UTC or in an unknown time zone.
     Time {
         utc: bool,
         nanos: bool,
@@ -78,12 +78,12 @@ enum CellKind {
 }
 
 fn kind_of(column: &Type) -> CellKind {
-    let about = column.get_basic_info();
-    let repeated = about.has_repetition() && about.repetition() == Repetition::REPEATED;
+    let metadata = column.get_basic_info();
+    let repeated = metadata.has_repetition() && metadata.repetition() == Repetition::REPEATED;
     if !column.is_primitive() || repeated {
         return CellKind::Nested;
     }
-    match about.logical_type_ref() {
+    match metadata.logical_type_ref() {
         Some(LogicalType::Timestamp(time)) => CellKind::Time {
             utc: time.is_adjusted_to_u_t_c,
             nanos: time.unit == TimeUnit::NANOS,
@@ -92,32 +92,32 @@ fn kind_of(column: &Type) -> CellKind {
     }
 }
 
-/// The rows of a Parquet file.
+/// A reader of the rows of a Parquet file.
 pub struct Parquet {
     file: File,
     reader: Option<SerializedFileReader<File>>,
-    /// Once the columns are chosen.
+    /// Row iterator; `None` until columns are selected.
     rows: Option<RowIter<'static>>,
     /// Names of all columns.
     names: Vec<Arc<str>>,
-    /// What they hold.
+    /// Kinds of all columns.
     kinds: Vec<CellKind>,
-    /// Those that are read.
+    /// Names and kinds of the selected columns.
     read: Vec<(Arc<str>, CellKind)>,
     number: u64,
     count: u64,
 }
 
 impl Parquet {
-    /// Reads what the file says of itself.
+    /// Reads the metadata of the file.
     ///
     /// # Errors
-    /// When the file is not Parquet.
+    /// When the file is not Parquet, or two columns have the same name.
     pub fn new(file: File) -> Result<Self, TableError> {
         let reader = reader(&file)?;
-        let about = reader.metadata().file_metadata();
-        let columns = about.schema().get_fields();
-        // The library finds columns by their names, and of two alike it would read the last one twice.
+        let metadata = reader.metadata().file_metadata();
+        let columns = metadata.schema().get_fields();
+        // The library finds columns by name, and would read the last of two equal names twice.
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
             return Err(TableError::DuplicateColumn(twice.name().to_owned()));
@@ -125,7 +125,7 @@ impl Parquet {
         Ok(Self {
             names: columns.iter().map(|column| column.name().into()).collect(),
             kinds: columns.iter().map(|column| kind_of(column)).collect(),
-            count: u64::try_from(about.num_rows()).unwrap_or(0),
+            count: u64::try_from(metadata.num_rows()).unwrap_or(0),
             file,
             reader: Some(reader),
             rows: None,
@@ -134,12 +134,12 @@ impl Parquet {
         })
     }
 
-    /// How many rows it says it has.
+    /// Returns the number of rows in the metadata.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The columns that hold lists or structures.
+    /// Returns the indices of the columns that hold lists, maps or structs.
     pub fn nested(&self) -> Vec<usize> {
         let kinds = self.kinds.iter().enumerate();
         let nested = kinds.filter(|(_, kind)| **kind == CellKind::Nested);
@@ -154,18 +154,18 @@ impl Rows for Parquet {
 
     fn select(&mut self, columns: &[usize]) -> Result<(), TableError> {
         let reader = self.reader.take().expect("columns are selected once");
-        let about = reader.metadata();
-        let schema = about.file_metadata().schema_descr_ptr();
+        let metadata = reader.metadata();
+        let schema = metadata.file_metadata().schema_descr_ptr();
         let schema = schema.root_schema();
-        // The library gives columns in the order of the file.
+        // The library returns columns in file order.
         let mut columns = columns.to_vec();
         columns.sort_unstable();
         columns.dedup();
         let leaves = leaves_of(schema, &columns);
-        let groups = about.row_groups().iter();
+        let groups = metadata.row_groups().iter();
         let mut chunks =
             groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
-        // The library would take it for damage, at the first row.
+        // The library would report damage at the first row.
         if let Some(codec) = chunks.find_map(|chunk| unsupported_codec(chunk.compression())) {
             return Err(TableError::UnsupportedCodec(codec));
         }
@@ -191,7 +191,7 @@ impl Rows for Parquet {
             self.select(&all)?;
         }
         let Self { rows, read, .. } = self;
-        // A value can be one that the library writes nothing for, but a panic.
+        // The library panics on some values.
         let next = catch_panic(|| {
             let row = rows.as_mut()?.next()?;
             Some(row.map(|row| {
@@ -205,9 +205,9 @@ impl Rows for Parquet {
             None => return Ok(None),
             Some(Ok(cells)) => cells,
             Some(Err(error)) => {
-                // What the library says may quote what the file holds.
+                // The library's message may quote content of the file.
                 let what = match &error {
-                    ParquetError::General(said) if said.contains("BYTE_ARRAY as String") => {
+                    ParquetError::General(message) if message.contains("BYTE_ARRAY as String") => {
                         "a text is not UTF-8, or it is damaged,"
                     }
                     _ => "it is damaged",
@@ -215,7 +215,7 @@ impl Rows for Parquet {
                 if let TableError::Io(error) = TableError::from_parquet(error) {
                     return Err(error.into());
                 }
-                let why = format!("{what} behind row {}", self.number);
+                let why = format!("{what} after row {}", self.number);
                 return Err(ParquetFault::from(ParquetError::General(why)).into());
             }
         };
@@ -228,7 +228,7 @@ impl Rows for Parquet {
     }
 }
 
-/// A value as a cell: what JSON has no word for as the text that people write.
+/// Converts a value to a cell. Dates, times and decimals become text.
 fn cell(value: Field, kind: CellKind) -> Cell {
     match value {
         Field::Null => Cell::Null,
@@ -251,12 +251,12 @@ fn cell(value: Field, kind: CellKind) -> Cell {
     }
 }
 
-/// A number with no more digits than it needs.
+/// Formats a float with as few digits as possible.
 fn short(number: f32) -> String {
     serde_json::to_string(&number).expect("a finite number is JSON")
 }
 
-/// A time as ISO 8601 writes it; in UTC where the column says so or says nothing.
+/// Formats a timestamp as ISO 8601, with `Z` unless the column is declared as local time.
 fn time(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
     let zone = match kind {
         CellKind::Time { utc: false, .. } => "",
@@ -267,7 +267,7 @@ fn time(at: Option<DateTime<chrono::Utc>>, kind: CellKind) -> Cell {
     })
 }
 
-/// A value as JSON, lists and structures too.
+/// Converts a value to JSON, including lists, maps and structs.
 fn json(value: &Field) -> Value {
     match value {
         Field::Null => Value::Null,
@@ -283,7 +283,7 @@ fn json(value: &Field) -> Value {
         Field::Float16(number) => number.to_f32().into(),
         Field::Float(number) => (*number).into(),
         Field::Double(number) => (*number).into(),
-        // The library writes `5.` where nothing stands behind the point.
+        // The library formats a whole number as `5.`.
         Field::Decimal(_) => value.to_string().trim_end_matches('.').into(),
         Field::Str(text) => text.clone().into(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_of_several_columns_has_all_of_them() {
+    fn a_group_field_selects_all_its_leaf_columns() {
         let schema = "message m { required int32 a; optional group b { required int32 x; \
             optional group c { required int32 y; required int32 z; } } required int32 d; }";
         let schema = parquet::schema::parser::parse_message_type(schema).unwrap();

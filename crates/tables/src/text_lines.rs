@@ -1,4 +1,4 @@
-//! Rows of plain text: a text on each line.
+//! Reads plain text, one row per line.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lines::{MAX_LINE_BYTES, last_row, read_line};
 use super::{Cell, NOT_UTF8, Row, Rows, TableError};
 
-/// The lines of a text, each the cell `text` of a row; blank ones are passed over.
+/// A reader that returns each line as a row with the cell `text`. Blank lines are skipped.
 pub struct TextLines {
     text: Box<dyn BufRead + Send>,
     buffer: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct TextLines {
 }
 
 impl TextLines {
-    /// Reads lines of UTF-8.
+    /// Creates a reader of UTF-8 lines.
     pub fn new(text: Box<dyn BufRead + Send>) -> Self {
         Self {
             text,

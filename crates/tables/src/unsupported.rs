@@ -1,9 +1,9 @@
-//! Names of formats that are no tables of text, by their first bytes.
+//! Recognises unsupported file formats by their first bytes, to give specific advice.
 
-/// Formats with the bytes they begin with, and what to do with such a file.
+/// File signatures: first bytes, display name, advice.
 const KINDS: &[(&[u8], &str, &str)] = &[
-    (b"PK\x03\x04", "a zip archive", "unpack it first"),
-    (b"PK\x05\x06", "an empty zip archive", "fetch it again"),
+    (b"PK\x03\x04", "a zip archive", "extract it first"),
+    (b"PK\x05\x06", "an empty zip archive", "download it again"),
     (
         b"\xd0\xcf\x11\xe0",
         "an Excel workbook (.xls)",
@@ -15,7 +15,7 @@ const KINDS: &[(&[u8], &str, &str)] = &[
     (b"ORC", "ORC", PARQUET),
     (b"Obj\x01", "Avro", PARQUET),
     (b"\x89HDF", "HDF5", PARQUET),
-    (b"%PDF", "a PDF", "copy its texts into a CSV or a .txt"),
+    (b"%PDF", "a PDF", "copy its text into a CSV or .txt file"),
     (b"{\\rtf", "RTF", "save it as plain text (.txt)"),
     (
         b"SQLite format 3\0",
@@ -24,22 +24,26 @@ const KINDS: &[(&[u8], &str, &str)] = &[
     ),
     (
         b"PGDMP",
-        "a dump of PostgreSQL",
+        "a PostgreSQL dump",
         "write the table as CSV with `\\copy`",
     ),
-    (b"\x37\x7a\xbc\xaf", "a 7z archive", "unpack it first"),
-    (b"Rar!", "a RAR archive", "unpack it first"),
-    (b"\x04\x22\x4d\x18", "packed with LZ4", UNPACK),
-    (b"\xff\x06\x00\x00sNaPpY", "packed with Snappy", UNPACK),
-    (b"\x1f\x9d", "packed with compress (.Z)", UNPACK),
-    (b"]\0\0", "packed with LZMA alone (.lzma)", UNPACK),
+    (b"\x37\x7a\xbc\xaf", "a 7z archive", "extract it first"),
+    (b"Rar!", "a RAR archive", "extract it first"),
+    (b"\x04\x22\x4d\x18", "compressed with LZ4", DECOMPRESS),
+    (
+        b"\xff\x06\x00\x00sNaPpY",
+        "compressed with Snappy",
+        DECOMPRESS,
+    ),
+    (b"\x1f\x9d", "compressed with compress (.Z)", DECOMPRESS),
+    (b"]\0\0", "compressed with raw LZMA (.lzma)", DECOMPRESS),
     (b"\x80\x02", "a Python pickle", PARQUET),
     (b"\x80\x03", "a Python pickle", PARQUET),
     (b"\x80\x04", "a Python pickle", PARQUET),
     (b"\x80\x05", "a Python pickle", PARQUET),
-    (b"\x89PNG", "a picture", "topicmill reads texts"),
-    (b"\xff\xd8\xff", "a picture", "topicmill reads texts"),
-    (b"GIF8", "a picture", "topicmill reads texts"),
+    (b"\x89PNG", "an image", "topicmill reads text"),
+    (b"\xff\xd8\xff", "an image", "topicmill reads text"),
+    (b"GIF8", "an image", "topicmill reads text"),
     (b"<!DOCTYPE", "a web page", PAGE),
     (b"<!doctype", "a web page", PAGE),
     (b"<html", "a web page", PAGE),
@@ -47,13 +51,13 @@ const KINDS: &[(&[u8], &str, &str)] = &[
 ];
 
 const PARQUET: &str = "write it as Parquet or CSV";
-const UNPACK: &str = "unpack it first, or pack it with zstd";
-const PAGE: &str = "fetch the file itself";
+const DECOMPRESS: &str = "decompress it first, or compress it with zstd instead";
+const PAGE: &str = "download the file itself";
 
-/// Bytes of a file's beginning that are searched for control characters.
-const SEARCHED: usize = 1 << 10;
+/// Number of first bytes that are searched for control characters.
+const SEARCHED_BYTES: usize = 1 << 10;
 
-/// Returns the name of the format of a file that begins so, and what to do; `None` where it may be text or Parquet.
+/// Returns the display name of an unsupported format, and advice; `None` if the file may be text or Parquet.
 pub(super) fn unsupported_format(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let has = |part: &[u8]| memchr::memmem::find(head, part).is_some();
     if head.starts_with(b"PK\x03\x04") {
@@ -69,18 +73,18 @@ pub(super) fn unsupported_format(head: &[u8]) -> Option<(&'static str, &'static 
         }
     }
     if head.get(257..262) == Some(b"ustar") {
-        return Some(("a tar archive", "unpack it first"));
+        return Some(("a tar archive", "extract it first"));
     }
     let known = KINDS.iter().find(|(start, ..)| head.starts_with(start));
     if let Some((_, name, advice)) = known {
         return Some((name, advice));
     }
-    let searched = &head[..head.len().min(SEARCHED)];
+    let searched = &head[..head.len().min(SEARCHED_BYTES)];
     let is_control =
         |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
     let controls = searched.iter().filter(is_control).count();
     (controls > 3 && controls * 20 > searched.len()).then_some((
-        "no text, and of no format that topicmill knows",
+        "neither text nor a known format",
         "write it as CSV, NDJSON or Parquet",
     ))
 }

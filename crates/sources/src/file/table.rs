@@ -379,7 +379,7 @@ mod tests {
             "row 2: `created_utc` is no time",
             "row 3: `score` is no number",
             "row 4: `over_18` is neither true nor false",
-            "row 5: has 2 values where the line of names has 8",
+            "row 5: has 2 values, but the header has 8",
             "row 6: neither `title` nor `selftext`",
             "row 7: is not UTF-8 (`title` at byte 4): convert the file",
             "t3_a8 1700000000 None",

@@ -1,4 +1,4 @@
-//! The line of names of CSV, and what stands between values.
+//! Parses the header row of CSV, and detects the delimiter.
 
 use std::io;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use crate::bytes::TextReader;
 use crate::lines::{fill_buffer, is_damage};
 use crate::{NOT_UTF8, TableError};
 
-/// A line of names above this is none.
+/// The longest accepted header row.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// A table of more columns is none of posts or texts.
+/// The most columns; more suggest that the file is not a table of posts or texts.
 pub(super) const MAX_COLUMNS: usize = 10_000;
 
-/// What stands between values, the detect_delimiter first.
+/// Supported delimiters, the most likely first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// Whether a text that begins so has a line of names, of which one is a name that tables of texts have.
+/// True if the text starts with a header row that has a common column name.
 pub(crate) fn has_names(start: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
     let line = first_line(start);
@@ -26,7 +26,7 @@ pub(crate) fn has_names(start: &[u8]) -> bool {
     names.len() > 1 && names.iter().any(is_known)
 }
 
-/// Whether a text that begins so has words on its first line, and no values: a text and not the name of a column.
+/// True if the first line is prose (has spaces and no delimiter), rather than a header row.
 pub(crate) fn is_prose(start: &[u8]) -> bool {
     let line = first_line(start).trim_ascii();
     let has_space = line.contains(&b' ');
@@ -45,7 +45,7 @@ fn first_line(start: &[u8]) -> &[u8] {
     line.unwrap_or_default()
 }
 
-/// An error of the library that reads.
+/// Converts an error of the CSV library.
 pub(super) fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -55,13 +55,14 @@ pub(super) fn io_error(error: csv::Error) -> io::Error {
 
 pub(super) fn header_error(error: io::Error) -> TableError {
     if is_damage(&error) {
-        TableError::Header(format!("the line of names: {error}"))
+        TableError::Header(format!("the header row: {error}"))
     } else {
         error.into()
     }
 }
 
-/// The bytes of the first line that is not blank, up to its end outside of quotes, and how many lines come before it.
+/// Reads the first non-blank line, up to a line end outside quotes. Returns its bytes and the number of lines before
+/// it.
 pub(super) fn read_header(text: &mut TextReader) -> Result<(Vec<u8>, u64), TableError> {
     let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
     loop {
@@ -84,15 +85,15 @@ pub(super) fn read_header(text: &mut TextReader) -> Result<(Vec<u8>, u64), Table
             break;
         }
         if header.len() > MAX_HEADER_BYTES {
-            let most = MAX_HEADER_BYTES >> 20;
-            let why = format!("its line of names is longer than {most} MiB: it is no table");
+            let mib = MAX_HEADER_BYTES >> 20;
+            let why = format!("its header row is longer than {mib} MiB: it is not a table");
             return Err(TableError::Header(why));
         }
     }
     Ok((header, passed))
 }
 
-/// The delimiter that a line of names has most often outside of quotes.
+/// Returns the most frequent delimiter in the header row, outside quotes.
 pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
     let mut counts = [0_usize; DELIMITERS.len()];
     let mut quoted = false;
@@ -103,25 +104,26 @@ pub(super) fn detect_delimiter(header: &[u8]) -> u8 {
             counts[at] += 1;
         }
     }
-    // `max_by_key` takes the last of equals; from behind, that is the first of the list, a comma.
+    // `max_by_key` returns the last of equals; reversed, that is the comma.
     let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
     DELIMITERS[best.expect("there are some")]
 }
 
-/// Names without the blanks around them; what has none gets one, and so does the second of two alike. With them those
-/// that come again.
+/// Returns trimmed, unique column names, and the names that occur more than once. Empty and duplicate names get a
+/// number.
 pub(super) fn column_names(
     header: &csv::ByteRecord,
 ) -> Result<(Vec<Arc<str>>, Vec<String>), TableError> {
     if header.len() > MAX_COLUMNS {
-        let many = format!("its line of names has more than {MAX_COLUMNS}: is it one?");
+        let many =
+            format!("its header row has more than {MAX_COLUMNS} columns: is it a header row?");
         return Err(TableError::Header(many));
     }
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut repeated = Vec::new();
     for (at, name) in header.iter().enumerate() {
         let name = std::str::from_utf8(name)
-            .map_err(|_| TableError::Header(format!("its line of names {NOT_UTF8}")))?;
+            .map_err(|_| TableError::Header(format!("its header row {NOT_UTF8}")))?;
         let mut name = name.trim().to_owned();
         if name.is_empty() {
             name = format!("column_{}", at + 1);
@@ -135,7 +137,7 @@ pub(super) fn column_names(
     Ok((names, repeated))
 }
 
-/// A name that is not taken: itself, or with a number behind it.
+/// Returns the name, with a numeric suffix if it is taken.
 fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.to_owned();

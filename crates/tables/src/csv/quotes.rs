@@ -1,39 +1,41 @@
-//! Bytes of CSV on their way to the library that reads it: bounded, and with an eye on the quotes.
+//! Wraps the input of the CSV library, to limit the length of rows and to find unescaped quotes.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
-/// A row of a table above this is none, but a quote that nobody closed.
+/// The longest row; a longer one has an unclosed quote.
 const MAX_ROW_BYTES: u64 = 32 << 20;
 
-/// Reads no more than `left` bytes until it is told how many again, and finds quotes that should have been doubled.
+/// A reader that fails after [`MAX_ROW_BYTES`] without a call of [`Self::next_row`], and records quotes that should be
+/// doubled.
 #[derive(Debug)]
-pub(super) struct Limited<R> {
+pub(super) struct QuoteTracker<R> {
     reader: R,
     left: u64,
-    /// Quotes so far.
+    /// Number of quotes read.
     pub(super) quotes: u64,
     delimiter: u8,
-    /// Bytes so far, and the last of them.
-    passed: u64,
+    /// Number of bytes read.
+    bytes_read: u64,
+    /// Last byte read.
     last: u8,
-    /// Whether a value in quotes is open.
+    /// True inside a quoted value.
     open: bool,
-    /// Whether the last byte so far is a quote in it: of two, or the one that closes it.
+    /// True if the last byte is a quote inside a quoted value: the first of a pair, or the closing one.
     pending: bool,
-    /// Places of quotes within such a value that are not doubled.
+    /// Offsets after quotes that are not doubled.
     bare: VecDeque<u64>,
 }
 
-impl<R> Limited<R> {
-    /// Reads from `reader` as much as a row may have.
+impl<R> QuoteTracker<R> {
+    /// Creates a reader of CSV with this delimiter.
     pub(super) fn new(reader: R, delimiter: u8) -> Self {
         Self {
             reader,
             left: MAX_ROW_BYTES,
             quotes: 0,
             delimiter,
-            passed: 0,
+            bytes_read: 0,
             last: b'\n',
             open: false,
             pending: false,
@@ -41,13 +43,13 @@ impl<R> Limited<R> {
         }
     }
 
-    /// Lets another row be read.
+    /// Resets the limit for the next row.
     pub(super) fn next_row(&mut self) {
         self.left = MAX_ROW_BYTES;
     }
 
-    /// Follows the quotes as the library does, which takes one that is not doubled for the end of its value.
-    fn follow(&mut self, bytes: &[u8]) {
+    /// Tracks quotes as the library does, which ends a value at a quote that is not doubled.
+    fn track_quotes(&mut self, bytes: &[u8]) {
         let ends = |byte: u8| byte == self.delimiter || matches!(byte, b'\n' | b'\r');
         let mut from = 0;
         loop {
@@ -57,7 +59,7 @@ impl<R> Limited<R> {
                 if self.open {
                     from += 1;
                 } else if !ends(*next) && *next != b' ' {
-                    self.bare.push_back(self.passed + from as u64);
+                    self.bare.push_back(self.bytes_read + from as u64);
                 }
             }
             let Some(at) = memchr::memchr(b'"', &bytes[from..]) else {
@@ -68,11 +70,11 @@ impl<R> Limited<R> {
             self.open |= ends(before.unwrap_or(self.last));
             from += at + 1;
         }
-        self.passed += bytes.len() as u64;
+        self.bytes_read += bytes.len() as u64;
         self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
-    /// Whether a quote in front of this place is not doubled; it is forgotten then.
+    /// Returns true if a quote before the offset `until` is not doubled, and forgets it.
     pub(super) fn has_bare_quote(&mut self, until: u64) -> bool {
         let before = self.bare.len();
         self.bare.retain(|at| *at >= until);
@@ -80,20 +82,20 @@ impl<R> Limited<R> {
     }
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for QuoteTracker<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
             let reason = format!(
-                "a row is longer than {} MiB: a quote that is not closed?",
+                "a row is longer than {} MiB: is there a quote that is not closed?",
                 MAX_ROW_BYTES >> 20
             );
             return Err(io::Error::other(reason));
         }
         let n = self.reader.read(buffer)?;
         self.left = self.left.saturating_sub(n as u64);
-        // The library does not say whether a quote was open at the end of the file; an odd number of them does.
+        // The library does not report an open quote at the end of the file; an odd number of quotes does.
         self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
-        self.follow(&buffer[..n]);
+        self.track_quotes(&buffer[..n]);
         Ok(n)
     }
 }

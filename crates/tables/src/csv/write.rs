@@ -1,4 +1,4 @@
-//! Rows into CSV and TSV.
+//! Writes CSV and TSV.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,17 +6,17 @@ use std::io::{self, Write};
 use serde_json::Value;
 use topicmill_core::{ColumnCell, spreadsheet_safe};
 
-/// A table of CSV that is being written.
+/// A writer of CSV.
 pub struct CsvWriter<W: Write>(csv::Writer<W>);
 
 impl<W: Write> CsvWriter<W> {
-    /// Begins a table. `delimiter` stands between its values.
+    /// Creates a writer with this delimiter.
     pub fn new(to: W, delimiter: u8) -> Self {
         let mut builder = csv::WriterBuilder::new();
         Self(builder.delimiter(delimiter).from_writer(to))
     }
 
-    /// Writes a row; the first one is that of the names. All have equally many values.
+    /// Writes a row; the first one is the header. All rows must have the same number of values.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -30,7 +30,7 @@ impl<W: Write> CsvWriter<W> {
         Ok(self.0.write_record(None::<&[u8]>)?)
     }
 
-    /// Writes what is left in memory.
+    /// Flushes the buffer and returns the inner writer.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -39,7 +39,7 @@ impl<W: Write> CsvWriter<W> {
     }
 }
 
-/// A cell as CSV has it. `safe`: see [`spreadsheet_safe`].
+/// Formats a cell for CSV. With `safe`, escapes formulas; see [`spreadsheet_safe`].
 pub fn cell_text(cell: ColumnCell<'_>, safe: bool) -> Cow<'_, str> {
     match cell {
         ColumnCell::Text(text) if safe => spreadsheet_safe(text),
@@ -47,7 +47,7 @@ pub fn cell_text(cell: ColumnCell<'_>, safe: bool) -> Cow<'_, str> {
     }
 }
 
-/// A JSON value as CSV has it. `safe`: see [`spreadsheet_safe`].
+/// Formats a JSON value for CSV. With `safe`, escapes formulas; see [`spreadsheet_safe`].
 pub fn value_text(value: &Value, safe: bool) -> Cow<'_, str> {
     match value {
         Value::Null => Cow::Borrowed(""),
@@ -56,7 +56,7 @@ pub fn value_text(value: &Value, safe: bool) -> Cow<'_, str> {
     }
 }
 
-/// Rows of JSON values as CSV. `safe`: see [`spreadsheet_safe`].
+/// Formats rows of JSON values as CSV. With `safe`, escapes formulas; see [`spreadsheet_safe`].
 pub fn to_csv<'r>(rows: impl IntoIterator<Item = &'r Vec<Value>>, safe: bool) -> String {
     let mut writer = CsvWriter::new(Vec::new(), b',');
     let written = rows

@@ -1,4 +1,4 @@
-//! The members of an object, whose values stay as they are written, and the records that an object may wrap.
+//! Parses JSON objects to raw members, and unwraps records from API responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::{looks_like_json, parse_record};
 use crate::Cell;
 
-/// Members under which APIs put the array of their records.
+/// Member names under which APIs return an array of records.
 const WRAPPERS: [&str; 8] = [
     "data",
     "children",
@@ -22,14 +22,14 @@ const WRAPPERS: [&str; 8] = [
     "rows",
 ];
 
-/// Members of an object that is a record itself.
-const OWN: [&str; 12] = [
+/// Member names that mark an object as a record itself.
+const RECORD_MEMBERS: [&str; 12] = [
     "id", "title", "text", "selftext", "body", "label", "content", "comment", "message", "review",
     "sentence", "question",
 ];
 
-/// The members of an object, in order; of two with one name the last counts, as with any JSON parser, in the
-/// place of the first.
+/// The members of an object, in order. If a name repeats, the last value takes the position of the first, as in other
+/// JSON parsers.
 #[derive(Debug, Default)]
 pub struct Members(pub Vec<(String, Box<RawValue>)>);
 
@@ -63,14 +63,14 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
-/// The records in an answer of an API, such as `{"data": [{…}, {…}]}` or a listing of Reddit; `None` where the object is
+/// Returns the records in an API response, such as `{"data": [{…}, {…}]}` or a Reddit listing; `None` if the object is
 /// a record itself.
 pub fn unwrap_records(json: &[u8]) -> Option<VecDeque<Box<RawValue>>> {
     Members::parse(json).ok()?.wrapped()
 }
 
 impl Members {
-    /// Parses the text of a record, or returns what is wrong with it.
+    /// Parses a record, or returns a user-facing problem.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         parse_record(json, |text| serde_json::from_str(text), &mut 0)
     }
@@ -81,7 +81,7 @@ impl Members {
     }
 
     pub(super) fn wrapped(&self) -> Option<VecDeque<Box<RawValue>>> {
-        if OWN.iter().any(|own| self.get(own).is_some()) {
+        if RECORD_MEMBERS.iter().any(|name| self.get(name).is_some()) {
             return None;
         }
         WRAPPERS.iter().find_map(|name| {
@@ -94,7 +94,7 @@ impl Members {
         })
     }
 
-    /// The post of a thing of Reddit, `{"kind": "t3", "data": {…}}`, or the object itself.
+    /// Unwraps the post of a Reddit "thing", `{"kind": "t3", "data": {…}}`; returns other objects unchanged.
     fn unwrap_thing(self) -> Self {
         let is_thing = self.get("kind").is_some_and(|kind| kind.get() == "\"t3\"");
         let data = self.get("data").filter(|_| is_thing);

@@ -1,4 +1,4 @@
-//! Reads records of JSON one after another, however they are laid out.
+//! Reads JSON records one at a time, for all supported layouts.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -11,60 +11,60 @@ use crate::bytes::TextReader;
 use crate::lines::{MAX_LINE_BYTES, fill_buffer, last_row, read_line};
 use crate::{Row, Rows, TableError};
 
-/// After so many bytes without a record that is wanted, the caller gets control.
-const QUIET_BYTES: u64 = 16 << 20;
+/// Bytes of unwanted records after which [`JsonItem::Yield`] returns control to the caller.
+const YIELD_BYTES: u64 = 16 << 20;
 
-/// What reading on came to.
+/// The result of reading the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonItem {
-    /// A record, which is in the buffer.
+    /// A record, which [`JsonRecords::record`] returns.
     Record,
-    /// More than can be held; it was passed over.
+    /// A record that was too long, and skipped.
     TooLong,
-    /// Nothing that is wanted for quite a while; reading goes on.
+    /// No wanted record in the last megabytes; call again to go on.
     Yield,
     /// The end of the file.
     End,
 }
 
-/// How far JSON was read: totals from its start.
+/// A position in JSON: totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JsonPosition {
     /// Bytes of text.
     pub bytes: u64,
-    /// Lines, blank ones too.
+    /// Lines, including blank lines.
     pub lines: u64,
-    /// Lines that were not wanted.
+    /// Unwanted lines.
     pub left_out: u64,
 }
 
-/// The records of JSON, however they are laid out; one of them is held at a time.
+/// A streaming reader of JSON records, which holds one record at a time.
 pub struct JsonRecords {
     text: TextReader,
     buffer: Vec<u8>,
     at: JsonPosition,
-    /// Where the record in the buffer begins.
-    begun: JsonPosition,
-    /// Whether the records are the elements of an array; `None` before the first byte.
+    /// Start of the record in the buffer.
+    record_start: JsonPosition,
+    /// True if the records are elements of an array; `None` before the first byte.
     is_array: Option<bool>,
-    /// The array's end was read.
+    /// True once the end of the array was read.
     closed: bool,
     ended: bool,
-    /// Bytes that an earlier reading has dealt with.
+    /// Bytes still to skip, because an earlier run has processed them.
     skip: u64,
     resumed: Option<JsonPosition>,
-    /// Records that the one in the buffer wraps and that are not read yet.
+    /// Unread records wrapped by the record in the buffer.
     inner: VecDeque<Box<RawValue>>,
 }
 
 impl JsonRecords {
-    /// Reads JSON in UTF-8.
+    /// Creates a reader of UTF-8 JSON.
     pub fn new(text: TextReader) -> Self {
         Self {
             text,
             buffer: Vec::new(),
             at: JsonPosition::default(),
-            begun: JsonPosition::default(),
+            record_start: JsonPosition::default(),
             is_array: None,
             closed: false,
             ended: false,
@@ -74,50 +74,50 @@ impl JsonRecords {
         }
     }
 
-    /// The record that was read last.
+    /// Returns the bytes of the last record.
     pub fn record(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// The line on which it begins.
+    /// Returns the first line of the last record.
     pub fn line(&self) -> u64 {
-        self.begun.lines + 1
+        self.record_start.lines + 1
     }
 
-    /// How far this is: as long as records are left of those that one wraps, in front of that one.
+    /// Returns the position to resume from. While wrapped records are unread, this is the start of the wrapping record.
     pub fn position(&self) -> JsonPosition {
         if self.inner.is_empty() {
             self.at
         } else {
-            self.begun
+            self.record_start
         }
     }
 
-    /// Goes on from a place that a reading of the same text was at; called before the first record.
+    /// Resumes from a position in the same text. Must be called before the first read.
     pub fn resume(&mut self, place: JsonPosition) {
         self.resumed = Some(place);
     }
 
-    /// Whether the records are the elements of an array.
+    /// True if the records are elements of an array.
     pub fn is_array(&self) -> bool {
         self.is_array == Some(true)
     }
 
-    /// Takes the records that the last one wraps, to hand them out first.
+    /// Queues records that the last record wraps; [`Self::next_inner`] returns them.
     pub fn push_inner(&mut self, inner: VecDeque<Box<RawValue>>) {
         self.inner = inner;
     }
 
-    /// The next of the records that were wrapped.
+    /// Returns the next wrapped record.
     pub fn next_inner(&mut self) -> Option<Box<RawValue>> {
         self.inner.pop_front()
     }
 
-    /// Reads the next record that may be wanted. Lines that are not are passed over where they lie, without being copied,
-    /// parsed or looked at for their encoding: of a dump these are nearly all.
+    /// Reads the next record for which `wanted` is true. Other lines, which are most of a dump, are skipped without
+    /// being copied, decoded or parsed.
     ///
     /// # Errors
-    /// When the text cannot be read, and when it ends within an array or has more behind it.
+    /// When the text cannot be read, ends within an array, or continues after it.
     pub fn read(&mut self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<JsonItem> {
         if self.is_array.is_none() {
             self.is_array = Some(self.find_layout()?);
@@ -140,24 +140,24 @@ impl JsonRecords {
             if self.skip_unwanted(&wanted)? {
                 return Ok(JsonItem::Yield);
             }
-            self.begun = self.at;
+            self.record_start = self.at;
             match self.next_line()? {
                 0 => return Ok(JsonItem::End),
                 length if length > MAX_LINE_BYTES => return Ok(JsonItem::TooLong),
                 _ if self.buffer.trim_ascii().is_empty() => continue,
                 _ => {}
             }
-            if self.read_on()? {
+            if self.read_object_lines()? {
                 return Ok(JsonItem::TooLong);
             }
             if wanted(&self.buffer) {
                 return Ok(JsonItem::Record);
             }
-            self.at.left_out += self.at.lines - self.begun.lines;
+            self.at.left_out += self.at.lines - self.record_start.lines;
         }
     }
 
-    /// Whether this is an array. White space before it is passed over, and so is its bracket.
+    /// Returns true for an array, and skips leading white space and the opening bracket.
     fn find_layout(&mut self) -> io::Result<bool> {
         loop {
             let chunk = fill_buffer(&mut self.text)?;
@@ -166,7 +166,7 @@ impl JsonRecords {
                 blank == chunk.len(),
                 looks_like_json(&chunk[blank..]) && chunk[blank] == b'[',
             );
-            // The white space of a line of an object stays, as it counts for a column of an error.
+            // White space before an object stays, because error columns count it.
             let passed = if is_array {
                 blank + 1
             } else if is_blank {
@@ -184,16 +184,16 @@ impl JsonRecords {
         }
     }
 
-    /// Passes over what an earlier reading has dealt with: a text that is unpacked has no place to jump to. Returns how
-    /// much there was.
+    /// Skips bytes that an earlier run has processed, because decompressed text cannot seek. Returns the number of
+    /// bytes.
     fn skip_some(&mut self) -> io::Result<u64> {
         let mut passed = 0;
-        while passed < QUIET_BYTES && self.skip > 0 {
+        while passed < YIELD_BYTES && self.skip > 0 {
             let chunk = fill_buffer(&mut self.text)?;
             let skipped = chunk
                 .len()
                 .min(usize::try_from(self.skip).unwrap_or(usize::MAX));
-            // The file is shorter than it was.
+            // The file is shorter than in the earlier run.
             if skipped == 0 {
                 return Ok(0);
             }
@@ -204,16 +204,16 @@ impl JsonRecords {
         Ok(passed)
     }
 
-    /// Passes over whole lines that are not wanted; true if that was so much that the caller should get control.
+    /// Skips unwanted lines; returns true after [`YIELD_BYTES`].
     fn skip_unwanted(&mut self, wanted: &impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut quiet = 0;
-        while quiet < QUIET_BYTES {
+        while quiet < YIELD_BYTES {
             let chunk = fill_buffer(&mut self.text)?;
             let mut passed = 0;
             let mut is_wanted = false;
             for newline in memchr::memchr_iter(b'\n', chunk) {
                 let line = &chunk[passed..newline];
-                // Part of an object over several lines is no line to judge by.
+                // A line of a multi-line object cannot be filtered alone.
                 let is_object =
                     line.first() == Some(&b'{') && matches!(line.last(), Some(b'}' | b'\r'));
                 if !is_object || wanted(line) {
@@ -227,7 +227,7 @@ impl JsonRecords {
             self.text.consume(passed);
             self.at.bytes += passed as u64;
             quiet += passed as u64;
-            // A line that may be wanted, or no whole line in the buffer: `read` takes over.
+            // `read` handles a wanted line, or a line that exceeds the buffer.
             if is_wanted || passed == 0 {
                 return Ok(false);
             }
@@ -242,9 +242,9 @@ impl JsonRecords {
         Ok(length)
     }
 
-    /// Reads the other lines of an object that does not end on its first one; whether it is too long. A line that breaks
-    /// off is none: the next object begins behind it.
-    fn read_on(&mut self) -> io::Result<bool> {
+    /// Reads the remaining lines of a multi-line object; returns true if it is too long. A truncated line ends at the
+    /// start of the next object.
+    fn read_object_lines(&mut self) -> io::Result<bool> {
         let first = self.buffer.trim_ascii();
         if !first.starts_with(b"{") || !matches!(first.last(), Some(b'{' | b'[' | b',' | b':')) {
             return Ok(false);
@@ -255,7 +255,7 @@ impl JsonRecords {
         }
         let mut line = Vec::new();
         while let Some(innermost) = nesting.open.last() {
-            // Within an object stands a name: this is the next record.
+            // An object cannot contain `{` in place of a name, so the next record starts here.
             if *innermost == b'{' && fill_buffer(&mut self.text)?.starts_with(b"{\"") {
                 break;
             }
@@ -276,7 +276,7 @@ impl JsonRecords {
         Ok(false)
     }
 
-    /// The next byte; `None` at the end.
+    /// Reads the next byte; `None` at the end.
     fn byte(&mut self) -> io::Result<Option<u8>> {
         let next = fill_buffer(&mut self.text)?.first().copied();
         if next.is_some() {
@@ -287,16 +287,15 @@ impl JsonRecords {
         Ok(next)
     }
 
-    /// Reads what stands behind the array, which is nothing.
+    /// Reads to the end of the file, which must be blank after the array.
     fn end(&mut self) -> io::Result<JsonItem> {
         loop {
-            self.begun = self.at;
+            self.record_start = self.at;
             match self.byte()? {
                 None => return Ok(JsonItem::End),
                 Some(blank) if blank.is_ascii_whitespace() => {}
                 Some(_) => {
-                    let more =
-                        "more stands behind the array: a file is one array, or an object a line";
+                    let more = "data follows the array: write one array, or one object per line";
                     return Err(io::Error::other(more));
                 }
             }
@@ -309,11 +308,11 @@ impl JsonRecords {
             return self.end();
         }
         self.buffer.clear();
-        self.begun = self.at;
+        self.record_start = self.at;
         let (mut nesting, mut whole) = (Nesting::default(), true);
         loop {
             let Some(byte) = self.byte()? else {
-                // An array that is not closed may end with a whole element; the next call finds nothing more.
+                // An unclosed array may end with a complete element; the next call reports the end.
                 let is_whole = nesting.open.is_empty() && !nesting.in_text;
                 if is_whole && !self.buffer.is_empty() {
                     return Ok(if whole {
@@ -324,11 +323,11 @@ impl JsonRecords {
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            // A text of JSON has no line end: its quote is missing, and the next element may be sound.
-            let is_torn = nesting.in_text && byte == b'\n';
-            if is_torn || nesting.push(byte) {
+            // JSON strings have no raw line ends, so a quote is missing; the next element may be valid.
+            let is_unterminated = nesting.in_text && byte == b'\n';
+            if is_unterminated || nesting.push(byte) {
                 self.closed = byte == b']';
-                // `[]`, and the comma that some leave behind the last element.
+                // An empty array, or a trailing comma.
                 if self.closed && self.buffer.is_empty() {
                     return self.end();
                 }
@@ -339,7 +338,7 @@ impl JsonRecords {
                 });
             }
             if self.buffer.is_empty() && byte.is_ascii_whitespace() {
-                self.begun = self.at;
+                self.record_start = self.at;
                 continue;
             }
             whole &= self.buffer.len() < MAX_LINE_BYTES;

@@ -1,4 +1,4 @@
-//! Tests of records of JSON.
+//! Tests of the JSON reader.
 
 use super::*;
 use crate::{Cell, Row, Rows};
@@ -9,8 +9,8 @@ fn slow(text: &[u8]) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())))
 }
 
-/// Each row's line with its cells, or with its problem.
-fn told(rows: &mut dyn Rows) -> Vec<String> {
+/// Formats each row: its line, and its cells or problem.
+fn formatted(rows: &mut dyn Rows) -> Vec<String> {
     let next = || rows.next_row().unwrap();
     let show = |row: Row| {
         let cells: Vec<String> = row.cells.iter().map(shown).collect();
@@ -30,11 +30,11 @@ fn shown((name, cell): &(Arc<str>, Cell)) -> String {
 }
 
 #[test]
-fn lines_are_rows_and_blank_ones_are_none() {
+fn ndjson_lines_are_rows_and_blank_lines_are_skipped() {
     let text =
         b"{\"a\":1.10,\"b\":\"x\"}\r\n\n{\"a\":NaN}\nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
     assert_eq!(
-        told(&mut JsonRecords::new(slow(text))),
+        formatted(&mut JsonRecords::new(slow(text))),
         [
             "1 a=1.10 b=\"x\"",
             "3 a=null",
@@ -47,7 +47,7 @@ fn lines_are_rows_and_blank_ones_are_none() {
 }
 
 #[test]
-fn elements_are_rows_however_they_are_laid_out() {
+fn array_elements_are_rows_in_any_layout() {
     let text =
         b" \n[\n  {\"a\": \"],[{\\\"\",\n \"b\": [1,\n {\"c\": \"\\\\\"}]},7 , {\"a\":null}\n]\n";
     let expected = [
@@ -55,30 +55,30 @@ fn elements_are_rows_however_they_are_laid_out() {
         "5 is not a JSON object",
         "5 a=null",
     ];
-    assert_eq!(told(&mut JsonRecords::new(slow(text))), expected);
-    assert!(told(&mut JsonRecords::new(slow(b"[]"))).is_empty());
+    assert_eq!(formatted(&mut JsonRecords::new(slow(text))), expected);
+    assert!(formatted(&mut JsonRecords::new(slow(b"[]"))).is_empty());
     for (text, rows) in [(&b"[{\"a\":1}]\n [{\"a\":2}]"[..], 1), (b"[]{}", 0)] {
-        let behind = told(&mut JsonRecords::new(slow(text)));
-        assert_eq!(behind.len(), rows + 1);
-        assert!(behind[rows].contains("behind the array"), "{behind:?}");
+        let trailing = formatted(&mut JsonRecords::new(slow(text)));
+        assert_eq!(trailing.len(), rows + 1);
+        assert!(trailing[rows].contains("follows the array"), "{trailing:?}");
     }
-    let cut = told(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\"")));
+    let cut = formatted(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\"")));
     assert_eq!(cut[0], "1 a=1");
     assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
-    let open = told(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
+    let open = formatted(&mut JsonRecords::new(slow(b"[{\"a\":1},{\"a\":2}\n")));
     assert_eq!(open[..2], ["1 a=1", "1 a=2"]);
     assert!(
         open.len() == 3 && open[2].contains("breaks off"),
         "{open:?}"
     );
-    // A quote that is missing costs its element.
+    // A missing quote invalidates only its element.
     let torn = b"[\n{\"a\":1},\n{\"a\":\"x},\n{\"a\":2}]";
-    let torn = told(&mut JsonRecords::new(slow(torn)));
+    let torn = formatted(&mut JsonRecords::new(slow(torn)));
     assert_eq!(torn, ["2 a=1", "3 is JSON that breaks off", "4 a=2"]);
 }
 
 #[test]
-fn objects_over_several_lines_are_rows_and_so_are_those_that_an_api_wraps() {
+fn multi_line_objects_and_wrapped_api_records_are_rows() {
     let text =
         b"{\n \"a\": [1,\n  {\"b\": \"}\"}]\n}\n{\"a\":2}\n{\n\"a\": 3\n}{\"a\":\n{\"a\":4}\n";
     let expected = [
@@ -87,17 +87,17 @@ fn objects_over_several_lines_are_rows_and_so_are_those_that_an_api_wraps() {
         "6 is not JSON (at its line 3, column 2)",
         "9 a=4",
     ];
-    assert_eq!(told(&mut JsonRecords::new(slow(text))), expected);
+    assert_eq!(formatted(&mut JsonRecords::new(slow(text))), expected);
     for text in [
         "{\"status\": \"ok\", \"data\": [{\"a\":1}, {\"a\":2}], \"next\": null}",
         "{\n\"data\": {\"posts\": [\n{\"a\":1},\n{\"a\":2}\n]\n}}",
         "{\"kind\":\"Listing\",\"data\":{\"after\":null,\"children\":[{\"kind\":\"t3\",\"data\":{\"a\":1}},{\"kind\":\"t3\",\"data\":{\"a\":2}}]}}",
     ] {
-        let rows = told(&mut JsonRecords::new(slow(text.as_bytes())));
+        let rows = formatted(&mut JsonRecords::new(slow(text.as_bytes())));
         assert_eq!(rows, ["1 a=1", "1 a=2"], "{text}");
     }
-    // A text next to an array is a record of its own.
-    let own = told(&mut JsonRecords::new(slow(
+    // An object with a text member is a record, not a wrapper.
+    let own = formatted(&mut JsonRecords::new(slow(
         b"{\"text\":\"x\",\"items\":[{\"a\":1}]}",
     )));
     assert_eq!(own, ["1 text=\"x\" items=[{\"a\":1}]"]);

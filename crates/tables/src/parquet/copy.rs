@@ -1,5 +1,5 @@
-//! Columns of a Parquet file into another one as they are stored, packed and encoded, with new columns behind them: so
-//! every type stays what it is, lists and structures too.
+//! Copies columns between Parquet files without decoding them, and appends new columns. All types are preserved,
+//! including lists and structs.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -17,49 +17,49 @@ use super::write::{ParquetWriter, disk_error, field, write_column};
 use super::{catch_panic, reader};
 use crate::TableError;
 
-/// A Parquet file whose columns are copied.
+/// A Parquet file from which columns are copied.
 pub struct ParquetSource {
     file: File,
-    about: ParquetMetaData,
+    metadata: ParquetMetaData,
 }
 
 impl ParquetSource {
-    /// Reads what the file says of itself.
+    /// Reads the metadata of the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not Parquet.
+    /// When the file cannot be read, or is not Parquet.
     pub fn open(path: &Path) -> Result<Self, TableError> {
         let file = File::open(path)?;
-        let about = reader(&file)?.metadata().clone();
-        Ok(Self { file, about })
+        let metadata = reader(&file)?.metadata().clone();
+        Ok(Self { file, metadata })
     }
 
     fn fields(&self) -> &[TypePtr] {
-        self.about.file_metadata().schema().get_fields()
+        self.metadata.file_metadata().schema().get_fields()
     }
 
-    /// The names of its columns.
+    /// Returns the column names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields().iter().map(|field| field.name())
     }
 
-    /// Whether another file has the same columns.
+    /// True if both files have the same columns.
     pub fn has_same_schema(&self, other: &Self) -> bool {
         self.fields() == other.fields()
     }
 
-    /// How many rows each of its row groups says it has.
+    /// Returns the number of rows of each row group, from the metadata.
     pub fn group_rows(&self) -> impl Iterator<Item = i64> {
-        self.about
+        self.metadata
             .row_groups()
             .iter()
             .map(RowGroupMetaData::num_rows)
     }
 
-    /// What it says of itself, without what would be wrong of a copy: arrow's list of all columns, which lacks the new
-    /// ones and which readers would believe, and what pandas finds again by names, where one has another name now.
+    /// Returns the key-value metadata that stays valid in a copy. Drops Arrow's schema, which lacks the added columns,
+    /// and pandas' metadata if a column is renamed.
     fn copied_metadata(&self, is_renamed: bool) -> Option<Vec<KeyValue>> {
-        let all = self.about.file_metadata().key_value_metadata()?;
+        let all = self.metadata.file_metadata().key_value_metadata()?;
         let is_wrong = |key: &str| key == "ARROW:schema" || (is_renamed && key == "pandas");
         let kept = all.iter().filter(|entry| !is_wrong(&entry.key));
         Some(kept.cloned().collect())
@@ -67,10 +67,10 @@ impl ParquetSource {
 }
 
 impl ParquetWriter {
-    /// Begins a file of the columns of `source`, each under the name that `renamed` returns, and of `added` behind them.
+    /// Creates a file with the columns of `source`, renamed by `renamed`, followed by the columns `added`.
     ///
     /// # Errors
-    /// Where nothing can be written.
+    /// When the file cannot be written.
     pub fn with_source<'c>(
         to: BufWriter<File>,
         source: &ParquetSource,
@@ -87,16 +87,16 @@ impl ParquetWriter {
             for (name, kind) in added {
                 fields.push(field(name, kind)?);
             }
-            let root = source.about.file_metadata().schema().name();
+            let root = source.metadata.file_metadata().schema().name();
             Self::begin(to, root, fields, source.copied_metadata(is_renamed), &[])
         };
         begun().map_err(disk_error)
     }
 
-    /// Copies a row group of `source`, and writes the rows of the added columns.
+    /// Copies a row group of `source`, and writes the values of the added columns.
     ///
     /// # Errors
-    /// Where the group cannot be copied, or the file not written.
+    /// When the group cannot be copied, or the file cannot be written.
     pub fn copy_group(
         &mut self,
         source: &ParquetSource,
@@ -104,7 +104,7 @@ impl ParquetWriter {
         added: impl Iterator<Item = ColumnCells>,
     ) -> io::Result<()> {
         let copied = || {
-            let group = source.about.row_group(group);
+            let group = source.metadata.row_group(group);
             let columns: Vec<ColumnDescPtr> = self.file.schema_descr().columns().to_vec();
             let mut out = self.file.next_row_group()?;
             for (chunk, column) in group.columns().iter().zip(columns) {
@@ -120,14 +120,14 @@ impl ParquetWriter {
     }
 }
 
-/// A field under a name.
+/// Returns the field with another name.
 fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
     if field.name() == name {
         return Ok(field.clone());
     }
-    let about = field.get_basic_info();
-    let id = about.has_id().then(|| about.id());
-    let logical = about.logical_type_ref().cloned();
+    let metadata = field.get_basic_info();
+    let id = metadata.has_id().then(|| metadata.id());
+    let logical = metadata.logical_type_ref().cloned();
     let renamed = if let Type::PrimitiveType {
         physical_type,
         type_length,
@@ -137,8 +137,8 @@ fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
     } = &**field
     {
         Type::primitive_type_builder(name, *physical_type)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
+            .with_repetition(metadata.repetition())
+            .with_converted_type(metadata.converted_type())
             .with_logical_type(logical)
             .with_length(*type_length)
             .with_precision(*precision)
@@ -147,8 +147,8 @@ fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
             .build()?
     } else {
         Type::group_type_builder(name)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
+            .with_repetition(metadata.repetition())
+            .with_converted_type(metadata.converted_type())
             .with_logical_type(logical)
             .with_fields(field.get_fields().to_vec())
             .with_id(id)
@@ -157,7 +157,7 @@ fn rename_field(field: &TypePtr, name: &str) -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(renamed))
 }
 
-/// A column of an input as if it had just been written, under the name that it gets.
+/// Describes a copied column chunk as the library describes a column it has just written.
 fn copied_chunk(
     chunk: &ColumnChunkMetaData,
     column: ColumnDescPtr,
@@ -179,7 +179,7 @@ fn copied_chunk(
         rows_written: u64::try_from(rows).unwrap_or(0),
         metadata: metadata.build()?,
         bloom_filter: None,
-        // Their places are those in the old file. Both are optional.
+        // Their offsets refer to the source file. Both are optional.
         column_index: None,
         offset_index: None,
     })

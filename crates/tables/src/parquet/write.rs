@@ -1,4 +1,4 @@
-//! Columns of values into Parquet, a row group at a time.
+//! Writes columns to Parquet, one row group at a time.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -18,17 +18,17 @@ use topicmill_core::{ColumnCells, ColumnKind, ColumnTexts, ColumnValues};
 /// A row group that is being written.
 pub(super) type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 
-/// A Parquet file that is being written. A disk that is full is told by the system's error.
+/// A writer of a Parquet file. A full disk is reported as the error of the operating system.
 pub struct ParquetWriter {
     pub(super) file: SerializedFileWriter<BufWriter<File>>,
 }
 
 impl ParquetWriter {
-    /// Begins a file of these columns, whose rows may lack a value. `root` names its schema, `unique` columns whose values
-    /// hardly ever come twice.
+    /// Creates a file with these nullable columns. `root` is the name of the schema. The columns `unique` rarely repeat
+    /// a value, and get no dictionary.
     ///
     /// # Errors
-    /// Where nothing can be written.
+    /// When the file cannot be written.
     pub fn new<'c>(
         to: BufWriter<File>,
         root: &str,
@@ -42,21 +42,21 @@ impl ParquetWriter {
             .map_err(disk_error)
     }
 
-    /// Begins a file in which each row group is compressed with zstd.
+    /// Creates a file with zstd compression.
     pub(super) fn begin(
         to: BufWriter<File>,
         root: &str,
         fields: Vec<TypePtr>,
-        about: Option<Vec<KeyValue>>,
+        metadata: Option<Vec<KeyValue>>,
         unique: &[&str],
     ) -> Result<Self, ParquetError> {
         let mut properties = WriterProperties::builder()
-            // The first level is quick, and a fifth larger than the third at most.
+            // Level 1 is fast; its files are at most a fifth larger than with level 3.
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .set_created_by(concat!("topicmill ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_key_value_metadata(about);
+            .set_key_value_metadata(metadata);
         for field in &fields {
-            // No two scores are the same: a dictionary of them is built for nothing.
+            // Scores rarely repeat, so a dictionary would be useless.
             let is_number = field.is_primitive() && field.get_physical_type() == Physical::DOUBLE;
             if is_number || unique.contains(&field.name()) {
                 let path = ColumnPath::from(field.name());
@@ -69,10 +69,10 @@ impl ParquetWriter {
         Ok(Self { file })
     }
 
-    /// Writes a row group: of each column its rows in slices.
+    /// Writes a row group from the slices of each column.
     ///
     /// # Errors
-    /// Where the file cannot be written, or a column is of another kind.
+    /// When the file cannot be written, or a column has the wrong kind.
     pub fn write_group<C: IntoIterator<Item = ColumnCells>>(
         &mut self,
         columns: impl Iterator<Item = C>,
@@ -87,16 +87,16 @@ impl ParquetWriter {
         written().map_err(disk_error)
     }
 
-    /// Writes the end of the file.
+    /// Writes the footer and returns the inner writer.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// When the file cannot be written.
     pub fn finish(self) -> io::Result<BufWriter<File>> {
         self.file.into_inner().map_err(disk_error)
     }
 }
 
-/// How a file describes a column.
+/// Returns the schema of a nullable column.
 pub(super) fn field(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetError> {
     let (physical, logical) = match kind {
         ColumnKind::Boolean => (Physical::BOOLEAN, None),
@@ -119,30 +119,30 @@ pub(super) fn write_column(
     group: &mut RowGroup<'_>,
     slices: impl IntoIterator<Item = ColumnCells>,
 ) -> Result<(), ParquetError> {
-    fn put<T: DataType>(
+    fn write_batch<T: DataType>(
         column: &mut SerializedColumnWriter<'_>,
         values: &[T::T],
         present: &[i16],
     ) -> Result<usize, ParquetError> {
         column.typed::<T>().write_batch(values, Some(present), None)
     }
-    let none = || ParquetError::General("a column too many".to_owned());
+    let none = || ParquetError::General("too many columns".to_owned());
     let mut column = group.next_column()?.ok_or_else(none)?;
     let to = &mut column;
     for ColumnCells { values, present } in slices {
         match values {
-            ColumnValues::Boolean(values) => put::<BoolType>(to, &values, &present),
+            ColumnValues::Boolean(values) => write_batch::<BoolType>(to, &values, &present),
             ColumnValues::Integer(values) | ColumnValues::Time(values) => {
-                put::<Int64Type>(to, &values, &present)
+                write_batch::<Int64Type>(to, &values, &present)
             }
-            ColumnValues::Number(values) => put::<DoubleType>(to, &values, &present),
-            ColumnValues::Text(texts) => put::<ByteArrayType>(to, &arrays(texts), &present),
+            ColumnValues::Number(values) => write_batch::<DoubleType>(to, &values, &present),
+            ColumnValues::Text(texts) => write_batch::<ByteArrayType>(to, &arrays(texts), &present),
         }?;
     }
     column.close()
 }
 
-/// Texts as the library takes them; they stay where they are.
+/// Converts texts for the library without copying them.
 fn arrays(texts: ColumnTexts) -> Vec<ByteArray> {
     let all = ByteArray::from(texts.text.into_bytes());
     let mut begin = 0;
@@ -154,7 +154,7 @@ fn arrays(texts: ColumnTexts) -> Vec<ByteArray> {
     texts.ends.into_iter().map(slice).collect()
 }
 
-/// What the system said, where it said something.
+/// Converts an error of the library; I/O errors are unwrapped.
 pub(super) fn disk_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {
