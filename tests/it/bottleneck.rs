@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, words};
 
@@ -18,7 +18,7 @@ fn found(program: &Program, flags: &[&str]) -> Value {
 
 /// Stores posts in an import run, followed by a run of `classify`.
 fn label(program: &Program) {
-    let posts = program.write("posts.ndjson", made::lines(40, 40));
+    let posts = program.write("posts.ndjson", builders::lines(40, 40));
     program.ok(&["import", &posts]);
     classify(program);
 }

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use topicmill_core::clock::SystemClock;
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, finished, signal};
 
 fn posts(n: usize) -> String {
-    made::lines(n, n)
+    builders::lines(n, n)
 }
 
 fn number(program: &Program, sql: &str) -> i64 {

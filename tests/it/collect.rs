@@ -20,7 +20,7 @@ use topicmill_store::{Claimant, Classified, Store, Suspicion, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
@@ -476,8 +476,8 @@ async fn a_second_401_ends_the_run() {
 async fn label_all(scene: &Scene) -> u64 {
     let (store, run) = (scene.store(), scene.record().id);
     let now = scene.clock.now().into();
-    let labels = made::label_set(&["climate"]);
-    let target = made::target(store, &labels).await;
+    let labels = builders::label_set(&["climate"]);
+    let target = builders::target(store, &labels).await;
     let texts = [labels.hypothesis(&labels.labels[0])];
     let hypothesis = store.labels().ensure_hypotheses(&texts).await.unwrap()[0];
     store.labels().set_current(target).await.unwrap();
@@ -497,13 +497,13 @@ async fn label_all(scene: &Scene) -> u64 {
         .posts
         .iter()
         .map(|post| Classified {
-            logits: vec![(target.model, hypothesis, made::logits(1.0))],
-            ..made::classified(&post.fullname, post.text_hash, &[1.0])
+            logits: vec![(target.model, hypothesis, builders::logits(1.0))],
+            ..builders::classified(&post.fullname, post.text_hash, &[1.0])
         })
         .collect();
     let written = store
         .backlog()
-        .save_labels(&made::write(target, run, now, claim.lease), &done)
+        .save_labels(&builders::write(target, run, now, claim.lease), &done)
         .await
         .unwrap();
     store.backlog().release(claim.lease).await.unwrap();

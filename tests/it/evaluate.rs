@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::engine::repository;
-use crate::support::made::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, words};
 
@@ -33,7 +33,7 @@ impl<'a> Scene<'a> {
     /// Creates the scene before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
         let program = Program::on(&database.url).shipped();
-        let file = program.write("posts.ndjson", made::lines(POSTS, POSTS));
+        let file = program.write("posts.ndjson", builders::lines(POSTS, POSTS));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self {
             program,
@@ -254,7 +254,7 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
         scene.ok(&["purge", "--ids", &ids]);
         let edited = scene
             .program
-            .write("edited.ndjson", made::line(2, "another title"));
+            .write("edited.ndjson", builders::line(2, "another title"));
         scene.ok(&["import", &edited]);
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'")

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::made::{self, LABELS, pipeline};
+use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, Ran, words};
 
@@ -26,7 +26,7 @@ impl Scene {
     }
 
     async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
-        let file = program.write("posts.ndjson", made::lines(posts, posts));
+        let file = program.write("posts.ndjson", builders::lines(posts, posts));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self { program };
         scene.ok(&["import", &file]);
@@ -303,7 +303,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
         assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
         let edited = scene
             .program
-            .write("edited.ndjson", made::line(1, "another title"));
+            .write("edited.ndjson", builders::line(1, "another title"));
         scene.ok(&["import", &edited]);
         // Retention removes the text.
         database
@@ -408,7 +408,9 @@ async fn tasks_are_exported_to_label_studio_and_answers_imported() {
 
 /// Edits a post and labels it again.
 fn edit(scene: &Scene, i: usize, title: &str) {
-    let file = scene.program.write("edited.ndjson", made::line(i, title));
+    let file = scene
+        .program
+        .write("edited.ndjson", builders::line(i, title));
     scene.ok(&["import", &file]);
     scene.ok(&["classify", "--pipeline", "first.toml"]);
 }

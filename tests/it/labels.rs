@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use topicmill_store::Target;
 
+use crate::support::builders::{self, pipeline};
 use crate::support::engine::repository;
-use crate::support::made::{self, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
@@ -39,7 +39,7 @@ impl std::ops::Deref for Scene {
 impl Scene {
     pub fn new(database: &TestDatabase, n: usize) -> Self {
         let program = Program::on(&database.url).shipped();
-        let file = program.write("posts.ndjson", made::lines(n, n - 1));
+        let file = program.write("posts.ndjson", builders::lines(n, n - 1));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
         let scene = Self {
             program,

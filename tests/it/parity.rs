@@ -18,8 +18,8 @@ use topicmill_score::TextResult;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 
+use crate::support::builders;
 use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
-use crate::support::made;
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -44,7 +44,7 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
     LabelSet {
         template: template.into(),
         mode,
-        ..made::label_set(labels)
+        ..builders::label_set(labels)
     }
 }
 

@@ -23,7 +23,7 @@ use topicmill_store::{
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, signal, words};
 use crate::support::reddit::{client, server};
@@ -221,9 +221,9 @@ impl Scene {
     pub async fn target(&self) -> Target {
         let set = LabelSet {
             template: "About {}.".into(),
-            ..made::label_set(&["climate"])
+            ..builders::label_set(&["climate"])
         };
-        let target = made::target(self.store(), &set).await;
+        let target = builders::target(self.store(), &set).await;
         self.store().labels().set_current(target).await.unwrap();
         target
     }
@@ -251,15 +251,15 @@ impl Scene {
             .posts
             .iter()
             .map(|post| Classified {
-                logits: vec![(target.model, hypothesis, made::logits(2.0))],
-                ..made::classified(&post.fullname, post.text_hash, &[0.75])
+                logits: vec![(target.model, hypothesis, builders::logits(2.0))],
+                ..builders::classified(&post.fullname, post.text_hash, &[0.75])
             })
             .collect();
         let now = self.clock.now().into();
         let written = self
             .store()
             .backlog()
-            .save_labels(&made::write(target, run, now, claim.lease), &done)
+            .save_labels(&builders::write(target, run, now, claim.lease), &done)
             .await;
         self.store().backlog().release(claim.lease).await.unwrap();
         match written.unwrap() {
@@ -302,7 +302,7 @@ pub fn post(id: &str, title: &str) -> Post {
         flair: Some("Discussion".into()),
         created_at: topicmill_core::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
         source: SourceKind::Reddit,
-        ..made::post(id, title, &format!("Body of {title}"))
+        ..builders::post(id, title, &format!("Body of {title}"))
     }
 }
 

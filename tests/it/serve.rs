@@ -1,10 +1,10 @@
 //! Tests `topicmill serve`: pages and the API, through real sockets and in a real browser.
 
-mod browsed;
-mod guarded;
-mod kept;
-mod questions;
-mod shown;
+mod access;
+mod browsing;
+mod index;
+mod pages;
+mod sql_box;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

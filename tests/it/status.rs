@@ -9,7 +9,7 @@ use topicmill_store::worker_name;
 use topicmill_store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, words};
 use crate::support::terminal::on_a_terminal;
@@ -53,7 +53,7 @@ impl Scene {
     }
 
     fn import(&self, n: usize) {
-        let file = self.program.write("posts.ndjson", made::lines(n, n));
+        let file = self.program.write("posts.ndjson", builders::lines(n, n));
         let ran = self.run(&["import", &file]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
     }

@@ -10,7 +10,7 @@ use topicmill_store::{
     Suspicion, Target, Upserted, Written,
 };
 
-use crate::support::made::{self, at};
+use crate::support::builders::{self, at};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::rows::execute;
 
@@ -25,7 +25,7 @@ pub fn post(id: &str, title: &str, body: &str) -> Post {
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         source: SourceKind::Sample,
-        ..made::post(id, title, body)
+        ..builders::post(id, title, body)
     }
 }
 
@@ -33,7 +33,7 @@ pub fn labels(threshold: f64) -> LabelSet {
     LabelSet {
         name: "two".into(),
         threshold,
-        ..made::label_set(&["gaming", "food"])
+        ..builders::label_set(&["gaming", "food"])
     }
 }
 
@@ -78,7 +78,7 @@ pub async fn fixture(store: Store, posts: usize) -> Fixture {
         .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
         .collect();
     save(&store, run, &posts, 0).await;
-    let target = made::target(&store, &labels(0.0)).await;
+    let target = builders::target(&store, &labels(0.0)).await;
     let texts = [
         "This text is about gaming.".to_owned(),
         "This text is about food.".to_owned(),
@@ -117,14 +117,14 @@ impl Fixture {
     fn done(&self, claim: &Claim) -> Vec<Classified> {
         let logits = |place: usize, entailment| {
             let hypothesis = self.hypotheses[place];
-            (self.target.model, hypothesis, made::logits(entailment))
+            (self.target.model, hypothesis, builders::logits(entailment))
         };
         claim
             .posts
             .iter()
             .map(|post| Classified {
                 logits: vec![logits(0, 2.0), logits(1, 0.5)],
-                ..made::classified(&post.fullname, post.text_hash, &[0.75, 0.25])
+                ..builders::classified(&post.fullname, post.text_hash, &[0.75, 0.25])
             })
             .collect()
     }
@@ -134,7 +134,7 @@ impl Fixture {
         self.store
             .backlog()
             .save_labels(
-                &made::write(self.target, self.run, at(now), claim.lease),
+                &builders::write(self.target, self.run, at(now), claim.lease),
                 &done,
             )
             .await
@@ -197,7 +197,7 @@ async fn posts_are_upserted_once_and_edits_are_reported() {
 
 /// Returns a page of a file, with its topic.
 pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
-    made::page(run, topic, posts, at(now))
+    builders::page(run, topic, posts, at(now))
 }
 
 fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 
@@ -233,7 +233,7 @@ fn without_unlabelled_posts_the_message_gives_advice() {
     let program = Program::on(&database.url);
     let five = program.write("five.toml", five(""));
     let scene = Scene { program, five };
-    let posts = scene.program.write("posts.ndjson", made::lines(3, 3));
+    let posts = scene.program.write("posts.ndjson", builders::lines(3, 3));
     scene.ok(&["import", &posts]);
     scene.ok(&["classify", "--pipeline", &scene.five]);
     let ask = ["labels", "suggest"];

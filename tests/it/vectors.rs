@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, words};
 
@@ -48,7 +48,7 @@ impl<'a> Scene<'a> {
         };
         let file = scene
             .program
-            .write("posts.ndjson", made::lines(POSTS, POSTS - 1));
+            .write("posts.ndjson", builders::lines(POSTS, POSTS - 1));
         scene.ok(&["import", &file]);
         let counts = scene.classify("Recipes and kitchens.");
         assert_eq!(

@@ -13,19 +13,19 @@ use topicmill_core::record::ClassifyCounts;
 use topicmill_core::{Fullname, RunStatus, Stage};
 use topicmill_store::{Access, Claimant, RunId, Store, Suspicion, Written};
 
-use crate::proofs::{
+use crate::crashes::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
 };
 use crate::purge::stored_labels;
 use crate::store::fixture;
+use crate::support::builders::at;
 use crate::support::engine::{Scripted, runtime_is_here, scripted};
-use crate::support::made::at;
 use crate::support::postgres::{databases, postgres};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
 
 fn options() -> Options {
-    crate::proofs::options(LEASE)
+    crate::crashes::options(LEASE)
 }
 
 fn slow() -> Scripted {

@@ -2,7 +2,6 @@
 //!
 //! `docs/security.md` lists the trust boundaries, the promises, and the tests of each promise.
 
-mod bytes;
 mod classify;
 mod clocks;
 mod credentials;
@@ -12,6 +11,7 @@ mod models;
 mod operations;
 mod poolers;
 mod purge;
+mod purged_bytes;
 mod races;
 mod readers;
 mod servers;

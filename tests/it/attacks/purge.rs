@@ -10,7 +10,7 @@ use topicmill_score::TextVector;
 use topicmill_store::{Classified, Target, Written};
 
 use crate::purge::{Scene, deleted, post, some, stored_labels};
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{databases, postgres};
 
 /// Returns a crosspost, with the title and body of the original.
@@ -51,9 +51,9 @@ pub async fn scored(
         .await
         .unwrap()[0];
     let one = |post: &topicmill_store::ClaimedPost| Classified {
-        logits: vec![(target.model, hypothesis, made::logits(2.0))],
+        logits: vec![(target.model, hypothesis, builders::logits(2.0))],
         vector: Some((target.model, vector_that_says(&post.text))),
-        ..made::classified(&post.fullname, post.text_hash, &[0.75])
+        ..builders::classified(&post.fullname, post.text_hash, &[0.75])
     };
     claim.posts.iter().map(one).collect()
 }
@@ -165,7 +165,7 @@ async fn a_text_removed_or_edited_during_scoring_gets_neither_label_nor_logits()
 
         let done = scored(&scene, target, &claim).await;
         let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-        let write = made::write(target, run, now, claim.lease);
+        let write = builders::write(target, run, now, claim.lease);
         let written = scene.store().backlog().save_labels(&write, &done);
         assert_eq!(
             written.await.unwrap(),

@@ -19,9 +19,9 @@ use topicmill_store::{
     Target, Written,
 };
 
-use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
+use crate::crashes::{MAX_ATTEMPTS, begin, count, label_set};
+use crate::support::builders;
 use crate::support::engine::repository;
-use crate::support::made;
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
 use crate::support::proxy::{Gate, Proxy};
 
@@ -59,7 +59,7 @@ fn post(id: &str, title: &str, source: SourceKind) -> Post {
         score: Some(1),
         created_at: at(2020),
         source,
-        ..made::post(id, title, &format!("the body of {title}"))
+        ..builders::post(id, title, &format!("the body of {title}"))
     }
 }
 
@@ -129,7 +129,7 @@ impl Scene {
         gate: Arc<Gate>,
         proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
     ) -> Self {
-        let target = made::target(&other, &label_set()).await;
+        let target = builders::target(&other, &label_set()).await;
         let texts = ["It is food.", "It is music.", "It is travel."].map(String::from);
         let hypotheses = other.labels().ensure_hypotheses(&texts).await.unwrap();
         Self {
@@ -276,11 +276,11 @@ impl Scene {
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
                 let said = said_of(TextHash::new(&post.text));
-                let logits = made::logits(said);
+                let logits = builders::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
                 Classified {
                     logits: of_labels.collect(),
-                    ..made::classified(
+                    ..builders::classified(
                         &post.fullname,
                         post.text_hash,
                         &[f64::from(said) / 256.0, 0.0, 0.0],
@@ -292,7 +292,7 @@ impl Scene {
             let written = again(async || {
                 store
                     .backlog()
-                    .save_labels(&made::write(target, run, at(2026), claim.lease), &done)
+                    .save_labels(&builders::write(target, run, at(2026), claim.lease), &done)
                     .await
             });
             assert_ne!(written.await?, Written::LeaseLost, "nobody takes it over");

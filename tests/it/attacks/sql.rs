@@ -1,6 +1,6 @@
 //! Attacks through `topicmill sql`: statements that write, never end, or fill the memory.
 
-mod running;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 pub mod arctic_shift;
 pub mod browser;
+pub mod builders;
 pub mod engine;
 pub mod exposition;
 pub mod hub;
-pub mod made;
 pub mod postgres;
 pub mod program;
 pub mod proxy;

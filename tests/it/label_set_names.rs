@@ -5,8 +5,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::labels::{FOOD, GAMING, MUSIC, Scene};
+use crate::support::builders::pipeline;
 use crate::support::engine::repository;
-use crate::support::made::pipeline;
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 

@@ -11,8 +11,8 @@ use topicmill_score::{
     Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, TextResult,
 };
 
+use crate::support::builders;
 use crate::support::engine::{repository, runtime_is_here};
-use crate::support::made;
 
 const MODELS: [&str; 5] = [
     "tests/it/fixtures/models/tiny-bart-made",
@@ -63,7 +63,7 @@ fn scored(
         shapes: Arc::clone(&shapes),
     };
     let mut labeler = Labeler::load(folder, Box::new(engine), 400).unwrap();
-    let set = made::label_set(&["politics", "climate change", "food"]);
+    let set = builders::label_set(&["politics", "climate change", "food"]);
     let prepared = labeler.prepare(&set).unwrap();
     let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
     let results = results.expect("nobody asked it to stop").into_iter();

@@ -14,7 +14,7 @@ use topicmill_store::{
     Checked, Claim, Claimant, Classified, Lease, RunId, Store, Suspicion, Target, Written,
 };
 
-use crate::support::made::{self, at};
+use crate::support::builders::{self, at};
 use crate::support::postgres::databases;
 
 const POSTS: usize = 6;
@@ -247,7 +247,7 @@ impl Real {
             .begin_run(Stage::Classify, "w", at(0))
             .await
             .unwrap();
-        let target = made::target(&store, &made::label_set(&["gaming", "food"])).await;
+        let target = builders::target(&store, &builders::label_set(&["gaming", "food"])).await;
         let hypothesis = store
             .labels()
             .ensure_hypotheses(&["h".into()])
@@ -263,8 +263,8 @@ impl Real {
     }
 
     async fn save(&self, post: &str, text: u8, now: i64) {
-        let posts = [made::post(post, &title(text), &body(post))];
-        let mut page = made::page(self.run, "", &posts, at(now));
+        let posts = [builders::post(post, &title(text), &body(post))];
+        let mut page = builders::page(self.run, "", &posts, at(now));
         page.topic = None;
         self.store.posts().save_pages(&[page], None).await.unwrap();
     }
@@ -305,19 +305,19 @@ impl Real {
     }
 
     async fn complete(&self, lease: Lease, done: &[(String, u8)], now: i64) -> Option<u64> {
-        let logits = (self.target.model, self.hypothesis, made::logits(1.0));
+        let logits = (self.target.model, self.hypothesis, builders::logits(1.0));
         let done: Vec<Classified> = done
             .iter()
             .map(|(post, text)| Classified {
                 logits: vec![logits],
-                ..made::classified(post, hash(post, *text), &[0.75, 0.25])
+                ..builders::classified(post, hash(post, *text), &[0.75, 0.25])
             })
             .collect();
         let (target, run) = (self.target, self.run);
         let written = self
             .store
             .backlog()
-            .save_labels(&made::write(target, run, at(now), lease), &done)
+            .save_labels(&builders::write(target, run, at(now), lease), &done)
             .await;
         match written.unwrap() {
             Written::Stored(stored) => Some(stored.posts),

@@ -21,8 +21,8 @@ use topicmill_core::{Post, Stage};
 use topicmill_score::{LabelSet, Labeler};
 use topicmill_store::{Access, RunId, Store};
 
+use crate::support::builders;
 use crate::support::engine::{Scripted, scripted};
-use crate::support::made;
 use crate::support::postgres::{OwnServer, TestDatabase, databases, sqlite};
 
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -38,16 +38,16 @@ fn many_posts() -> usize {
 }
 
 pub fn label_set() -> LabelSet {
-    made::label_set(&["food", "music", "travel"])
+    builders::label_set(&["food", "music", "travel"])
 }
 
 pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (String, String)>) {
     let clock = SystemClock::shared();
     let posts: Vec<Post> = titles
-        .map(|(fullname, title)| made::post(&fullname, &title, ""))
+        .map(|(fullname, title)| builders::post(&fullname, &title, ""))
         .collect();
     for posts in posts.chunks(2_000) {
-        let page = made::page(run, "food", posts, clock.now().into());
+        let page = builders::page(run, "food", posts, clock.now().into());
         store.posts().save_pages(&[page], None).await.unwrap();
     }
 }
@@ -178,7 +178,7 @@ impl Process {
     fn with(task: &Value, folder: TempDir) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "proofs::worker", "--ignored", "--nocapture"])
+            .args(["--exact", "crashes::worker", "--ignored", "--nocapture"])
             .env(TASK, task.to_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

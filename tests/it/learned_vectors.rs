@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use topicmill_score::{Label, LabelSet, LabelVector, ModelFolder};
 
+use crate::support::builders;
 use crate::support::engine::{labeler, repository, runtime_is_here};
-use crate::support::made;
 use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
@@ -72,7 +72,7 @@ fn exchanged(program: &Program, described: bool) -> Value {
     });
     let set = LabelSet {
         labels: labels.to_vec(),
-        ..made::label_set(&[""; 0])
+        ..builders::label_set(&[""; 0])
     };
     let by_words = model(program, "by-words", None);
     let prepared = labeler(&by_words, 4096).prepare(&set).unwrap();

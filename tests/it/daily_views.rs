@@ -7,7 +7,7 @@ use topicmill_core::PurgeReason;
 use topicmill_store::{Checked, Dropped, Target};
 
 use crate::store::{Fixture, fixture, labels, of_file, post, save};
-use crate::support::made::at;
+use crate::support::builders::at;
 use crate::support::postgres::databases;
 use crate::support::rows::execute;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::gold::Scene;
-use crate::keeping::on_a_full_disk;
+use crate::maintenance::on_a_full_disk;
 use crate::support::postgres::sqlite;
 use crate::support::program::Ran;
 

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::support::builders;
 use crate::support::engine::repository;
-use crate::support::made;
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
 
@@ -14,7 +14,7 @@ const FOOD: (&str, &str) = ("food", "food and cooking");
 const POSTS: usize = 31;
 
 fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
-    made::pipeline("t", settings, labels)
+    builders::pipeline("t", settings, labels)
 }
 
 const BACKGROUND: &str = "background = \"reddit\"";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::evaluate::Scene;
-use crate::support::made::{LABELS, line, pipeline};
+use crate::support::builders::{LABELS, line, pipeline};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::words;
 

@@ -15,7 +15,7 @@ use topicmill_store::{Access, Claim, Store, Written};
 
 use super::purge::scored;
 use crate::purge::{Scene, post};
-use crate::support::made;
+use crate::support::builders;
 use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
 
 const POSTS: u8 = 6;
@@ -254,7 +254,7 @@ async fn happen(
             };
             let done = scored(scene, target, &claim).await;
             let now = topicmill_core::clock::Clock::now(&*scene.clock).into();
-            let write = made::write(target, run, now, claim.lease);
+            let write = builders::write(target, run, now, claim.lease);
             let written = scene.store().backlog().save_labels(&write, &done);
             let _: Written = written.await.unwrap();
             scene.store().backlog().release(claim.lease).await.unwrap();

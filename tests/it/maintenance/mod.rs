@@ -1,10 +1,10 @@
 //! Tests maintenance of a whole database: backup, check, copy, thinning, and dropping label sets and models.
 
-mod backed_up;
-mod changed;
-mod checked;
-mod copied;
-mod thinned;
+mod backup;
+mod check;
+mod copy;
+mod drop;
+mod thin;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 //! Tests the pages in a real browser, at both widths and in both colour schemes.
 
-use super::shown::evil;
+use super::pages::evil;
 use super::{Served, labelled, posts};
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::sqlite;

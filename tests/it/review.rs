@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::gold::Scene;
 use crate::support::browser::{Browser, Scheme, WIDTHS};
-use crate::support::made::{self, LABELS, pipeline};
+use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{databases, sqlite};
 
 /// A server with the review page.
@@ -450,7 +450,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         assert_eq!(field(&page, "post"), "t3_k00000");
         let edited = scene
             .program
-            .write("edited.ndjson", made::line(0, "a new text"));
+            .write("edited.ndjson", builders::line(0, "a new text"));
         scene.ok(&["import", &edited]);
         scene.ok(&["classify", "--pipeline", "first.toml"]);
         let (status, page) = send(form(&page)).await;
