@@ -1,0 +1,95 @@
+"""Judge `topicmill labels fit` on posts with known topics: random answers to learn from, the others to judge by.
+
+    python3 benches/fit.py target/release/topicmill POSTS.ndjson PIPELINE.toml [--draws 10] [--answers 20 50 100 200]
+
+POSTS has `id`, `title`, `selftext`, `subreddit`, `created_utc` and `topic`; a topic that is no slug of PIPELINE counts as none
+of these. For each number of answers, every draw fits the label set anew and labels all posts; the figures are means over the
+draws, with the standard error of the right outcome, on the posts that were not drawn.
+"""
+
+import argparse
+import csv
+import json
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("posts", type=Path)
+    parser.add_argument("pipeline", type=Path)
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--answers", type=int, nargs="+", default=[20, 50, 100, 200])
+    parser.add_argument("--target-precision", type=float)
+    arguments = parser.parse_args()
+    slugs = {topic["slug"] for topic in tomllib.loads(arguments.pipeline.read_text())["topic"]}
+    posts = [json.loads(line) for line in arguments.posts.read_text().splitlines()]
+    gold = [(post["id"], post["topic"] if post["topic"] in slugs else "") for post in posts]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Runs(arguments, Path(folder))
+        run("import", arguments.posts.resolve(), "--pipeline", arguments.pipeline.resolve())
+        run("classify", "--pipeline", arguments.pipeline.resolve())
+        print("| answers | right outcome | precision | in-scope posts found | calibration error | seconds |")
+        print("|---|---|---|---|---|---|")
+        run.row("0", [run.judged(gold)], [0.0])
+        for answers in arguments.answers:
+            found, took = [], []
+            for seed in range(arguments.draws):
+                order = gold[:]
+                random.Random(seed).shuffle(order)
+                began = time.monotonic()
+                run.fit(order[:answers])
+                took.append(time.monotonic() - began)
+                found.append(run.judged(order[answers:]))
+                run("labels", "use", run.base)
+            run.row(str(answers), found, took)
+
+
+class Runs:
+    """The program in a folder of its own."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self.program = arguments.program.resolve()
+        self.precision = arguments.target_precision
+        self.folder = folder
+        self.base = tomllib.loads(arguments.pipeline.read_text())["name"]
+
+    def __call__(self, *words: object) -> str:
+        command = [self.program, *map(str, words)]
+        return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True).stdout
+
+    def write(self, rows: list[tuple[str, str]]) -> Path:
+        path = self.folder / "gold.csv"
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("id", "label"), *rows])
+        return path
+
+    def fit(self, rows: list[tuple[str, str]]) -> None:
+        wanted = ["--target-precision", self.precision] if self.precision else []
+        command = ["labels", "fit", "--gold", self.write(rows), "--label-set", self.base, "--make-current", *wanted]
+        try:
+            self(*command)
+        except subprocess.CalledProcessError as problem:
+            if problem.returncode != 1:  # no better than the words: those stay
+                raise
+
+    def judged(self, rows: list[tuple[str, str]]) -> list[float]:
+        found = json.loads(self("labels", "evaluate", "--gold", self.write(rows), "--limit", 0, "--format", "json"))
+        of = found["evaluation"]
+        return [of["outcome"]["share"], of["precision"]["share"], of["in_scope"]["share"], of["calibration_error"]]
+
+    def row(self, answers: str, found: list[list[float]], took: list[float]) -> None:
+        means = [statistics.mean(column) for column in zip(*found, strict=True)]
+        error = statistics.stdev(of[0] for of in found) / len(found) ** 0.5 if len(found) > 1 else 0
+        cells = [f"{mean:.3f}" for mean in means]
+        print(f"| {answers} | {cells[0]} ± {error:.3f} | {' | '.join(cells[1:])} | {statistics.mean(took):.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
