@@ -57,12 +57,12 @@ impl CollectError {
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// How topics are read.
+/// Options for reading topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Topics read side by side.
     pub concurrency: usize,
-    /// How much further than the newest post known the listing `new` is read: posts may appear late.
+    /// Overlap with the newest known post when `new` is read: posts may appear late.
     pub overlap: Duration,
     /// Pages read of one listing at most.
     pub page_cap: u32,
@@ -71,7 +71,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How far back one reads where posts up to `known` are known.
+    /// Returns the time back to which posts are read if posts up to `known` are stored.
     fn back_from(self, known: Timestamp) -> Timestamp {
         let overlap = TimeDelta::from_std(self.overlap).ok();
         overlap
@@ -80,11 +80,11 @@ impl Pace {
     }
 }
 
-/// Where posts go.
+/// The destination of posts.
 pub struct Sink<'a> {
     /// The run that all of it belongs to.
     pub worker: Worker<'a>,
-    /// What becomes of author names.
+    /// Policy for author names.
     pub authors: AuthorPolicy,
 }
 
@@ -253,9 +253,9 @@ struct Reader<'a, 'r> {
     report: &'r mut TopicReport,
     /// The order in which it is read.
     listing: Listing,
-    /// Whether the stretch of time that is asked for is recorded as missing.
+    /// True once the requested time range is recorded as a gap.
     has_gap: bool,
-    /// Whether it answered, and has no post of that time.
+    /// True if the subreddit responded, and has no post of that time.
     is_quiet: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What labelling would take, and the best size of a batch for it: measured ahead, on some of the texts.
+//! Estimates the cost of labelling and the best batch size, measured on a sample of the texts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which labels the views show, and what a run says whose labels are others.
+//! Decides which label set is current, and warns when a run writes another one.
 //!
 //! In go the target of a run and whether it may become the current one. The current one never changes by the way: a
 //! run under another label set or model labels beside it, and says so when it begins and when it ends.
@@ -8,7 +8,7 @@ use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 /// Letters of a hash that people are shown.
 const SHORT: usize = 12;
 
-/// Whether a run makes its model and label set the current ones, which the views show.
+/// Decides whether a run makes its model and label set the current ones, which the views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MakeCurrent {
     /// Only in a database that has none; else it says which ones are.
@@ -61,7 +61,7 @@ struct NamedTarget {
 struct Beside {
     ours: NamedTarget,
     current: NamedTarget,
-    /// What `labels use` takes for ours.
+    /// The argument of `labels use` that selects ours.
     switch: String,
 }
 
@@ -103,7 +103,7 @@ impl Beside {
         }))
     }
 
-    /// What our labels are by and what the current ones are by, as far as that differs.
+    /// Returns the label set or model of our labels and of the current ones, as far as they differ.
     fn by(&self) -> [String; 2] {
         let both = [&self.ours, &self.current];
         if self.ours.set.id == self.current.set.id {

@@ -50,20 +50,20 @@ const EVENTS: usize = 64;
 struct Window {
     lease: Lease,
     texts: Vec<EncodedText>,
-    /// What is stored of each text, and what is left out.
+    /// Stored logits of each text, and the labels that are left out.
     stored: Vec<Pairs>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
     /// Posts of texts of which the small model said nothing.
     unread: Vec<(Vec<ClaimedPost>, TextError)>,
-    /// What it took to claim it, up to its tokens.
+    /// Time spent on the claim, up to tokenising.
     claiming: StageTimes,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
 
 impl Window {
-    /// What was claimed, of which nothing is known yet.
+    /// Creates a window from a claim; nothing is looked up yet.
     fn of(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             lease: claim.lease,
@@ -99,7 +99,7 @@ impl Window {
 /// An engine after its last window, or why it failed, and what it counted since that window.
 type Engine = (Result<Labeler, LabelerError>, StageTimes, Computed);
 
-/// What the engine's thread tells.
+/// An event of the engine's thread.
 enum Event {
     /// A post, and how many of its pairs were computed, and how many known.
     Scored(Lease, Classified, usize, usize),
@@ -112,7 +112,7 @@ enum Event {
     ),
 }
 
-/// What all lanes of a process share.
+/// State that all lanes of a process share.
 pub(super) struct Shared<'a> {
     pub worker: &'a Worker<'a>,
     pub patience: Patience<'a>,

@@ -1,4 +1,4 @@
-//! Who holds which posts, and for how long: heartbeats, and the claims of those who died.
+//! Leases: heartbeats, and reclaiming the posts of workers that crashed.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use super::patience::Patience;
 use crate::worker::Worker;
 use topicmill_store::{Lease, Store, StoreError, died};
 
-/// How long a renewal may take, where a third of the lease is longer.
+/// Timeout of a renewal, if a third of the lease is longer.
 const RENEWS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Renews the leases of this worker until it is dropped: when a third of their time has passed, and soon again where that

@@ -72,10 +72,10 @@ impl BacklogError {
     }
 }
 
-/// How the backlog is worked off.
+/// Options for labelling the backlog.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long a claim lives without a heartbeat.
+    /// Time after which a lease without a heartbeat expires.
     pub lease: Duration,
     /// A post that failed this often, or killed its worker this often while it was alone, is left alone.
     pub max_attempts: u32,
@@ -85,7 +85,7 @@ pub struct Options {
     pub retry_failed: bool,
     /// When nothing is left, wait for new posts instead of ending.
     pub watch: bool,
-    /// Whether the model and the label set become the current ones, which the views show.
+    /// Decides whether the model and the label set become the current ones.
     pub make_current: MakeCurrent,
     /// Kept in the run's record.
     pub settings: RunSettings,
@@ -93,22 +93,22 @@ pub struct Options {
     pub gpus: GpuWatch,
 }
 
-/// What a listener hears of labelling as it goes.
+/// A progress event of labelling.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelStep {
     /// This many posts will have been labelled once nothing can be claimed any more.
     Expect(u64),
     /// This many more are written.
     Done(u64),
-    /// What the GPUs do now, in one line.
+    /// The state of the GPUs, in one line.
     Gpu(String),
     /// The same one by one; of none, when nothing is computed for a while.
     Gpus(Vec<GpuSample>),
-    /// What was counted since it was told last. The sum of all of them is what the run's record has.
+    /// Counts since the last such event. Their sum is the run's record.
     Counted(Box<ClassifyCounts>),
 }
 
-/// Hears steps.
+/// Progress callback.
 pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 
 /// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
@@ -193,7 +193,7 @@ async fn give_back(store: &Store, leases: &LiveLeases) {
     }
 }
 
-/// How the labels under two targets compare, where that can be told.
+/// Compares the labels under two targets; `None` if that fails.
 async fn alike(store: &Store, from: Target, to: Target) -> Option<LabelAgreement> {
     match store.labels().compare(from, to).await {
         Ok(counts) => {
@@ -315,7 +315,7 @@ impl Shared<'_> {
         Ok((self.count().await?, looked))
     }
 
-    /// What waits in the backlog.
+    /// Counts the backlog.
     async fn count(&self) -> Result<Waiting, StoreError> {
         let Worker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);

@@ -20,10 +20,10 @@ const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// How long a call may take while posts are in hand: twice as long as a writer of SQLite waits for another one. The server
 /// ends a transaction of ours that it hears nothing more of after a minute, so nothing is locked by then.
 const LONGEST_CALL: Duration = Duration::from_mins(10);
-/// How much longer a call may take once a signal came: enough for a conflict between two transactions.
+/// Extra time for a call after a signal: enough for a conflict between two transactions.
 const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);
 
-/// What all calls of a run know of the database being away.
+/// State of the database connection, shared by all calls of a run.
 pub(super) struct Patience<'a> {
     worker: &'a Worker<'a>,
     endless: bool,
@@ -41,7 +41,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Whether the last call that ended found the database away.
+    /// True if the database was unreachable for the last call that ended.
     pub(super) fn is_away(&self) -> bool {
         self.away.load(Ordering::Relaxed)
     }

@@ -1,13 +1,13 @@
-//! What a lane counts, told as it goes: the record of the run and a monitor read the same numbers.
+//! Counts of a lane, reported as they grow: the run's record and the metrics read the same numbers.
 
 use super::{LabelStep, OnLabelStep};
 use topicmill_core::record::ClassifyCounts;
 
 /// Counts, each of which [`tell`](Self::tell) tells once.
 pub(super) struct Tally<'a> {
-    /// What was told.
+    /// Counts that were reported.
     sum: ClassifyCounts,
-    /// What was not yet: whoever counts adds to it.
+    /// Counts that were not reported yet; add to these.
     pub new: ClassifyCounts,
     listener: OnLabelStep<'a>,
 }

@@ -10,7 +10,7 @@ use topicmill_store::{ModelRow, Store, StoreError, Target};
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
-/// Where labels and logits go.
+/// The rows that labels and logits belong to.
 pub(super) struct Targets {
     pub target: Target,
     /// With a small model: where the large one's labels go without it.

@@ -68,7 +68,7 @@ impl Walk {
         }
     }
 
-    /// Whether it was read as far back as it is wanted.
+    /// True if it was read as far back as requested.
     fn has_reached(&self) -> bool {
         let (time, back_to) = (self.end.time(), self.goal.back_to);
         time.is_some_and(|time| back_to.is_some_and(|back_to| time < back_to))
@@ -157,7 +157,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// How far back a listing of new posts was read.
+/// The time back to which a listing of new posts was read.
 ///
 /// One post with a wrong date, of 1970 say, must not look like its end, so the last two posts of a page have a say.
 #[derive(Debug, Default)]

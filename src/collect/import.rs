@@ -23,7 +23,7 @@ pub enum NamedTopics {
 /// Blocks of a file that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
 
-/// What is done with the records of a file.
+/// Plan for the records of a file.
 pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
@@ -31,11 +31,11 @@ pub struct ImportPlan<'a> {
     pub topics: &'a [Topic],
     /// The topics of records that name one.
     pub named_topics: NamedTopics,
-    /// Where an earlier run left off, and what this one keeps up to date; `None`: no such thing is kept.
+    /// Position of an earlier run, which this one updates; `None` if the file is not resumable.
     pub state: Option<ImportState>,
     /// Rows of the file that the filters left out so far, in earlier runs too.
     pub left_out: u64,
-    /// Hears how many more bytes of the file are read.
+    /// Progress callback: bytes of the file read since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
@@ -112,7 +112,7 @@ pub async fn import(
     stored.map(|()| end)
 }
 
-/// How many more were passed over than are told one by one.
+/// Describes the rejected records that were not logged one by one.
 pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
     let more = rejected.total().saturating_sub(REJECTED_SHOWN);
     (more > 0).then(|| {
@@ -123,7 +123,7 @@ pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
     })
 }
 
-/// What a block needs to be made ready, on another thread than the one that stores it.
+/// Prepares blocks on another thread than the one that stores them.
 struct Naming {
     topics: Vec<Topic>,
     named_topics: NamedTopics,
@@ -136,7 +136,7 @@ struct ReadyBlock {
     posts: u64,
     topics_mapped: u64,
     topics_differ: u64,
-    /// What else there is in the block.
+    /// The rest of the block.
     block: Block,
 }
 

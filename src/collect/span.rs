@@ -1,4 +1,4 @@
-//! Which posts of a subreddit a run wants, and what it notes of those that it could not read.
+//! Selects the posts of a subreddit that a run reads, and records gaps.
 //!
 //! Without a stretch of time that is asked for, reading goes on where the last one ended. With one, all of its posts are
 //! wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts are there.
@@ -20,33 +20,33 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether a post is of this time.
+    /// True if a post is of this time.
     pub(super) fn takes(self, post: &Post) -> bool {
         self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
     }
 
-    /// Where it ends; of what is to come nothing can be missing yet.
+    /// Returns the end of the span, at most now: posts of the future are not missing.
     fn end(self, now: Timestamp) -> Timestamp {
         self.until.map_or(now, |until| until.min(now))
     }
 }
 
-/// What is wanted of a subreddit.
+/// The posts to read from a subreddit.
 pub(super) struct Goal {
     /// The order in which a listing is read.
     pub listing: Listing,
     /// It is read back to there; `None`: to the limit.
     pub back_to: Option<Timestamp>,
-    /// What is missing is missing from there on.
+    /// Start of a possible gap.
     pub from: Option<Timestamp>,
     /// Posts read at most.
     pub limit: u32,
-    /// Whether posts were read up to the newest one without a hole then, so that the next run goes on there.
+    /// True if the posts up to the newest one are then complete, so that the next run continues there.
     pub moves: bool,
 }
 
 impl Reader<'_, '_> {
-    /// What is wanted where new posts are known up to a time.
+    /// Returns the goal for a subreddit whose posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
         let (topic, pace) = (self.read.topic, self.read.pace);
         let now: Timestamp = self.read.sink.worker.clock.now().into();
@@ -84,7 +84,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Whether a post is of the time that is asked for.
+    /// True if a post is of the requested time.
     pub(super) fn is_wanted(&self, post: &Post) -> bool {
         self.read.pace.span.is_none_or(|span| span.takes(post))
     }

@@ -32,14 +32,14 @@ use topicmill_http::{
     append_path, is_loopback, retry_after,
 };
 
-/// How often a request is sent at most, those for smaller pages not counted.
+/// Sends of one request, at most; those for smaller pages do not count.
 const TRIES: u32 = 5;
 /// The wait before a smaller page is asked for, once the usual waits are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
-/// How the program calls itself where the settings hold no user agent that says who asks.
+/// User agent if the settings have none that names the operator.
 const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
-/// What the client needs to know; plain values, filled from the configuration by the caller.
+/// Settings of the client; plain values, filled from the configuration by the caller.
 #[derive(Debug, Clone)]
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
@@ -227,7 +227,7 @@ impl Archived for ArcticShift {
     }
 }
 
-/// What every answer looks like: rows, or an error.
+/// A response: rows, or an error.
 #[derive(Debug, Default, Deserialize)]
 struct SearchAnswer {
     data: Option<Vec<Child>>,

@@ -11,7 +11,7 @@ pub enum SourceError {
     /// No answer that could be judged.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// What is wrong with a setting, and what to do.
+    /// A setting that cannot work; the text says what to do.
     #[error("{0}")]
     Setting(String),
     /// No application to act as.
@@ -46,25 +46,25 @@ pub enum SourceError {
     /// An answer that another try would not change.
     #[error("{} refused {what} with status {status}: {detail}", .site.name)]
     Refused {
-        /// Who refused.
+        /// The site that refused.
         site: Site,
         /// `r/climate` or `a token`.
         what: String,
-        /// What that means.
+        /// The meaning of the refusal.
         outcome: Outcome,
         /// HTTP status.
         status: u16,
-        /// What it means in words, and what to do.
+        /// The meaning in words, and what to do.
         detail: String,
     },
     /// Whole JSON of another shape.
     #[error("the answer for {what} is of an unknown shape: check `{}.api_url`", .site.section)]
     Shape {
-        /// Who gave it.
+        /// The site that sent it.
         site: Site,
-        /// What was asked for.
+        /// The request, for messages.
         what: String,
-        /// What was wrong with it, where that can be said.
+        /// The parser's error, if there is one.
         source: Option<serde_json::Error>,
     },
     /// More posts of one second than the largest page that an archive gives.
@@ -74,7 +74,7 @@ pub enum SourceError {
     Crowded {
         /// Whose pages.
         site: Site,
-        /// What was asked for.
+        /// The request, for messages.
         what: String,
         /// The second.
         at: DateTime<Utc>,
@@ -112,7 +112,7 @@ impl SourceError {
         }
     }
 
-    /// Whether every other request would meet the same: there is no token, or no way to the source.
+    /// True if every other request would fail, too: there is no token, or no connection to the source.
     pub fn is_of_every_topic(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) | Self::Http(HttpError::SharedQuota(_)) => true,
@@ -121,7 +121,7 @@ impl SourceError {
         }
     }
 
-    /// Whether the same may succeed later.
+    /// True if a later attempt may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Token(error) => error.is_transient(),

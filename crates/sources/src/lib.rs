@@ -1,4 +1,4 @@
-//! Where posts come from: Reddit's API, the sample Reddit that ships with the program, an archive, and files.
+//! Sources of posts: Reddit's API, the bundled sample Reddit, an archive, and files.
 //!
 //! Every source answers with the same two things: [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each thing that
 //! is no post or not a whole one, so that one odd thing never costs its page or its file. Nothing here knows

@@ -38,7 +38,7 @@ pub async fn open(
 /// the credentials differ.
 ///
 /// # Errors
-/// Where the loopback interface has no port to give, or a setting cannot work.
+/// If the loopback interface has no free port, or a setting cannot work.
 pub async fn sample(
     mut settings: RedditSettings,
     clock: SharedClock,

@@ -1,4 +1,4 @@
-//! What every source answers with: pages of posts, in one of two ways.
+//! The interface of all sources: pages of posts, listed or through time.
 //!
 //! A source that lists a subreddit as it is now gives a [`ListingPage`] behind another; an archive gives a
 //! [`TimePage`] from a border in time on. What is no post, or not a whole one, is [`Rejected`] and costs nobody else.
@@ -37,11 +37,11 @@ pub struct TimePage {
     pub ends_at: Option<Timestamp>,
     /// Rows it was asked for in the end: fewer than at first where that was too much for the archive.
     pub limit: u32,
-    /// Whether there may be more behind it.
+    /// True if there may be more after it.
     pub full: bool,
 }
 
-/// Which way an archive is read.
+/// The direction in which an archive is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOrder {
     /// From now, or from a border, into the past.
@@ -53,24 +53,24 @@ pub enum TimeOrder {
 /// Something that could not be taken as a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Where it stood, counted from 1: `child 7` of a listing, `line 12` of a file.
+    /// Its position, counted from 1: `child 7` of a listing, `line 12` of a file.
     pub at: String,
     /// Why, as a fragment: `a comment, not a post`. Holds nothing of the post's text.
     pub reason: String,
 }
 
-/// What a source will have answered.
+/// The future of a source's response.
 pub type Asked<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
-/// What topics are collected from.
+/// A source of posts.
 pub trait Source: Send + Sync {
-    /// What its posts are marked with.
+    /// Returns the kind that its posts are marked with.
     fn kind(&self) -> SourceKind;
 
     /// The client that asks it.
     fn http(&self) -> &PoliteClient;
 
-    /// How it is read.
+    /// Returns how it is read: listed or through time.
     fn paging(&self) -> Paging<'_>;
 
     /// Under what name processes share its quota; `None`: each has its own.
@@ -78,7 +78,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// What it did so far.
+    /// Returns the traffic so far.
     fn traffic(&self) -> Traffic {
         self.http().traffic()
     }
@@ -118,7 +118,7 @@ pub trait Archived: Send + Sync {
     ) -> Asked<'a, TimePage>;
 }
 
-/// How messages name a source.
+/// Returns the name of a source for messages.
 pub const fn site_of(kind: SourceKind) -> Site {
     let about = kind.traits();
     Site {

@@ -251,7 +251,7 @@ fn subreddit_of_permalink(permalink: &str) -> Option<String> {
     (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// Where `is_self` is absent: the URL of a text post is its own permalink.
+/// Fallback for a missing `is_self`: the URL of a text post is its own permalink.
 fn points_to_itself(url: Option<&str>, permalink: Option<&str>) -> bool {
     match (url, permalink) {
         (None, _) => true,

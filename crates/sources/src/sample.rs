@@ -106,7 +106,7 @@ impl SampleReddit {
     }
 }
 
-/// What the server knows.
+/// State of the server.
 #[derive(Debug)]
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
@@ -284,7 +284,7 @@ fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
     }})
 }
 
-/// What Reddit puts in place of a post that fares like this.
+/// The placeholder that Reddit shows instead of the text of such a post.
 fn marked_as(mut wire: Value, fate: Option<&PostFate>) -> Option<Value> {
     let (category, body) = match fate {
         None | Some(PostFate::Alive) => return Some(wire),

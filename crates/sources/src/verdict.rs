@@ -1,4 +1,4 @@
-//! What a source's answers mean: take it, ask again, or never ask again. Pure: the waiting itself is the client's.
+//! Decides what to do with a response: take it, retry, or give up. Pure: the client does the waiting.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use topicmill_http::{HttpResponse, ResponseClass, RetryDecision, RetryableFailur
 /// Why an answer is refused for good, in the words of one source.
 pub(super) type Refusal = (Outcome, String);
 
-/// How the answers to one question are judged.
+/// Judges the responses to one request.
 pub(super) struct Judge<'a> {
     pub kind: SourceKind,
-    /// What was asked for.
+    /// The request, for messages.
     pub what: &'a str,
     pub now: DateTime<Utc>,
     /// A wait that an answer asks for counts as this at most.

@@ -22,7 +22,7 @@ const FILES: [(&str, &str); 6] = [
     ("ssl-key", "PGSSLKEY"),
 ];
 
-/// What a database URL names.
+/// The target of a database URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A file of SQLite.
@@ -67,7 +67,7 @@ impl Address {
     }
 }
 
-/// Where a file is, or would be if it were there.
+/// Returns the path of a file, whether or not it exists.
 fn place_of(path: &Path) -> Option<PathBuf> {
     if let Ok(there) = path.canonicalize() {
         return Some(there);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::Table;
 
-/// Where named queries are looked for.
+/// The folder of named queries.
 pub const FOLDER: &str = "pipelines/analysis";
 
 /// Name and text of each built-in query.

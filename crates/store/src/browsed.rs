@@ -1,4 +1,4 @@
-//! What people who look through posts are shown: plain values, without a database.
+//! Posts as the browsing pages show them: plain values, without a database.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct ListedPost {
 /// A post with everything that is stored of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WholePost {
-    /// What a list shows.
+    /// The entry in a list.
     #[serde(flatten)]
     pub listed: ListedPost,
     /// Body.
@@ -52,13 +52,13 @@ pub struct WholePost {
     pub removed_at: Option<Timestamp>,
     /// Its labels under every model and label set, the current ones first.
     pub verdicts: Vec<Verdict>,
-    /// Who saw it when, the latest first.
+    /// Its sightings, the latest first.
     pub sightings: Vec<Sighting>,
     /// Other posts with the same text that have a label, of whatever model.
     pub same_text: Vec<ListedPost>,
 }
 
-/// What a post is labelled as under a model and a label set.
+/// The label of a post under a model and a label set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     pub label_set: String,
@@ -72,7 +72,7 @@ pub struct Verdict {
     pub best: String,
     pub score: f64,
     pub margin: f64,
-    /// Whether the text is still the one that was scored.
+    /// True if the text is still the one that was scored.
     pub is_of_this_text: bool,
     pub run: Option<i64>,
     pub classified_at: Timestamp,

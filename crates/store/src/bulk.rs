@@ -49,7 +49,7 @@ impl Values<'_> {
         Self::Integer(vec![Some(value); rows])
     }
 
-    /// Whether each row has the same value. Of numbers with a fraction it is not asked: zero has two signs.
+    /// True if all rows have the same value. Always false for floats, because zero has two signs.
     fn are_one(&self) -> bool {
         fn one<T: PartialEq>(values: &[T]) -> bool {
             values.iter().skip(1).all(|value| *value == values[0])
@@ -64,7 +64,7 @@ impl Values<'_> {
     }
 }
 
-/// How rows enter a table of SQLite.
+/// Insert mode for a table of SQLite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     /// A key may be there: [`Insert::on_conflict`] says what becomes of it.
@@ -79,11 +79,11 @@ pub enum Keys {
 pub struct Insert<'a> {
     /// The table.
     pub table: &'static str,
-    /// How many rows; each column has as many values.
+    /// The number of rows; each column has as many values.
     pub rows: usize,
     /// Names and values.
     pub columns: Vec<(&'static str, Values<'a>)>,
-    /// What follows the rows: `ON CONFLICT …`.
+    /// The clause after the rows: `ON CONFLICT …`.
     pub on_conflict: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl Insert<'_> {
     /// Inserts the rows into a table of PostgreSQL, in their order, and returns what `on_conflict` says with `RETURNING`.
     ///
     /// # Errors
-    /// Those of the server.
+    /// Errors of the server.
     pub async fn into_postgres(
         self,
         connection: &mut PgConnection,
@@ -148,7 +148,7 @@ impl Insert<'_> {
     /// another type than its values have.
     ///
     /// # Errors
-    /// Those of the server.
+    /// Errors of the server.
     pub async fn copied_to_postgres(
         self,
         connection: &mut PgConnection,
@@ -183,7 +183,7 @@ impl Insert<'_> {
     /// Inserts the rows into a table of SQLite, in their order, and returns what `on_conflict` says with `RETURNING`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn into_sqlite(
         self,
         connection: &mut SqliteConnection,

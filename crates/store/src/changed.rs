@@ -1,8 +1,8 @@
-//! What taking label sets and models out and thinning change.
+//! Effects of dropping label sets and models, and of thinning.
 
 use serde::Serialize;
 
-/// What is taken out of the store.
+/// An object to drop from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
     /// A row of `label_sets`.
@@ -11,7 +11,7 @@ pub enum Dropped {
     Model(i64),
 }
 
-/// What belongs to it.
+/// The rows that belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Hanging {
     /// Posts with a label under it.
@@ -26,7 +26,7 @@ pub struct Hanging {
     pub held: u64,
 }
 
-/// What became less.
+/// The rows that were removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Thinned {
     /// Sightings that went.

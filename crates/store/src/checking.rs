@@ -13,7 +13,7 @@ use super::{Result, Store};
 /// Complaints of the database's own check that are shown.
 const SHOWN: usize = 5;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -26,15 +26,15 @@ pub enum Severity {
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The check.
     pub check: String,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// Rows, or complaints.
     pub count: u64,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
-    /// What to do.
+    /// Advice for the user.
     pub remedy: String,
 }
 
@@ -177,7 +177,7 @@ fn problem(check: impl Into<String>, count: u64, meaning: String, remedy: &str) 
     }
 }
 
-/// What everybody does about a damaged database.
+/// Advice for a damaged database.
 const RESTORE: &str =
     "restore a backup (docs/retention.md); before that, copy the files of the database away";
 
@@ -379,7 +379,7 @@ impl SqlStore<Postgres> {
         Ok(found)
     }
 
-    /// What the server noticed when it read pages, where it has checksums.
+    /// Checksum failures that the server recorded, if checksums are enabled.
     async fn check_pages(&self) -> Result<Option<Finding>> {
         let failures = number(
             &self.pool,

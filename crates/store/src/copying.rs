@@ -56,7 +56,7 @@ impl Store {
     }
 }
 
-/// What is under way for one table.
+/// Progress of copying one table.
 struct Progress<'a> {
     heard: OnCopied<'a>,
     table: &'a str,

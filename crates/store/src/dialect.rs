@@ -127,19 +127,19 @@ pub trait Dialect:
     const NOW: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
-    /// What has a name that no table of ours can have then, whoever made it, up to `WHERE` and the name.
+    /// Query for any relation with a given name, up to `WHERE` and the name: no table of ours can have that name then.
     const NAMED: &'static str;
-    /// What to do where somebody else has a name of ours.
+    /// Advice if a name of ours is taken by a relation of somebody else.
     const ELSEWHERE: &'static str;
-    /// Whether there is a place for tables: 1 or 0; none where there always is.
+    /// Query for whether a schema for tables exists (1 or 0); `None` if there always is one.
     const HAS_PLACE: Option<&'static str> = None;
-    /// Whether a new database holds texts of every language: 1 or 0; none where each one does.
+    /// Query for whether the database is UTF-8 (1 or 0); `None` if every one is.
     const IS_UTF8: Option<&'static str> = None;
-    /// What the server calls itself.
+    /// Query for the version of the server.
     const SERVER: &'static str;
     /// A value that no call before gave.
     const TOKEN: &'static str;
-    /// How many posts there are, at a cost that does not grow with them, or hardly.
+    /// Query for the approximate number of posts, at a nearly constant cost.
     const ABOUT_POSTS: &'static str;
     /// One of every `$3` posts, or some more: no post is likelier than another, and they are the same when one looks again.
     const EACH_NTH_POST: &'static str;
@@ -147,7 +147,7 @@ pub trait Dialect:
     const BYTES: &'static str;
     /// After how many [steps](super::waiting::STEP) a wait for a lock is an error.
     const MOST_STEPS: u64;
-    /// What time it is for everybody who uses the database, where it has a clock of its own.
+    /// Query for the time of the database's clock, if it has one.
     const TIME: Option<&'static str>;
 
     /// What the times of a step have in common, made of `p.created_at`, and its text, made of that as `bucket`.
@@ -183,7 +183,7 @@ pub trait Dialect:
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
-/// Which database a URL means.
+/// The kind of database of a URL.
 pub enum Backend {
     Sqlite,
     Postgres,
@@ -198,7 +198,7 @@ pub fn backend(url: &str) -> Result<Backend> {
     }
 }
 
-/// What is wrong with a URL, without what the driver says: it quotes values, which may be secrets.
+/// Describes a bad URL without the driver's message, which quotes values that may be secrets.
 fn malformed(url: &str, hint: &str) -> impl FnOnce(sqlx::Error) -> StoreError {
     let (url, hint) = (redact_url(url), hint.to_owned());
     move |_| {

@@ -18,9 +18,9 @@ pub enum StoreError {
     Open {
         /// Without its password.
         url: String,
-        /// What to do.
+        /// Advice for the user.
         hint: String,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: sqlx::Error,
     },
@@ -52,7 +52,7 @@ pub enum StoreError {
     Damaged {
         /// The database, with its URL where that is known.
         what: String,
-        /// What SQLite said.
+        /// The error of SQLite.
         said: String,
     },
     /// There is no schema yet, or an old one.
@@ -89,16 +89,16 @@ pub enum StoreError {
          for this database or user, or name the pooler's port for sessions or the server itself in the URL (docs/postgres.md)"
     )]
     Pooler(String),
-    /// What somebody else made has the name of a table or view of ours.
+    /// A relation that topicmill did not create has the name of one of its tables or views.
     #[error(
         "make the tables in `{url}`: something that is not topicmill's is called `{name}` already; {elsewhere}"
     )]
     Occupied {
         /// Without its password.
         url: String,
-        /// What they have in common.
+        /// Their common property.
         name: String,
-        /// What to do.
+        /// Advice for the user.
         elsewhere: &'static str,
     },
     /// No room left.
@@ -113,9 +113,9 @@ pub enum StoreError {
     /// A statement failed.
     #[error("{what}: {source}{}", failure::advice(.source))]
     Statement {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: sqlx::Error,
     },
@@ -126,7 +126,7 @@ pub enum StoreError {
          nothing, and the command may be run again"
     )]
     Stopped {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
         /// By this it is known behind other errors.
         #[source]
@@ -140,7 +140,7 @@ pub enum StoreError {
     /// It took longer than anybody waits.
     #[error("the database does not answer")]
     Away,
-    /// What lists are made of was never read.
+    /// The lists were never read.
     #[error("lists cannot be made: {0}")]
     Unread(String),
     /// Only SQLite is copied to PostgreSQL.
@@ -159,7 +159,7 @@ pub enum StoreError {
     Foreign {
         /// The table.
         table: String,
-        /// What is in the way.
+        /// The obstacle.
         detail: String,
     },
     /// The copy is not what was copied.
@@ -182,7 +182,7 @@ pub enum StoreError {
         table: &'static str,
         /// Key of the row.
         row: String,
-        /// What is wrong.
+        /// The problem.
         detail: String,
     },
     /// The user of the server may do what no transaction forbids.
@@ -201,11 +201,11 @@ pub enum StoreError {
     /// The server did not answer a query to its end, for no fault of the query.
     #[error("run the query: {said}{advice}")]
     Unanswered {
-        /// What the driver said.
+        /// The driver's error.
         said: String,
-        /// What to do.
+        /// Advice for the user.
         advice: &'static str,
-        /// Whether the same query may be answered a little later.
+        /// True if the same query may succeed a little later.
         is_transient: bool,
     },
 }

@@ -100,9 +100,9 @@ whole! {
     fn keep_new(&self, key: &str, value: &str) -> bool;
     /// The same, only where `former` is kept there; false if it is not.
     fn keep_instead(&self, key: &str, former: &str, value: &str) -> bool;
-    /// What is kept under a key.
+    /// Returns the value kept under a key.
     fn kept(&self, key: &str) -> Option<String>;
-    /// What database this is.
+    /// Returns facts about the database.
     fn info(&self) -> Info;
     /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
@@ -129,7 +129,7 @@ face! {
     fn run(&self, run: RunId) -> Option<RunRow>;
     /// The runs of each stage that began at a time or later, summed up.
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
-    /// How each stage ended last, of those that ever ran.
+    /// Returns the last end of each stage that ever ran.
     fn last_runs(&self) -> Vec<LastRun>;
     /// When the latest runs of `collect` began, and what came of their topics, the newest first.
     fn outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
@@ -142,7 +142,7 @@ face! {
 face! {
     /// The scheduled runs.
     schedules: Schedules
-    /// How far a schedule was planned, and what of it runs and waits. Time is as for [`claim`](Self::claim).
+    /// Returns the state of a schedule: planned up to, running, waiting. For the time, see [`claim`](Self::claim).
     fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
     /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
     /// another process planned it meanwhile.
@@ -166,7 +166,7 @@ face! {
     fn latest_slots(&self, name: &str, until: Timestamp, limit: u32) -> Vec<SlotRow>;
     /// The latest slot that ended of each schedule, where it failed, between two times; those due later are left aside.
     fn failed_slots(&self, since: Timestamp, until: Timestamp) -> Vec<SlotRow>;
-    /// How the slots of a schedule stand that are due between two times, both included.
+    /// Returns the scheduled runs that are due between two times, both included.
     fn count_slots(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<SlotCount>;
 }
 
@@ -194,33 +194,33 @@ face! {
     fn fill_gaps(&self, filled: &Gap) -> ();
     /// Gaps that were recorded, the latest first.
     fn gaps(&self) -> Vec<Gap>;
-    /// How far a file was imported, under its fingerprint and what was asked for of it.
+    /// Returns the import position of a file, by its fingerprint and the filter.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
     /// Gives posts the hash of their text by this version's rule, and returns how many have another one now.
     fn apply_text_rule(&self) -> u64;
-    /// Those of some posts that are stored, with the hash of their text.
+    /// Returns the stored ones among some posts, with the hashes of their texts.
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(Fullname, TextHash)>;
     /// The words of some posts, as far as they are there.
     fn texts_of(&self, posts: &[&Fullname]) -> Vec<StoredText>;
     /// Up to `limit` posts that have a topic, with it, by fullname from the one after `after` on.
     fn collected_for(&self, after: &str, limit: u32) -> Vec<(Fullname, String)>;
-    /// Those of some posts that are stored, as a list shows them, in no order.
+    /// Returns the stored ones among some posts, as a list shows them, in no order.
     fn listed(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<ListedPost>;
     /// A post with all that is stored of it, if it is there.
     fn whole_post(&self, fullname: &Fullname) -> Option<WholePost>;
-    /// What changes with everything that a run writes.
+    /// Returns a value that changes with each write of a run.
     fn news(&self) -> News;
 }
 
 face! {
-    /// What must not be kept.
+    /// Deletion: purge, retention and thinning.
     purging: Purging
     /// Reddit was asked at this time or later about every post that was stored when the latest
     /// `purge --check-deleted` came to its end.
     fn reconciled_at(&self) -> Option<Timestamp>;
-    /// How many posts are due for a question to Reddit.
+    /// Counts the posts that are due for a check with Reddit.
     fn count_due(&self, due: Due) -> u64;
     /// Up to `limit` of them: those never asked about first, then those asked about longest ago.
     fn due(&self, due: Due, limit: u32) -> Vec<Fullname>;
@@ -240,11 +240,11 @@ face! {
     fn note_reconciled(&self, due: Due) -> bool;
     /// Thins the earliest day before a time that is not thinned yet, in one transaction; `None` where there is none.
     fn thin_a_day(&self, before: Timestamp) -> Option<Thinned>;
-    /// How many posts were purged so far, or have lost their texts.
+    /// Counts the posts that were purged so far, or have lost their texts.
     fn count_purged(&self) -> u64;
-    /// How many of some posts were purged and have a tombstone.
+    /// Counts the ones among some posts that have a tombstone.
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
-    /// Whether something was purged since the database's files were last rewritten: its bytes may linger there.
+    /// Returns true if something was purged since the files were last rewritten: its bytes may linger there.
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database's files without what was purged. On SQLite others may read meanwhile, writers wait;
     /// on PostgreSQL everybody waits for the table at hand.
@@ -256,7 +256,7 @@ face! {
     backlog: Backlog
     /// Puts every post without a valid classification under the target into its backlog; how many were added.
     fn enqueue_missing(&self, target: Target) -> u64;
-    /// What waits in the backlog of a target.
+    /// Counts the backlog of a target.
     fn waiting(&self, target: Target, max_attempts: u32, now: Timestamp) -> Waiting;
     /// Claims up to `limit` posts, returning expired claims to the backlog first. Posts whose workers died come
     /// last, in windows that shrink with each death down to a single post. Claims live and expire by the server's
@@ -297,11 +297,11 @@ face! {
     fn set_current(&self, target: Target) -> ();
     /// The same, where no target is the current one yet; of several at once, one becomes it.
     fn set_first_current(&self, target: Target) -> ();
-    /// What the views show.
+    /// Models, label sets and labels.
     fn current_target(&self) -> Option<Target>;
     /// The rows of a model, a label set (by its hash) and hypotheses, as far as they are there.
     fn seek(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> Sought;
-    /// What labelling under them would take, with a random sample of up to `sample` of its texts.
+    /// Estimates the work of labelling under them, with a random sample of up to `sample` of its texts.
     fn missing(&self, sought: &Sought, sample: u32) -> Missing;
     /// The label sets that were ever used, the latest first.
     fn label_sets(&self) -> Vec<LabelSetRow>;
@@ -311,7 +311,7 @@ face! {
     fn models(&self) -> Vec<(i64, ModelRow)>;
     /// The models under which some post has a label of a label set, the latest first.
     fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
-    /// How many posts have a label for their present text under a target.
+    /// Counts the posts with a label for their present text under a target.
     fn labelled(&self, target: Target) -> u64;
     /// Rows of `hypotheses` for these texts, in order, as far as they are there.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
@@ -324,14 +324,14 @@ face! {
     /// Up to `limit` posts that have a text or a label, by fullname from the one after `after` on, with their labels under
     /// two targets.
     fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
-    /// Those of some posts that are stored, with their labels under a target.
+    /// Returns the stored ones among some posts, with their labels under a target.
     fn look_up(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<LookedUp>;
     /// Up to `limit` posts that have no label under a target, with the vector that a model has of their texts, by fullname
     /// from the one after `after` on. Posts whose texts have none are left out.
     fn without_label(&self, target: Target, outcome: NoLabel, model: i64, after: &str, limit: u32) -> Vec<UnlabelledText>;
-    /// How many posts have no label under a target, with a vector or not.
+    /// Counts the posts without a label under a target.
     fn count_without_label(&self, target: Target, outcome: NoLabel) -> u64;
-    /// What belongs to a label set or a model.
+    /// Counts the rows that belong to a label set or a model.
     fn hanging(&self, what: Dropped, now: Timestamp) -> Hanging;
     /// Deletes some of the labels under it; how many. 0: none are left.
     fn drop_labels(&self, what: Dropped) -> u64;
@@ -343,13 +343,13 @@ face! {
 }
 
 face! {
-    /// What models computed: logits of pairs, vectors of texts and labels.
+    /// Results of models: logits of pairs, vectors of texts and labels.
     computed: Computed
     /// Returns the stored logits of texts and hypotheses (rows of `hypotheses`); for each text one a hypothesis, in order.
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Returns the vectors of texts by a model, as far as they are stored.
     fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
-    /// Whether vectors of texts by a model are stored.
+    /// Returns true if vectors of texts by a model are stored.
     fn has_vectors(&self, model: i64) -> bool;
     /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.
     fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
@@ -358,16 +358,16 @@ face! {
 }
 
 face! {
-    /// What people said about posts.
+    /// Gold labels: answers of people.
     gold: Gold
     /// Stores what people said, all of it in one transaction. The latest answer of a person about a post counts; posts
     /// that are not stored are left out, and named.
     fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
     /// All that people said, by post and time, with whether the post still has the text that they saw.
     fn answers(&self) -> Vec<StoredGold>;
-    /// Who said what of a post, the earliest first: slugs, or none of these.
+    /// Returns the answers about a post, the earliest first: slugs, or none of these.
     fn said_of(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
-    /// What a person said last: takes it back; whether there was such an answer.
+    /// Removes the last answer of a person; returns whether there was one.
     fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
     /// Takes back everything that a person said; how many answers.
     fn forget_reviewer(&self, reviewer: &str) -> u64;
@@ -375,16 +375,16 @@ face! {
     fn closest_calls(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// The same in an order that says nothing of the posts: that of the hashes of their texts.
     fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
-    /// What people read of posts before they answer, in the order of `posts`; without those that are gone or have no text.
+    /// Returns posts as the review page shows them, in the order of `posts`; omits posts that are gone or have no text.
     fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
 }
 
 face! {
-    /// How the whole of it stands.
+    /// State of the whole database.
     outlook: Outlook
-    /// How far the labelling is.
+    /// Returns the progress of labelling.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> LabellingState;
-    /// How far the labelling is; in a large database estimated, at a cost that does not grow with it.
+    /// Returns the progress of labelling; estimated in a large database, at a constant cost.
     fn about(&self, max_attempts: u32, now: Timestamp) -> About;
     /// When the newest posts came, up to `latest`: what lies behind it has a wrong date.
     fn newest(&self, latest: Timestamp) -> Newest;
@@ -394,7 +394,7 @@ face! {
     fn beside(&self) -> Vec<Beside>;
     /// The labels beside the current ones that the newest posts without a current one have, if each of them has one.
     fn labelled_beside(&self) -> Option<LabelledBeside>;
-    /// What a report is made of, as of one moment.
+    /// Returns the data of a report, as of one moment.
     fn report_sums(&self, question: &ReportQuestion) -> Sums;
     /// All scores of some posts, as far as they are there.
     fn report_scores(&self, question: &ReportQuestion, fullnames: &[Fullname]) -> Vec<Drawn>;

@@ -1,4 +1,4 @@
-//! What a failure of either database means: the one place that reads the codes of drivers.
+//! Classifies errors of both databases: the one place that reads the drivers' codes.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteError;
 
 use super::{Result, StoreError};
 
-/// What the code of a database's error says, in words that both databases share.
+/// The class of a database error, shared by both databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// Written to where one may only read.
@@ -194,22 +194,22 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     }
 }
 
-/// Whether a lock did not come in time.
+/// True if a lock timed out.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::Busy
 }
 
-/// Whether another writer stored a key first.
+/// True if another writer stored the key first.
 pub(super) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Taken)
 }
 
-/// Whether the server has no database of this name.
+/// True if the server has no database of this name.
 pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::NoDatabase
 }
 
-/// Whether a transaction was ended for the sake of another one, and may succeed when it is done again.
+/// True for a deadlock or a serialization failure: the transaction may succeed if it is retried.
 fn is_conflict(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Conflict)
 }
@@ -222,7 +222,7 @@ impl Attempts {
     /// Transactions that are tried before a conflict with other writers is an error.
     const MOST: u32 = 5;
 
-    /// Whether to do the transaction again that ended in this error.
+    /// Returns true if the transaction that failed with this error should be retried.
     pub(super) fn again(&mut self, error: &StoreError) -> bool {
         self.0 += 1;
         // Without a pause: the repetition waits for the locks of the transaction that was preferred.
@@ -237,7 +237,7 @@ impl Attempts {
     }
 }
 
-/// Whether a failure passes by itself.
+/// True if the failure is transient.
 pub(super) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
@@ -257,7 +257,7 @@ const READ_ONLY_FILE: &str = "it is read-only; check the permissions of its file
 const READ_ONLY_SERVER: &str = "the server lets it be read only: it is a standby, or your user or the database has \
     `default_transaction_read_only`; name the primary server, or have its owner reset that";
 
-/// What to do where a user lacks a right.
+/// Advice if a user lacks a privilege.
 pub(super) fn right_advice(said: &str) -> &'static str {
     if said.contains("for schema ") {
         "have its owner run `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
@@ -269,7 +269,7 @@ pub(super) fn right_advice(said: &str) -> &'static str {
     }
 }
 
-/// What to do where the server ended a query that was none the worse for it, or the connection broke.
+/// Advice if the server cancelled a valid query, or the connection broke.
 pub(super) fn unanswered(error: &sqlx::Error) -> Option<&'static str> {
     match meaning_of(error) {
         Meaning::Ended => Some(
@@ -281,7 +281,7 @@ pub(super) fn unanswered(error: &sqlx::Error) -> Option<&'static str> {
     }
 }
 
-/// What to do about a statement that failed; nothing where nobody knows.
+/// Advice for a statement that failed; empty if there is none.
 pub(super) fn advice(error: &sqlx::Error) -> &'static str {
     match error {
         sqlx::Error::Io(_) => LOST,
@@ -297,7 +297,7 @@ const LOST: &str = "; the connection to the server is lost: check that the serve
 const NO_CONNECTION: &str = "; no connection came in time: check that the server runs, and that it has connections left \
     (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
 
-/// What to do where a server lets nobody in.
+/// Advice if a server accepts no connections.
 pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {
     match meaning_of(error) {
         Meaning::NoDatabase => "it does not exist; `topicmill db create` makes it",

@@ -1,10 +1,10 @@
-//! What people said about labels, on its way into the store and out of it.
+//! Gold labels on their way into the store and out of it.
 
 use serde::Serialize;
 
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 
-/// What a person says about a post.
+/// The answer of a person about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldAnswer {
     pub fullname: Fullname,
@@ -25,26 +25,26 @@ pub struct GoldAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredGold {
     pub answer: GoldAnswer,
-    /// Whether the post is one of the random sample that stands for all posts, however it was shown.
+    /// True if the post is in the random sample that stands for all posts, however it was selected.
     pub in_random_sample: bool,
-    /// Whether the post still has the text that the person saw.
+    /// True if the post still has the text that the person saw.
     pub is_of_present_text: bool,
 }
 
-/// What became of answers.
+/// The result of storing answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SavedGold {
     /// New ones.
     pub added: u64,
-    /// Those that say something else than the same person said before.
+    /// Answers that differ from an earlier one of the same person.
     pub changed: u64,
-    /// Those that say the same again, or are older than what the person said last.
+    /// Answers that repeat an earlier one, or are older than the person's last.
     pub same: u64,
     /// Posts that are not stored.
     pub missing: Vec<Fullname>,
 }
 
-/// What people read of a post, and what it is labelled as.
+/// A post as the review page shows it, and its label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReviewPost {
     pub fullname: Fullname,

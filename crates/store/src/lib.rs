@@ -1,4 +1,4 @@
-//! Where posts, labels and scores live: SQLite for one machine, PostgreSQL for several.
+//! Stores posts, labels and scores: SQLite for one machine, PostgreSQL for several.
 //!
 //! [`Store`] is the face that the stages see; both databases answer it with the same statements
 //! (`sql/`) in their own dialect (`dialect/`). Every write is one transaction. Whatever is read here was
@@ -75,7 +75,7 @@ pub fn migrations() -> &'static [Migration] {
     <Postgres as dialect::Dialect>::MIGRATIONS
 }
 
-/// How a database is opened.
+/// Access mode of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Made if it is missing, migrated to the latest schema.
@@ -132,7 +132,7 @@ impl Store {
         }
     }
 
-    /// Whether the database is there, answers, and has the schema of this program still.
+    /// Checks that the database exists, responds, and still has the schema of this program.
     ///
     /// # Errors
     /// See [`StoreError`].

@@ -1,15 +1,15 @@
-//! What the store says to whoever asks how it stands.
+//! Values that describe the state of the store.
 
 use serde::Serialize;
 
 use super::LabellingState;
 use topicmill_core::{RunStatus, Stage, Timestamp};
 
-/// How far the labelling is, counted or estimated.
+/// Progress of labelling, counted or estimated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
     pub standing: LabellingState,
-    /// Whether those of a large database were estimated from a sample rather than counted.
+    /// True if the counts of a large database are estimates from a sample.
     pub is_estimate: bool,
 }
 
@@ -58,16 +58,16 @@ pub struct LabelledBeside {
 pub struct StageRuns {
     pub stage: Stage,
     pub runs: i64,
-    /// Those that ended with an error, or died.
+    /// Runs that ended with an error, or crashed.
     pub failed: i64,
-    /// Those that finished, but not with all rows or topics.
+    /// Runs that finished, but not with all rows or topics.
     pub partial: i64,
     /// Posts that they read, labelled, or took out.
     pub posts: i64,
     pub new: i64,
 }
 
-/// How a stage ended last.
+/// The last end of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastRun {
     pub stage: Stage,

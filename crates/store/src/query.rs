@@ -48,7 +48,7 @@ pub struct Inquiry {
     /// Bytes of one row, at most. SQLite makes no value of more than a sixteenth of it then, and no row of more than 256
     /// columns, so that a statement cannot fill the memory before its first row is seen.
     pub longest: Option<usize>,
-    /// Whether a user of the server is good enough who may do more than read and write tables.
+    /// True if a database user with more rights than reading and writing tables is accepted.
     pub any_user: bool,
     /// Ends the statement, on the server too.
     pub stop: CancellationToken,
@@ -63,7 +63,7 @@ pub enum Part {
     Rows(Vec<Vec<Value>>),
 }
 
-/// How an answer ended.
+/// The end of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     /// With its last row.
@@ -74,7 +74,7 @@ pub enum Answered {
     Stopped,
 }
 
-/// Where the parts of an answer go.
+/// The receiver of the parts of a result.
 pub type Parts = mpsc::Sender<Part>;
 
 /// A channel for the parts of an answer.
@@ -111,7 +111,7 @@ impl Packing {
         full.then(|| self.rest())
     }
 
-    /// What was added since the last part.
+    /// Rows since the last part.
     fn rest(&mut self) -> Part {
         self.bytes = 0;
         Part::Rows(std::mem::take(&mut self.rows))
@@ -122,7 +122,7 @@ fn refusal(text: impl std::fmt::Display) -> StoreError {
     StoreError::Query(format!("run the query: {text}"))
 }
 
-/// What nobody can say in SQL, and what databases take for the end of the text.
+/// NUL, which SQL cannot contain and databases take for the end of the text.
 fn check(sql: &str) -> Result<()> {
     if sql.contains('\0') {
         return Err(refusal("it holds a NUL character; take that out"));

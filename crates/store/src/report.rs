@@ -1,4 +1,4 @@
-//! What the report asks of the store, and what it is answered: sums, and a few posts.
+//! Queries of the report, and their results: sums, and a few posts.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -31,7 +31,7 @@ impl ReportQuestion {
         self.before.unwrap_or(self.since)
     }
 
-    /// Where what came later begins.
+    /// Start of the later half.
     pub(super) fn split_of(&self, first: Timestamp, last: Timestamp) -> Option<Timestamp> {
         if self.before.is_some() {
             return Some(self.since);
@@ -43,7 +43,7 @@ impl ReportQuestion {
     }
 }
 
-/// How long a stretch of time is one column.
+/// The time range of one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Step {
     /// An hour.
@@ -75,7 +75,7 @@ impl Step {
     }
 }
 
-/// What became of a post.
+/// The outcome of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// It has a label.
@@ -102,7 +102,7 @@ impl Fate {
         }
     }
 
-    /// Whether the model said something of it.
+    /// True if the model scored it.
     pub fn is_scored(self) -> bool {
         matches!(self, Self::Labelled | Self::Other | Self::Unsure)
     }

@@ -382,7 +382,7 @@ pub struct Purged {
     pub crossposts: u64,
 }
 
-/// What database this is.
+/// Returns facts about the database.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Info {
     /// `sqlite` or `postgres`.

@@ -12,7 +12,7 @@ use topicmill_score::labeler::{Pair, Pairs, Prepared, TextResult};
 use topicmill_score::{Labeler, LabelerError, PairLogits, TextVector};
 use topicmill_store::{ClaimedPost, Classified, Lease};
 
-/// What a model said of a text a moment ago.
+/// The results for a recent text.
 pub(super) struct Said {
     logits: Vec<Option<PairLogits>>,
     /// Of an embedding model.
@@ -29,7 +29,7 @@ pub(super) struct Scoring<'a> {
     pub events: &'a mpsc::Sender<Event>,
     pub stop: &'a CancellationToken,
     pub watched: Watched<'a>,
-    /// What was computed for the latest windows: it may not have been stored yet when the next ones were claimed.
+    /// Results of the latest windows, which may not have been stored when the next ones were claimed.
     pub recent: VecDeque<HashMap<TextHash, Said>>,
 }
 
@@ -85,7 +85,7 @@ impl Scoring<'_> {
         Ok(())
     }
 
-    /// What is known of each text, from the store or a moment ago, and the vectors of the latter.
+    /// Returns the known pairs of each text, from the store or from recent windows, and the vectors of the latter.
     fn recall(&self, window: &Window) -> (Vec<Pairs>, Vec<Option<TextVector>>) {
         // A copy: what is known but not stored yet must still be written.
         let mut known = window.stored.clone();

@@ -1,4 +1,4 @@
-//! What GPUs do while a run labels.
+//! Samples GPUs while a run labels.
 
 use super::*;
 

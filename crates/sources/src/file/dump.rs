@@ -71,34 +71,34 @@ fn empty(path: &Path) -> DumpError {
     ))
 }
 
-/// Whether zstd could not get its window. Its crate gives errors as words only.
+/// True if zstd could not allocate its window. Its crate gives errors as words only.
 fn is_window(error: &io::Error) -> bool {
     error.to_string().contains("Allocation error")
 }
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Their format. `None`: as their bytes and endings say.
     pub format: Option<TableFormat>,
     /// Whether they are dumps of all of Reddit: so large that an import which died goes on in the middle, and read once.
     pub is_dump: bool,
-    /// What is wanted of them.
+    /// The filter for their posts.
     pub filter: Filter,
-    /// Which column of a table holds which field.
+    /// The columns of a table for each field.
     pub columns: Vec<Column>,
-    /// What is stored where a post has no value of its own.
+    /// Values for fields that a post lacks.
     pub given: Vec<Given>,
 }
 
 impl Reading {
-    /// Whether an import of this file goes on where an earlier one stopped. A pipe cannot be known again.
+    /// True if an import of this file resumes where an earlier one stopped. A pipe cannot be recognised.
     pub fn is_resumed(&self, path: &Path) -> bool {
         self.is_dump && path.is_file()
     }
 }
 
-/// How the reading of a file ended.
+/// The end of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// At its end.
@@ -118,7 +118,7 @@ pub struct Block {
     pub position: Position,
     /// Bytes of the file, as it lies on the disk, read so far.
     pub read: u64,
-    /// How many values of the file so far are NULL because it has `NaN`, `None` or the like in their place.
+    /// The number of values so far that are NULL because the file has `NaN`, `None` or the like.
     pub nulls: u64,
     /// Set on the last one.
     pub end: Option<End>,
@@ -193,7 +193,7 @@ pub fn check(path: &Path, reading: &Reading) -> Result<u64, DumpError> {
     Ok(about.len())
 }
 
-/// What a file is known again by: its size and the hash of its first MiB.
+/// Fingerprint that recognises a file: its size and the hash of its first MiB.
 ///
 /// # Errors
 /// When it cannot be read.

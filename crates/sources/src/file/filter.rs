@@ -1,4 +1,4 @@
-//! Which rows of a file are wanted.
+//! Filters the rows of a file.
 //!
 //! What enters is a row, first as bytes and, if it may be wanted, as a post. A month of dumps holds forty
 //! million rows of which a pipeline wants a few; parsing them all would take hours. So a row's bytes are
@@ -14,7 +14,7 @@ use topicmill_core::{Post, Timestamp};
 /// A subreddit's name above this is looked at in the parsed row.
 const LONGEST_NAME: usize = 64;
 
-/// What is wanted of a file.
+/// A filter for the posts of a file.
 #[derive(Debug, Clone)]
 pub struct Filter {
     /// Names in lower case; `None`: every subreddit.
@@ -52,7 +52,7 @@ impl Filter {
         }
     }
 
-    /// What is wanted, in words that are the same for the same wish.
+    /// A canonical description of the filter: equal filters have equal descriptions.
     pub fn describe(&self) -> String {
         let names = self.subreddits.as_ref().map(|names| {
             let mut names: Vec<_> = names
@@ -66,7 +66,7 @@ impl Filter {
         format!("{names:?} {} {}", self.from, self.until)
     }
 
-    /// Whether the post is wanted.
+    /// True if the post passes the filter.
     pub fn takes(&self, post: &Post) -> bool {
         self.takes_name(post.subreddit.as_bytes())
             && self.takes_secs(post.created_at.as_datetime().timestamp())
@@ -140,7 +140,7 @@ fn leading_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Whether one of the key's values passes, or the key is not there at all.
+/// True if one of the key's values passes, or if the key is missing.
 fn any_value(key: &Finder<'_>, line: &[u8], mut passes: impl FnMut(&[u8]) -> bool) -> bool {
     let mut found = false;
     for at in key.find_iter(line) {

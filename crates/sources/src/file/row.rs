@@ -18,18 +18,18 @@ pub struct Record {
     pub topic: Option<String>,
 }
 
-/// How far a file was read: totals from its start.
+/// Position in a file: totals from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Position {
     /// Bytes of text, unpacked; of a table those of the cells that are read.
     pub bytes: u64,
     /// Rows, blank ones too.
     pub rows: u64,
-    /// How many of them the filter left out.
+    /// Rows that the filter left out.
     pub left_out: u64,
 }
 
-/// What a row came to.
+/// The outcome of reading a row.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -48,14 +48,14 @@ pub enum FileRow {
 pub trait PostRows: Send {
     /// The next one; `None` at the end, and when what follows cannot be read.
     fn next_row(&mut self) -> Option<FileRow>;
-    /// How far this is.
+    /// Returns the current position.
     fn position(&self) -> Position;
     /// Goes on from a position that a reading of the same file was at; called before the first row. Formats that are
     /// never resumed have nothing to do.
     fn resume(&mut self, _position: Position) {}
-    /// How many values are NULL because the file has `NaN`, `None` or the like in their place.
+    /// Returns the number of values that are NULL because the file has `NaN`, `None` or the like.
     fn nulls(&self) -> u64;
-    /// Whether it ended because what follows cannot be read.
+    /// True if reading ended because the rest cannot be read.
     fn broken(&self) -> bool {
         false
     }

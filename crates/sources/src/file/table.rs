@@ -20,7 +20,7 @@ use topicmill_tables::{Cell, Rows as _};
 /// As many columns as an error names.
 const MOST_SHOWN: usize = 40;
 
-/// What a column can hold.
+/// The type of a column.
 pub const FIELDS: [&str; 18] = [
     "id",
     "name",
@@ -57,7 +57,7 @@ const REQUIRED: [&[&str]; 4] = [
     &["created_utc"],
 ];
 
-/// Which column holds which field.
+/// The column of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// One of [`FIELDS`].
@@ -87,7 +87,7 @@ pub struct Posts {
     /// Bytes of the cells that were read.
     bytes: u64,
     nulls: u64,
-    /// What follows cannot be read.
+    /// The rest of the file cannot be read.
     ended: bool,
     /// Rows and bytes of a Parquet file, and where to tell how far it is read.
     size: Option<(u64, u64, Arc<AtomicU64>)>,

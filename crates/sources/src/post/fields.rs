@@ -90,7 +90,7 @@ impl Field {
     }
 }
 
-/// Whether a text is what programs that know no NULL write in its place: pandas and R `NaN` and `NA`, Python `None`.
+/// True if a text stands for NULL: `NaN` and `NA` of pandas and R, `None` of Python, and the like.
 pub(crate) fn is_null(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "NaN", "nan", "NaT", "None", "NULL", "Null", "null", "NA", "N/A", "n/a", "<NA>",
@@ -233,7 +233,7 @@ impl Fields {
         }
     }
 
-    /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
+    /// True if a thing or its bare data is a comment: it has a body and a link id, and no title.
     pub(crate) fn is_comment(&self) -> bool {
         let body = self.body.is_there() && self.link_id.is_there() && !self.title.is_there();
         self.kind.str() == Some("t1") || body
@@ -273,13 +273,13 @@ impl Fields {
         time_of_post(value.ok_or("no `created_utc`")?)
     }
 
-    /// What dumps from November 2023 on have in place of `removed_by_category`.
+    /// True if a dump marks the post as removed; dumps since November 2023 do so instead of `removed_by_category`.
     pub(super) fn removed_in_dump(&self) -> bool {
         let meta = self.meta.fields();
         meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
-    /// Whether an archive read a post while nobody had voted yet, and did not read it again.
+    /// True if an archive read the post before anybody had voted, and did not read it again.
     pub(super) fn read_too_soon(&self, created_at: Timestamp) -> bool {
         let once = self
             .meta

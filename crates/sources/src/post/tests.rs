@@ -1,4 +1,4 @@
-//! What each odd form of a post becomes.
+//! Decodes odd forms of posts.
 
 use super::*;
 use serde_json::json;

@@ -36,23 +36,23 @@ pub struct Reddit {
     kind: SourceKind,
     clock: SharedClock,
     tokens: Tokens,
-    /// What must live as long as the client.
+    /// Kept alive as long as the client.
     held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Posts that were asked for by name.
 #[derive(Debug)]
 pub struct FoundPosts {
-    /// Those that Reddit shows, some of them without their texts.
+    /// Posts that Reddit shows, some of them without their texts.
     pub page: ListingPage,
-    /// How each fares; `None` where the answer holds something that cannot be told.
+    /// The fate of each; `None` if the response has a child that cannot be understood.
     pub fates: Option<Fates>,
 }
 
-/// What the credentials are good for.
+/// The rights and the quota of the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
-    /// Whether an account signed in, rather than the application alone.
+    /// True if an account signed in, not the application alone.
     pub account: bool,
     /// Reddit's words for what it allows, `*` for everything.
     pub scope: String,

@@ -1,4 +1,4 @@
-//! What `/api/info` says of known posts: there, gone, or not known any more.
+//! Decodes `/api/info`: for each known post, whether Reddit still shows it.
 //!
 //! What enters is the answer and the posts asked for, what leaves is a [`PostFate`] for each of them. Less is
 //! asked of a child than of a post to store: a deleted one may have neither title nor text.
@@ -12,7 +12,7 @@ use crate::listing::ListingError;
 use topicmill_core::{Fullname, PurgeReason};
 use topicmill_score::reddit::is_placeholder;
 
-/// What became of a post.
+/// The outcome of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostFate {
     /// It is there.
@@ -23,10 +23,10 @@ pub enum PostFate {
     Gone(PurgeReason),
 }
 
-/// What Reddit says of some posts.
+/// The fates of some posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fates {
-    /// How each post that it speaks of fares.
+    /// The fate of each post in the response.
     pub fates: HashMap<Fullname, PostFate>,
     /// Crossposts with the posts that they show, the one whose text it is first.
     pub shows: Vec<(Fullname, Vec<Fullname>)>,

@@ -1,4 +1,4 @@
-//! What the client is told, and what it refuses to start with.
+//! Settings of the client, and the checks before it starts.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use reqwest::Url;
 use crate::error::SourceError;
 use topicmill_http::ClientSettings;
 
-/// What the client needs to know; plain values, filled from the configuration by the caller.
+/// Settings of the client; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
 pub struct RedditSettings {
     /// Base URL of the token endpoint, `https://www.reddit.com`.
@@ -27,7 +27,7 @@ pub struct RedditSettings {
     pub client: ClientSettings,
     /// The longest wait that an answer can ask for; a longer one counts as this.
     pub retry_after_cap: Duration,
-    /// How long before its end a token is asked for anew.
+    /// Time before the end of a token at which a new one is requested.
     pub token_margin: Duration,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Token {
     fetch_again: Duration,
 }
 
-/// What the token endpoint answers; it answers errors with status 200, too.
+/// A response of the token endpoint, which sends errors with status 200, too.
 #[derive(Deserialize)]
 pub(super) struct Grant {
     access_token: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Grant {
 /// The place where the token is kept.
 pub(super) struct Tokens {
     kept: Mutex<Kept>,
-    /// How long before its end a token is fetched again.
+    /// Time before the end of a token at which a new one is fetched.
     margin: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What Reddit means by a refusal.
+//! Maps Reddit's refusals to outcomes.
 
 use reqwest::header::WWW_AUTHENTICATE;
 use serde_json::Value;

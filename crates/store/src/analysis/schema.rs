@@ -30,7 +30,7 @@ pub struct Relation {
     pub name: String,
     /// `view` or `table`.
     pub kind: &'static str,
-    /// What a row is.
+    /// Meaning of a row.
     pub meaning: String,
     /// Its columns, in their order.
     pub columns: Vec<Column>,
@@ -44,9 +44,9 @@ pub struct Column {
     /// A word that stands for a type of each database.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it may be NULL.
+    /// True if it may be NULL.
     pub may_be_null: bool,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
 }
 
@@ -73,7 +73,7 @@ pub fn relations() -> Vec<Relation> {
 /// One of them. A schema before the name (`public.`, `main.`) and capital letters do not count.
 ///
 /// # Errors
-/// Where there is none of this name; the error has the nearest ones.
+/// If no query has this name; the error lists the nearest names.
 pub fn relation_named(name: &str) -> Result<Relation, UnknownRelation> {
     let all = relations();
     let bare = name.rsplit('.').next().unwrap_or(name);

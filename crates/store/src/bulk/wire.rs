@@ -10,7 +10,7 @@ use super::Values;
 
 /// Bytes that are handed to the server at once: a small part of a block, so that it begins to store while the rest is written.
 const BYTES_AT_ONCE: usize = 128 * 1024;
-/// What the stream begins with: its signature, no flags, and no extension of the header.
+/// The start of the stream: its signature, no flags, and no header extension.
 const HEAD: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// The server counts times from 2000-01-01, in microseconds.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;

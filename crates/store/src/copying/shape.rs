@@ -11,7 +11,7 @@ use super::super::{Result, StoreError};
 
 const WHAT: &str = "read which tables there are";
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SqlKind {
     Integer,
@@ -42,7 +42,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl TableShape {
-    /// Whether a new database has rows of it: they are replaced.
+    /// True if a new database has rows in it, which are replaced.
     pub(super) fn is_seeded(&self) -> bool {
         self.name == "meta"
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Row};
 
-/// How long a second connection may take; a pool of sessions may have only one to give.
+/// Timeout of a second connection; a session pooler may have only one to give.
 const SECOND: Duration = Duration::from_secs(5);
-/// What a session is marked with.
+/// The marker of a session.
 const MARK: &str = "SELECT set_config('topicmill.session', gen_random_uuid()::text, false)";
 const MARKED: &str = "SELECT COALESCE(current_setting('topicmill.session', true), '')";
 

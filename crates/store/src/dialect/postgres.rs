@@ -17,7 +17,7 @@ use super::super::{Access, Result, Step, StoreError};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, pooler, watching};
 use topicmill_core::redact_url;
 
-/// How long opening may take.
+/// Timeout of opening.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// No transaction of ours waits for anything but the server. One that stands still is of a process that was
 /// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
@@ -47,7 +47,7 @@ SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.reln
   FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
  CROSS JOIN LATERAL aclexplode(t.attacl) a \
  WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
-/// Whether a relation has a column.
+/// True if a relation has a column.
 const HAS_COLUMN: &str = "\
 SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
                 WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relname = $1 AND t.attname = $2 \
@@ -57,7 +57,7 @@ const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca,
     statement-cache-capacity, host, hostaddr, port, dbname, user, password, application_name, \
     options";
 
-/// Whether a URL of PostgreSQL has a parameter that the driver does not take.
+/// True if a URL of PostgreSQL has a parameter that the driver does not accept.
 fn has_unknown_parameter(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| {
         url.query_pairs().any(|(name, _)| {
@@ -257,7 +257,7 @@ pub(crate) fn lock_timeout(most: Duration) -> String {
     format!("SET lock_timeout = {}", most.as_millis())
 }
 
-/// What a URL says, to the driver.
+/// Converts a URL to the driver's options.
 fn read(url: &str) -> Result<PgConnectOptions> {
     let mut whole = url.to_owned();
     // The driver would look for a name with brackets, and for that in the file of passwords. A parameter counts more.
@@ -276,7 +276,7 @@ fn read(url: &str) -> Result<PgConnectOptions> {
     PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, why(&error))(error))
 }
 
-/// What is wrong with a URL that cannot be read. What the driver says is looked at and not told: it quotes values.
+/// Describes a URL that cannot be parsed, without the driver's message, which quotes values.
 fn why(error: &sqlx::Error) -> &'static str {
     let said = error.to_string();
     if said.contains("ssl_mode") {

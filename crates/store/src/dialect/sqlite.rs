@@ -16,11 +16,11 @@ use super::super::waiting::STEP;
 use super::super::{Access, Result, Step, StoreError};
 use super::{CONNECTIONS, Dialect, File, malformed, migrations, open_error, watching};
 
-/// How long others are waited for before that is an error: as long as it may take to rewrite a large file.
+/// Busy timeout: as long as rewriting a large file may take.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
-/// How often a file is opened while others open it too, 20 ms apart; one of them gets on each time.
+/// Attempts to open a file that others are opening, 20 ms apart; one of them succeeds each time.
 const OPENING_TRIES: u32 = 500;
-/// How long a look at what a file holds waits for its writer.
+/// Timeout for the writer when a file is inspected.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Memory of a writer of SQLite for pages, in KiB below zero.
 const CACHE: &str = "-16384";
@@ -190,7 +190,7 @@ async fn switched(options: SqliteConnectOptions) -> SqliteConnectOptions {
     }
 }
 
-/// Whether a file holds tables, and not those that ours has had since its first version.
+/// True if a file has tables, but not those that each version of ours has.
 ///
 /// SQLite itself is asked: the system drops all locks of a process on a file that it opens and closes besides
 /// (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
@@ -204,7 +204,7 @@ async fn holds_others(options: &SqliteConnectOptions) -> Result<bool, sqlx::Erro
     others
 }
 
-/// What to do about a file that cannot be opened.
+/// Advice for a file that cannot be opened.
 fn unopened(path: &Path, access: Access) -> &'static str {
     if path.is_dir() {
         "that is a directory; name a file in it"
@@ -242,13 +242,13 @@ async fn connect_in_turn(
     }
 }
 
-/// Whether a database file is there and nobody has written what is not in it yet.
+/// True if the database file exists and has no unmerged write-ahead log.
 pub(crate) fn is_settled(path: &Path) -> bool {
     let log = std::fs::metadata(format!("{}-wal", path.display()));
     path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
-/// How often a watcher looks whether a file was written to.
+/// Interval at which a watcher polls a file for writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Sees by a counter of SQLite's that another connection wrote to the file.

@@ -29,7 +29,7 @@ pub struct ReadStatement {
 pub struct ColumnReading {
     /// The statements.
     pub statements: Vec<ReadStatement>,
-    /// Whether a user of the server is good enough who may do more than read and write tables.
+    /// True if a database user with more rights than reading and writing tables is accepted.
     pub any_user: bool,
     /// Ends the statements, on the server too.
     pub stop: CancellationToken,
@@ -38,7 +38,7 @@ pub struct ColumnReading {
 /// Rows of an answer, by column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnBatch {
-    /// Which of the statements answers.
+    /// The statement that returns rows.
     pub statement: usize,
     /// Rows.
     pub rows: usize,
@@ -124,10 +124,10 @@ pub(super) fn corrupt(
     }
 }
 
-/// Where batches go.
+/// The sending end of batches.
 pub type Batches = mpsc::Sender<ColumnBatch>;
 
-/// Where they come out.
+/// The receiving end of batches.
 #[derive(Debug)]
 pub struct Incoming(mpsc::Receiver<ColumnBatch>);
 

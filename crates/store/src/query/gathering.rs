@@ -96,7 +96,7 @@ impl<'s> Gathering<'s> {
         full.then(|| self.rest())
     }
 
-    /// What was added since the last batch.
+    /// Rows since the last batch.
     pub fn rest(&mut self) -> ColumnBatch {
         std::mem::replace(
             &mut self.batch,

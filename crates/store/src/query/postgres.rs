@@ -24,7 +24,7 @@ use super::{
     refusal, whole,
 };
 
-/// How long the server may take to end a statement that nobody waits for.
+/// Timeout for cancelling an abandoned statement.
 const CANCELLING: Duration = Duration::from_secs(3);
 /// A query waits for locks for as long as it may take; a signal ends it on the server.
 const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', '0', false), \
@@ -296,7 +296,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = Option<f64>> {
     })
 }
 
-/// What is told of a statement that the server refused, or did not answer to its end.
+/// Describes a statement that the server rejected, or did not complete.
 fn no_answer(sql: &str, error: &sqlx::Error) -> StoreError {
     match first_word(sql) {
         _ if unanswered(error).is_some() => refused(error),
@@ -313,7 +313,7 @@ fn no_answer(sql: &str, error: &sqlx::Error) -> StoreError {
     }
 }
 
-/// What a statement that reads begins with.
+/// First words of statements that read.
 const READING: [&str; 6] = ["SELECT", "VALUES", "TABLE", "WITH", "EXPLAIN", "SHOW"];
 
 /// The text of a statement that has no cursor, from its first word on. The server sees that same word first.

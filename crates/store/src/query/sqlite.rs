@@ -41,7 +41,7 @@ const TELLING: &str = "\
     foreign_key_check foreign_key_list freelist_count function_list index_info index_list \
     index_xinfo integrity_check module_list page_count page_size pragma_list quick_check \
     schema_version table_info table_list table_xinfo user_version";
-/// Those of them that set something where they are given a value.
+/// Pragmas among them that set something if they have a value.
 const SETTING: &str = "application_id encoding page_size schema_version user_version";
 
 impl SqlStore<Sqlite> {
@@ -269,7 +269,7 @@ fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'
     Ok(statement)
 }
 
-/// What is told where SQLite's authorizer or our flags refuse.
+/// Describes a rejection by SQLite's authorizer or by our flags.
 const READS: &str = "`sql` only reads, and this writes, or opens another file; \
                      give it SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that tells";
 
