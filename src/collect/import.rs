@@ -45,7 +45,7 @@ pub struct ImportPlan<'a> {
 /// an error ends the run. Returns how the reading of the file ended; `None`: it was stopped.
 ///
 /// # Errors
-/// Those of the store. Records that cannot be read are counted, the first ones logged.
+/// Errors of the store. Records that cannot be read are counted, and the first ones logged.
 pub async fn import(
     sink: &Sink<'_>,
     mut blocks: Blocks,

@@ -27,7 +27,7 @@ pub struct RefillPlan<'a> {
 /// When the worker is stopped, what was answered is stored. What is done is added to `done`, also where an error ends it.
 ///
 /// # Errors
-/// Those of the store, and what Reddit refuses.
+/// Errors of the store, and refusals of Reddit.
 pub async fn refill(
     sink: &Sink<'_>,
     reddit: &Reddit,

@@ -44,7 +44,7 @@ const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
-    /// How it behaves. Of a user agent that is not in Reddit's form, `topicmill/<version>` is sent in place.
+    /// Settings of its requests. A user agent that is not in Reddit's form is replaced by `topicmill/<version>`.
     pub client: ClientSettings,
 }
 

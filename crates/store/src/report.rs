@@ -158,9 +158,9 @@ pub struct Drawn {
 pub struct Skipped {
     pub at: Timestamp,
     pub topic: String,
-    /// What was passed over, and why: `missing`, `private`.
+    /// Subreddits that were passed over, and why: `missing`, `private`.
     pub passed: Vec<(String, String)>,
-    /// What was read instead, if anything was.
+    /// The subreddit that was read instead, if any.
     pub read: Option<String>,
 }
 
@@ -185,16 +185,16 @@ impl Skipped {
     }
 }
 
-/// What the report is made of.
+/// The data of a report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sums {
     /// When the first post of the period was posted.
     pub first: Option<Timestamp>,
     /// And the last one.
     pub last: Option<Timestamp>,
-    /// Where what came later begins; `None`: there is nothing to compare.
+    /// Start of the later half; `None` if there is nothing to compare.
     pub split: Option<Timestamp>,
-    /// How long the times of [`cells`](Self::cells) are.
+    /// Length of the time steps of [`cells`](Self::cells).
     pub step: Step,
     /// Posts, by what they have in common.
     pub cells: Vec<HeatCell>,

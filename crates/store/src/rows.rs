@@ -1,4 +1,4 @@
-//! What goes into the store and comes out of it: plain values, without a database.
+//! Values that go into the store and come out of it, without a database.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ pub struct Target {
 pub struct Page<'a> {
     /// The run that saw it.
     pub run: RunId,
-    /// Where it comes from.
+    /// Its source.
     pub source: SourceKind,
     /// The topic it was read for, if any; without one no sighting is recorded.
     pub topic: Option<&'a str>,
     /// The subreddit it was read from, for the watermark; empty for files.
     pub subreddit: &'a str,
     pub listing: Option<Listing>,
-    /// Where the next page starts; `None` where nothing more was asked for.
+    /// Cursor of the next page; `None` if no more was requested.
     pub after: Option<&'a str>,
     /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
     /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
@@ -47,7 +47,7 @@ pub struct Page<'a> {
 /// A stretch of time of which a subreddit's posts could not all be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// Where the posts are.
+    /// The source of the posts.
     pub source: SourceKind,
     /// Slug of the topic.
     pub topic: String,
@@ -58,10 +58,10 @@ pub struct Gap {
     pub until_at: Timestamp,
 }
 
-/// How far a file was imported, and what came of it.
+/// Import position of a file, and its counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportState {
-    /// What the file is known again by.
+    /// Fingerprint of the file.
     pub file: String,
     /// Hash of what was asked for of it.
     pub selection: String,
@@ -70,7 +70,7 @@ pub struct ImportState {
     /// Bytes read, unpacked.
     pub byte_offset: u64,
     pub rows: u64,
-    /// How many of them the filters left out.
+    /// Rows among them that the filters left out.
     pub left_out: u64,
     pub posts: u64,
     pub rejected: u64,
@@ -81,14 +81,14 @@ pub struct ImportState {
     pub finished_at: Option<Timestamp>,
 }
 
-/// What storing posts changed. The numbers together, `edited` left out, are the number of distinct posts.
+/// Counts of an upsert of posts. All but `edited` add up to the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
     /// Not known before.
     pub new: u64,
     /// Known, and something of them is another now: text, topic, score, flair and so on.
     pub changed: u64,
-    /// How many of these have another text: their labels no longer hold.
+    /// Changed posts with another text: their labels are outdated.
     pub edited: u64,
     /// Known, and as before.
     pub unchanged: u64,
@@ -113,14 +113,14 @@ pub struct ModelRow {
     pub max_tokens: i64,
 }
 
-/// Who claims, and on what terms.
+/// The claiming worker and the terms of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
     pub worker: &'a str,
     pub run: RunId,
     /// Posts that failed this often are left alone.
     pub max_attempts: u32,
-    /// How long the claim lives unless it is renewed.
+    /// Time after which the lease expires unless it is renewed.
     pub lease: Duration,
 }
 
@@ -129,13 +129,13 @@ pub struct Claimant<'a> {
 pub enum Suspicion {
     /// All of them.
     Any,
-    /// Those that no worker died of.
+    /// Posts on which no worker crashed.
     Clear,
-    /// Those of which a worker died, or may have.
+    /// Posts on which a worker crashed, or may have.
     Suspect,
 }
 
-/// Where labels are written, and by what right.
+/// The target of labels, and the lease that they are written under.
 #[derive(Debug, Clone, Copy)]
 pub struct LabelWrite {
     pub target: Target,
@@ -193,7 +193,7 @@ pub struct Classified {
 pub struct UnlabelledText {
     pub fullname: Fullname,
     pub text_hash: TextHash,
-    /// What the model made of the text.
+    /// The model's result for the text.
     pub vector: TextVector,
 }
 
@@ -218,7 +218,7 @@ pub struct StoredText {
     pub body: String,
 }
 
-/// Where a model, a label set and its hypotheses stand, if they do.
+/// Rows of a model, a label set and its hypotheses, if they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought {
     pub model: Option<i64>,
@@ -227,7 +227,7 @@ pub struct Sought {
     pub hypotheses: Vec<Option<i64>>,
 }
 
-/// What is not labelled yet under a model and a label set.
+/// The unlabelled posts under a model and a label set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     pub posts: u64,
@@ -237,7 +237,7 @@ pub struct Missing {
     pub pairs: u64,
     /// Pairs of these texts and the labels that have.
     pub known: u64,
-    /// How many of the posts need no inference.
+    /// Posts that need no inference.
     pub ready: u64,
     /// Some of the texts, at random, as models read them.
     pub sample: Vec<(TextHash, String)>,
@@ -252,13 +252,13 @@ pub struct Waiting {
     pub set_aside: u64,
 }
 
-/// What became of posts whose labels were stored.
+/// Outcomes of posts whose labels were stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoredLabels {
     pub posts: u64,
-    /// Those that belong to none of the labels.
+    /// Posts that belong to none of the labels.
     pub other: u64,
-    /// Those whose best label has too low a score.
+    /// Posts whose best score is below the threshold.
     pub unsure: u64,
 }
 
@@ -275,7 +275,7 @@ impl StoredLabels {
     }
 }
 
-/// How a write under a lease ended.
+/// The result of a write under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// Stored, this many classifications.
@@ -291,9 +291,9 @@ pub struct Running {
     pub worker: String,
     /// Its last sign of life: its last beat, or its beginning.
     pub seen_at: Timestamp,
-    /// Whether it ever beat; an earlier version's does not.
+    /// True if it ever sent a heartbeat; earlier versions do not.
     pub beats: bool,
-    /// How long ago the last sign was, by the database's clock.
+    /// Time since the last heartbeat, by the database's clock.
     pub silent: Duration,
 }
 
@@ -301,7 +301,7 @@ pub struct Running {
 const ALIVE: Duration = Duration::from_mins(10);
 
 impl Running {
-    /// Whether it may still be under way.
+    /// True if it may still be running.
     pub fn is_alive(&self) -> bool {
         self.silent < ALIVE
     }
@@ -319,17 +319,17 @@ pub struct RunRow {
     pub error: Option<String>,
 }
 
-/// How far the labelling is, under the current model and label set.
+/// Progress of labelling under the current model and label set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabellingState {
     pub posts: i64,
-    /// How many of them are labelled under the current model and label set.
+    /// Posts that are labelled under the current model and label set.
     pub labelled: i64,
-    /// How many of them have none of the labels: they are other, or unsure.
+    /// Labelled posts with none of the labels: other or unsure.
     pub none_of_these: i64,
-    /// How many of them belong to none of the labels: a topic of the background fits better.
+    /// Labelled posts that are other: a topic of the background fits better.
     pub other: i64,
-    /// How many of them have no label because the best score lies under the threshold.
+    /// Labelled posts that are unsure: the best score is below the threshold.
     pub unsure: i64,
     pub unlabelled: i64,
     /// Set aside after failing too often.
@@ -351,16 +351,16 @@ pub struct LabellingState {
     pub label_set_hash: Option<String>,
 }
 
-/// Which posts are due for a question to Reddit.
+/// The posts that are due for a check with Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Those of the sample Reddit, which Reddit does not know, or those of everywhere else.
+    /// True for posts of the sample Reddit, which Reddit does not know; false for all others.
     pub sample: bool,
-    /// Those not asked about since then, and those that never were.
+    /// Posts not checked since then, and posts never checked.
     pub before: Timestamp,
 }
 
-/// What Reddit answered about some posts.
+/// Reddit's response about some posts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
     /// They are there.
@@ -373,7 +373,7 @@ pub struct Checked {
     pub shows: Vec<(Fullname, Vec<Fullname>)>,
 }
 
-/// What a purge took.
+/// Counts of a purge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Posts that were asked for and were there.

@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use topicmill_core::{ScheduledRunStatus, Timestamp};
 
-/// What a slot says that was given up.
+/// Error of a scheduled run that was given up.
 pub const DEADLY: &str =
     "each process that took it died: see its log, or the kernel's for one that ran out of memory";
 
-/// How far a schedule was looked at, as of one moment.
+/// The state of a schedule, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleState {
-    /// What time it is for everybody who uses the database.
+    /// The time of the database's clock.
     pub now: Timestamp,
-    /// How far, and by which timetable; `None` if nobody did so far.
+    /// Time up to which it was planned, and the timetable; `None` before the first plan.
     pub planned: Option<Planned>,
     pub running: Option<RunningSlot>,
     pub waiting: u64,
@@ -33,7 +33,7 @@ pub struct Planned {
 /// A slot that somebody took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningSlot {
-    /// Who, and the token.
+    /// The worker, and the fencing token.
     pub lease: SlotLease,
     /// When it was due.
     pub due_at: Timestamp,
@@ -46,7 +46,7 @@ pub struct RunningSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLease {
     pub slot: i64,
-    /// How often the slot was taken.
+    /// Attempts so far.
     pub take: i64,
 }
 
@@ -56,9 +56,9 @@ pub struct SlotPlan<'a> {
     pub name: &'a str,
     pub cron: &'a str,
     pub timezone: &'a str,
-    /// How far it was looked at before.
+    /// Time up to which it was planned before.
     pub from: Option<Timestamp>,
-    /// How far it is looked at now.
+    /// Time up to which it is planned now.
     pub until: Timestamp,
     pub slots: &'a [NewSlot],
 }
@@ -74,7 +74,7 @@ pub struct NewSlot {
     pub error: Option<String>,
 }
 
-/// Who takes a slot.
+/// The worker that takes a scheduled run.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotTaker<'a> {
     pub worker: &'a str,
@@ -96,10 +96,10 @@ pub struct TakenSlot {
     pub outcomes: Vec<Value>,
 }
 
-/// How a slot ended.
+/// The end of a scheduled run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotEnd {
-    /// How it stands now; [`ScheduledRunStatus::Waiting`] hands it back.
+    /// Its new status; [`ScheduledRunStatus::Waiting`] releases it.
     pub status: ScheduledRunStatus,
     /// One entry a stage that ended.
     pub outcomes: Vec<Value>,
@@ -122,7 +122,7 @@ pub struct SlotRow {
     pub error: Option<String>,
 }
 
-/// How often slots of a schedule ended in a way.
+/// The number of scheduled runs with a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotCount {
     pub status: ScheduledRunStatus,

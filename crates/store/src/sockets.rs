@@ -1,4 +1,4 @@
-//! What the sockets to PostgreSQL need and sqlx 0.9.0 does not ask for.
+//! Socket options for connections to PostgreSQL that sqlx 0.9.0 does not set.
 //!
 //! **They send at once.** TCP holds a small message back until the other side has acknowledged the one before (Nagle's
 //! algorithm), and that side waits up to 40 ms with it: the end of each COPY waited that long, a quarter of an import. The next

@@ -1,4 +1,4 @@
-//! What keeps a database's files in order: nothing of purged texts left in them, and a copy that is whole.
+//! Maintenance of database files: rewriting them without purged texts, and consistent copies.
 //!
 //! Deleting a row takes it out of its table. SQLite overwrites the bytes (`secure_delete`), but not the copies that
 //! it left in free space when it moved rows from page to page; PostgreSQL overwrites nothing. So a purge notes in
@@ -16,12 +16,12 @@ use super::{Result, Store, StoreError};
 
 /// The note that purged texts may linger in free space. Its value is another one after each purge.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
-/// How long the end of a rewrite waits for others.
+/// Timeout for other sessions at the end of a rewrite.
 const REWRITE_PATIENCE_MS: u32 = 10_000;
-/// How often a rewrite looks how far it is.
+/// Interval of progress reports of a rewrite.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How rewriting the files ended.
+/// The result of rewriting the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewritten {
     /// Nothing of what was purged is left in them.
@@ -31,7 +31,7 @@ pub enum Rewritten {
     /// Somebody reads an earlier state of a server's database, in which the rows are that were deleted since. A table
     /// that is rewritten meanwhile has them still.
     EarlierStateIsRead {
-        /// Whoever does, as far as the server shows it to us.
+        /// The session that does, if the server shows it.
         by: Vec<String>,
     },
     /// A table was not free for as long as anybody may be made to wait.
@@ -49,7 +49,7 @@ pub enum Rewritten {
 }
 
 impl Rewritten {
-    /// What to do where bytes linger still.
+    /// Advice if deleted bytes remain.
     pub fn remedy(&self) -> Option<String> {
         const MB: u64 = 1_000_000;
         match self {

@@ -1,4 +1,4 @@
-//! What the store tells of models, versions of label sets, and labels under them.
+//! Models, versions of label sets, and labels under them, as the store returns them.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub struct LabelSetRow {
     pub created_at: Timestamp,
 }
 
-/// What it takes to label every post under a model and a label set.
+/// The cost of labelling every post under a model and a label set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// Posts that are labelled under them already.
@@ -26,7 +26,7 @@ pub struct Cost {
     pub posts: u64,
     /// Their texts, equal ones once.
     pub texts: u64,
-    /// How many of them need no inference: all of their pairs are stored.
+    /// Texts that need no inference: all of their pairs are stored.
     pub posts_without_inference: u64,
     /// Pairs of their texts and the labels that are stored.
     pub pairs_stored: u64,
@@ -58,7 +58,7 @@ pub struct Prediction {
     pub abstained: bool,
 }
 
-/// Whether and how a stored post is labelled under a target.
+/// The label of a stored post under a target, if it has one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelState {
     /// It is labelled, and its text is still the one that was scored.

@@ -22,7 +22,7 @@ pub(super) const STEP: Duration = Duration::from_secs(3);
 #[error("it was told to stop")]
 pub struct ToldToStop;
 
-/// Whether an error says no more than that a wait was told to stop.
+/// True if an error only says that a wait was cancelled.
 pub fn is_stop(error: &(dyn Error + 'static)) -> bool {
     error.is::<ToldToStop>() || error.source().is_some_and(is_stop)
 }
@@ -32,7 +32,7 @@ impl Store {
     /// later wait for a lock.
     ///
     /// # Errors
-    /// Those of [`Store::open`], and [`StoreError::StoppedOpening`].
+    /// As [`Store::open`], and [`StoreError::StoppedOpening`].
     pub async fn open_until(url: &str, access: Access, stop: &CancellationToken) -> Result<Self> {
         let store = tokio::select! {
             store = Self::open(url, access) => store?,

@@ -81,7 +81,7 @@ fn is_window(error: &io::Error) -> bool {
 pub struct Reading {
     /// Their format. `None`: as their bytes and endings say.
     pub format: Option<TableFormat>,
-    /// Whether they are dumps of all of Reddit: so large that an import which died goes on in the middle, and read once.
+    /// True for dumps of all of Reddit: these are read once, and a crashed import resumes in the middle.
     pub is_dump: bool,
     /// The filter for their posts.
     pub filter: Filter,

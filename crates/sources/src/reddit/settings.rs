@@ -23,7 +23,7 @@ pub struct RedditSettings {
     pub username: String,
     /// The account's password.
     pub password: String,
-    /// How it behaves. Its user agent is `<platform>:<app id>:<version> (by /u/name)`.
+    /// Settings of its requests. Its user agent is `<platform>:<app id>:<version> (by /u/name)`.
     pub client: ClientSettings,
     /// The longest wait that an answer can ask for; a longer one counts as this.
     pub retry_after_cap: Duration,

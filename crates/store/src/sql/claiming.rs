@@ -15,7 +15,7 @@ use topicmill_score::reddit::post_text;
 
 /// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
 const ALONE_AFTER: u32 = 5;
-/// What the backlog tells of a post whose text somebody changed by hand.
+/// Backlog error of a post whose text was changed by hand.
 pub(super) const OTHER_TEXT: &str =
     "its text is not the one that its hash says: collect or import the post again";
 
@@ -39,7 +39,7 @@ struct Wanted {
     target: Target,
     /// Posts that failed this often are left alone.
     max_attempts: u32,
-    /// How many workers died while they held them.
+    /// The number of workers that crashed while they held them.
     deaths: Range<i64>,
     limit: u32,
 }

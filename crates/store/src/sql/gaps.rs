@@ -25,7 +25,7 @@ struct Met {
 }
 
 impl Met {
-    /// What is left of it.
+    /// The rest of it.
     fn without(&self, filled: &Gap) -> Vec<(Timestamp, Timestamp)> {
         let before = (self.from_at, self.until_at.min(filled.from_at));
         let behind = (self.from_at.max(filled.until_at), self.until_at);

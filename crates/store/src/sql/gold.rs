@@ -1,4 +1,4 @@
-//! What people said about labels, and which posts to ask them about.
+//! Gold labels, and the selection of posts to review.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ type Said = (
     Vec<u8>,
 );
 
-/// What a person said before about a post.
+/// Earlier answers, by post and person.
 type Before = HashMap<(String, String), Option<String>>;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -121,7 +121,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .collect())
     }
 
-    /// Whether it was stored: an older answer does not replace a later one.
+    /// Returns true if it was stored: an older answer does not replace a later one.
     async fn save_answer(
         tx: &mut Transaction<'static, DB>,
         answer: &GoldAnswer,

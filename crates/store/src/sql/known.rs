@@ -15,7 +15,7 @@ use super::{Doing, SqlStore};
 /// that are known, in a form that refuses one that is stored.
 pub(super) const MANY: usize = 200;
 
-/// What says nothing about the post itself, or, as its text, has a hash.
+/// Columns that do not describe the post itself, or that the text hash covers.
 const BESIDE: &str =
     "fullname title selftext source text_hash collected_at updated_at removed_at checked_at";
 
@@ -55,14 +55,14 @@ pub(super) fn insert_and_return<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
 pub(super) struct Known {
     /// Hash of its text; `None` where retention took that.
     pub text_hash: Option<Vec<u8>>,
-    /// Where it came from last.
+    /// Its last source.
     pub source: String,
     /// See [`CONTENT`].
     content: String,
 }
 
 impl Known {
-    /// Whether what is stored is another now.
+    /// True if the stored post has changed.
     pub fn differs(&self, now: &Self) -> bool {
         now.content != self.content || now.text_hash != self.text_hash
     }
@@ -103,7 +103,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(next.is_none_or(|next| next.as_str() > last))
     }
 
-    /// Those of the posts that are stored, locked from here on.
+    /// Selects and locks the posts that are stored.
     pub(super) async fn known_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,

@@ -104,7 +104,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Those whose posts have the text that was scored; it stays so until the transaction ends.
+    /// Selects the results whose posts still have the scored text, and locks these posts until the transaction ends.
     async fn hold_texts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
@@ -143,7 +143,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::find_lease(tx, lease, DB::HOLD).await
     }
 
-    /// Whether a lease is there, with a lock on it.
+    /// Locks a lease; returns true if it exists.
     pub(super) async fn find_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
@@ -193,7 +193,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .doing("take posts out of the backlog")
     }
 
-    /// Those of some posts that a worker holds, or that are labelled already.
+    /// Returns the ones among some posts that a worker holds, or that are labelled already.
     async fn others_posts(
         tx: &mut Transaction<'static, DB>,
         target: Target,

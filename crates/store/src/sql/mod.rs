@@ -105,7 +105,7 @@ pub(super) const TABLES: [&str; 24] = [
     "scheduled_runs",
 ];
 
-/// What else the schema names: the views, the table of the schema's own facts, and that of its migrations.
+/// Other names of the schema: the views, the table of facts, and the table of migrations.
 const OTHER_NAMES: [&str; 10] = [
     "labeled_posts",
     "uncertain_posts",
@@ -126,9 +126,9 @@ pub struct SqlStore<DB: Dialect> {
     url: String,
     /// Device and number of the file that was opened, for SQLite.
     pub(super) file: Option<(u64, u64)>,
-    /// Whether times that calls give count, rather than the database's clock.
+    /// True if times that callers pass are used instead of the database's clock.
     pub(super) on_given_time: bool,
-    /// What ends its waits for locks.
+    /// Cancels its waits for locks.
     pub(super) stop: Arc<OnceLock<CancellationToken>>,
 }
 
@@ -145,12 +145,12 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
     }
 }
 
-/// Whether the server's user lacks the right to what a statement reads.
+/// True if the database user lacks a privilege on what a statement reads.
 fn is_forbidden(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied(_))
 }
 
-/// Whether a post comes from a file or an archive and is known from Reddit itself.
+/// True if a post comes from a file or an archive and is known from Reddit itself.
 fn is_older(post: &Post, known_from: &str) -> bool {
     !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
@@ -282,7 +282,7 @@ impl<DB: Dialect> SqlStore<DB> {
         DB::MIGRATIONS.last().map_or(0, |(version, ..)| *version)
     }
 
-    /// Whether the database has another first schema than this program.
+    /// Returns true if the database has another first schema than this program.
     async fn is_of_an_earlier_build(&self, migrator: &Migrator) -> Result<bool> {
         let first = migrator.iter().next().expect("there is a schema");
         sqlx::query_scalar::<DB, i64>(

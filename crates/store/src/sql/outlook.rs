@@ -68,7 +68,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// How far the labelling is, from a sample of all posts, the newest ones and the backlog.
+    /// Estimates the progress of labelling from a sample of all posts, the newest ones and the backlog.
     async fn estimated(
         &self,
         posts: i64,
@@ -124,7 +124,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// What the views show, with the names of model and label set, and the version.
+    /// Returns the current target with the names of model and label set, and the version.
     async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
         let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
@@ -141,7 +141,7 @@ impl<DB: Dialect> SqlStore<DB> {
         })
     }
 
-    /// What became of some posts, which `from` names with a `number`.
+    /// Counts the outcomes of some posts, which `from` lists with a `number`.
     async fn look(&self, target: Target, number: i64, from: &str) -> Result<Looked> {
         let select = format!(
             "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
@@ -391,7 +391,7 @@ const NOBODY: Target = Target {
     label_set: -1,
 };
 
-/// What became of the posts that were looked at.
+/// Outcomes of the sampled posts.
 struct Looked {
     posts: i64,
     labelled: i64,

@@ -27,7 +27,7 @@ struct Arrived<'r> {
     for_topic: BTreeMap<&'r str, Vec<&'r str>>,
     /// They show a post that has lost its text to retention.
     show_taken: Vec<&'r str>,
-    /// Whether one of these has another text by that.
+    /// True if one of these loses text by that.
     loses_text: bool,
 }
 

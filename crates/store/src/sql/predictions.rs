@@ -1,4 +1,4 @@
-//! What stored labels say of posts that somebody names: to hold them against what is right.
+//! Looks up stored labels by post, for comparison with gold labels.
 
 use sqlx::{QueryBuilder, Row};
 

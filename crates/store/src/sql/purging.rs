@@ -82,7 +82,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Those of the posts that Reddit says to show one that is purged, now or before.
+    /// Returns the posts that show a purged post, according to Reddit.
     async fn showing<'c>(
         tx: &mut Transaction<'static, DB>,
         gone: &BTreeMap<&str, PurgeReason>,

@@ -1,4 +1,4 @@
-//! How far sources and files were read.
+//! Watermarks of sources and positions in files.
 
 use sqlx::{Row as _, Transaction};
 

@@ -1,4 +1,4 @@
-//! Which posts to ask Reddit about again, and when all had been asked about.
+//! Selects the posts to check with Reddit, and records when all were checked.
 
 use sqlx::types::chrono::DateTime;
 use sqlx::{AssertSqlSafe, Row};

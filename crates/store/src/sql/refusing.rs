@@ -1,4 +1,4 @@
-//! What is not stored again: posts that were purged, posts that show these, and texts that retention took.
+//! Rejects what must not be stored again: purged posts, posts that show these, and texts that retention deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -136,7 +136,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .done("note that Reddit is to be asked")
     }
 
-    /// Which of the posts that crossposts show have lost their text to retention.
+    /// Returns the posts shown by crossposts whose text retention deleted.
     pub(super) async fn without_text(
         tx: &mut Transaction<'static, DB>,
         rows: &[&Row<'_>],

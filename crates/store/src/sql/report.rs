@@ -1,4 +1,4 @@
-//! What the report is made of: sums by time, topic and outcome, and a few posts.
+//! Data of the report: sums by time, topic and outcome, and a few posts.
 //!
 //! Everything is read in one transaction, so that the sums are of one moment whoever writes meanwhile. Two statements
 //! pass over all posts, and read nothing but what two indexes hold.
@@ -115,7 +115,7 @@ impl<DB: Dialect> SqlStore<DB> {
             .await
     }
 
-    /// How the scores lie.
+    /// Returns the distribution of scores.
     async fn bins(
         tx: &mut Transaction<'static, DB>,
         question: &ReportQuestion,

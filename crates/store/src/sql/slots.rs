@@ -34,7 +34,7 @@ INSERT INTO scheduled_runs (schedule, due_at, status, missed, missed_since, erro
 const GIVE_UP: &str = "\
 UPDATE scheduled_runs SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
  WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3 RETURNING id, due_at";
-/// What the statements that take a slot tell of it.
+/// Columns that statements return when they take a scheduled run.
 const TAKEN: &str = "id, takes, due_at, started_at, deaths, missed, outcomes";
 /// A slot whose process died. `$2` the worker, `$3` the end of the lease, `$4` now.
 const TAKE_OVER: &str = "\

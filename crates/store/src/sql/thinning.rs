@@ -106,7 +106,7 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(Some(Thinned { sightings, runs }))
     }
 
-    /// What is before this was thinned already.
+    /// Time up to which sightings are thinned already.
     async fn thinned_until(tx: &mut Transaction<'static, DB>) -> Result<DateTime<Utc>> {
         let note: Option<String> = sqlx::query::<DB>("SELECT value FROM meta WHERE key = $1")
             .bind(THINNED_UNTIL)

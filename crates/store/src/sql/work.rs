@@ -14,7 +14,7 @@ use topicmill_core::{Fullname, Timestamp};
 
 /// Posts that change a backlog so much that the planner must hear of it.
 const MANY: u64 = 1_000;
-/// What the backlog tells of a post that was taken back.
+/// Backlog error of a post that was reclaimed.
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
 
 impl<DB: Dialect> SqlStore<DB> {

@@ -15,10 +15,10 @@ use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
 const SMALL: &str = "meta";
 /// VACUUM FREEZE sets `relfrozenxid` to the oldest transaction that anybody reads or writes in: rows that were deleted
 /// after it are still there (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>).
-/// Whoever it is, a session, a prepared transaction or a replica, and whether we may see it, makes no difference.
+/// It may be a session, a prepared transaction or a replica, visible to us or not.
 const READS_EARLIER: &str =
     "SELECT age(relfrozenxid) > age($2::text::xid) FROM pg_class WHERE oid = $1::regclass";
-/// Whoever reads as of a transaction before this one, or writes in one, in another database too.
+/// Sessions that read as of an earlier transaction, or write in one, also in other databases.
 const READERS: &str = "\
 SELECT 'process ' || pid FROM pg_stat_activity \
  WHERE pid <> pg_backend_pid() AND (age(backend_xid) > age($1::text::xid) \

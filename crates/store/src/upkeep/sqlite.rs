@@ -13,7 +13,7 @@ use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
 
 /// The value of the note where only the log is still to be emptied.
 const LOG_IS_LEFT: &str = "log";
-/// How long the end of a run waits for readers of the log.
+/// Timeout for readers of the write-ahead log at the end of a run.
 const FOLD_PATIENCE_MS: u32 = 1_000;
 /// The log holds each page with a header of 24 bytes: less than a hundredth of a page of 4 kB.
 const LOG_OVERHEAD: u64 = 100;
@@ -160,7 +160,7 @@ impl SqlStore<Sqlite> {
         copied.map(drop)
     }
 
-    /// Where the database is; `None` for one in memory.
+    /// Path of the database; `None` for one in memory.
     async fn file(&self) -> Result<Option<PathBuf>> {
         let file: String =
             sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
@@ -202,7 +202,7 @@ fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
     })
 }
 
-/// Where SQLite puts temporary files.
+/// Folder of SQLite's temporary files.
 fn temporary_folder() -> PathBuf {
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(std::env::var_os).map(PathBuf::from);
