@@ -1,13 +1,13 @@
-# What the README's commands call. Each target installs what it needs, once.
+# The commands of the README. Each target installs what it needs, once.
 
-# Where cargo builds: its own default, unless CARGO_TARGET_DIR moves it.
+# The target folder: cargo's default, unless CARGO_TARGET_DIR moves it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-# Most tests wait for other processes: twice as many as there are cores run at once, and no more than the server has
-# connections for.
+# Most tests wait for other processes, so twice as many tests as cores run concurrently, within the server's
+# connection limit.
 RUST_TEST_THREADS ?= $(shell n=$$((2 * $$(getconf _NPROCESSORS_ONLN))); echo $$((n > 16 ? 16 : n)))
 
-# Two targets install into one .venv, and cargo fills the machine by itself.
+# Two targets install into one .venv, and cargo already uses every core.
 .NOTPARALLEL:
 
 .PHONY: help
@@ -89,7 +89,7 @@ train-sample: rust onnxruntime model-tools ## Train a model on the sample posts,
 	cargo build --release --locked
 	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
-# The model from which the present one was trained is in the history of this repository.
+# The base of the present model is in the history of this repository.
 .PHONY: train-default
 train-default: model-tools ## Train the model that ships further: POSTS=posts.ndjson, with title, selftext and topic
 	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out
@@ -130,7 +130,7 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
-# cargo-cyclonedx writes beside each Cargo.toml, with this folder's path; the program's own is the one at the top.
+# cargo-cyclonedx writes a file next to each Cargo.toml, with this folder's path; the program's is at the top.
 .PHONY: sbom
 sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
@@ -141,7 +141,7 @@ sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
 	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
 
-# The wheel for CUDA stands beside the one for CPUs, which other tools here need.
+# The CUDA wheel is next to the CPU one, which other tools here need.
 .PHONY: placement
 placement: model-tools ## List the kernels that ONNX Runtime has on CUDA for the graphs of tools/model.py (no GPU needed)
 	.venv-tools/bin/pip install --quiet --no-deps --upgrade --target .venv-tools/cuda onnxruntime-gpu==1.31.1
@@ -170,15 +170,15 @@ clean: ## Remove what was built and installed here
 	cargo clean
 	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
-# The library in the wheel is the same for every Python, and not every Python has a
-# wheel: take one Python's, and keep it out of site-packages.
+# The library in the wheel is the same for every Python, but not every Python has a
+# wheel: use one Python's, and keep it out of site-packages.
 .PHONY: onnxruntime
 onnxruntime:
 	@scripts/venv .venv requirements/onnxruntime.txt --no-deps --require-hashes --no-compile \
 		--target .venv/native --only-binary :all: --ignore-requires-python \
 		--implementation cp --python-version 3.12 --abi cp312
 
-# The same of OpenVINO, the second engine; nothing else needs it.
+# OpenVINO in the same way: the second engine, which nothing else needs.
 .PHONY: openvino
 openvino: ## Install OpenVINO, a second engine for CPUs
 	@scripts/venv .venv requirements/openvino.txt --no-deps --require-hashes --no-compile \

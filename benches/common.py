@@ -1,4 +1,4 @@
-"""Shared by the benches: how long a command took, medians of ways that take turns, the power of a growth, made-up texts."""
+"""Shared by the benchmarks: timing, medians of interleaved variants, fitted exponents, made-up texts."""
 
 import math
 import os
@@ -57,7 +57,7 @@ def power(sizes: list[float], times: list[float]) -> tuple[float, float]:
 
 
 def texts(count: int, seed: int = 16) -> list[str]:
-    """Made-up texts with the lengths of Reddit: three in ten are titles; bodies have a median of 90 words."""
+    """Returns made-up texts with Reddit's lengths: three in ten are titles; bodies have a median of 90 words."""
     chance = random.Random(seed)
     length = lambda: chance.randint(4, 16) if chance.random() < 0.3 else int(min(400, chance.lognormvariate(4.5, 0.8)))
     return [" ".join(chance.choices(WORDS, k=max(1, length()))) for _ in range(count)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The default model and every back end of sentence-transformers with the same weights, in turns, one thread each.
+"""Compare the default model with every backend of sentence-transformers on the same weights, one thread each.
 
     PYTHON benches/embedding.py TOPICMILL MODEL TEXTS FOLDER [ROUNDS]
 
@@ -33,7 +33,7 @@ OURS = {"onnxruntime, fp32": ("onnxruntime", "fp32"), "openvino, fp32": ("openvi
 
 
 def main() -> None:
-    """Prepares once, measures in turns, and prints tables."""
+    """Prepares once, measures in an interleaved order, and prints tables."""
     program, model, file, folder = (Path(argument).resolve() for argument in sys.argv[1:5])
     rounds = int(sys.argv[5]) if len(sys.argv) > 5 else 3
     torch.set_num_threads(1)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def peers(hf: Path, window: int, rows: list[str]) -> dict:
-    """What sentence-transformers can do with the checkpoint."""
+    """Returns the backends of sentence-transformers for the checkpoint."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import (
         Normalize,
@@ -103,7 +103,7 @@ def peers(hf: Path, window: int, rows: list[str]) -> dict:
 
 
 def encoded(peer, rows: list[str], vectors: np.ndarray, labels: dict, name: str) -> float:
-    """Processor seconds of sentence-transformers; puts its labels into `labels`."""
+    """Returns the CPU seconds of sentence-transformers; stores its labels in `labels`."""
     begun = process_time()
     found = peer.encode(rows, show_progress_bar=False, convert_to_numpy=False, convert_to_tensor=True)
     seconds = process_time() - begun
@@ -112,7 +112,7 @@ def encoded(peer, rows: list[str], vectors: np.ndarray, labels: dict, name: str)
 
 
 def scored(command: list, where: list, engine: str, folder: Path, order: list, labels: dict, name: str) -> float:
-    """Processor seconds of topicmill; puts its labels into `labels`."""
+    """Returns the CPU seconds of topicmill; stores its labels in `labels`."""
     out, environment = folder / "scored.ndjson", os.environ | {"TOPICMILL__CLASSIFY__ENGINE": engine}
     loading, seconds = (
         timed([*command, folder / texts, out, "--overwrite", *where], cwd=folder, env=environment)[1]

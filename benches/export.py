@@ -12,7 +12,7 @@ import tempfile
 
 from common import in_turns, timed
 
-# The columns of `topicmill export` with the same types: times as timestamps, hashes as text, a column a label.
+# The columns of `topicmill export` with the same types: timestamps, hashes as text, a column per label.
 QUERY = """
 SELECT p.fullname, p.subreddit, p.topic, p.title, p.selftext, p.url, p.permalink, p.created_at, p.reddit_score,
        p.num_comments, p.source, CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score, c.margin, c.abstained,
@@ -40,7 +40,7 @@ names = ["score_" + slug for slug in pandas.read_sql(labels, connection)["slug"]
 table = pandas.read_sql(query, connection)
 packed = table.pop("scores")
 if isinstance(packed.iloc[0], str):
-    # As one text of numbers: the quickest way that numpy has.
+    # As one text of numbers: the fastest way in numpy.
     flat = numpy.fromstring(packed.str[1:-1].str.cat(sep=","), sep=",")
 else:
     flat = numpy.concatenate(packed.to_numpy())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How times grow: of `topicmill score` with posts, labels and length, and of the store with posts; a power of each, fitted.
+"""Fit exponents of growth: `topicmill score` by posts, labels and length, and the store by posts.
 
     benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
     benches/growth.py store BENCH URL [--posts N …]
@@ -27,7 +27,7 @@ LINE = re.compile(r"^(.+): ([0-9.]+) ms")
 
 
 def score(arguments: argparse.Namespace) -> None:
-    """Measures each series in turns, and prints a table for each."""
+    """Measures each series in an interleaved order, and prints a table for each."""
     arguments.folder.mkdir(parents=True, exist_ok=True)
     middle = {name: sorted(getattr(arguments, name))[len(getattr(arguments, name)) // 2] for name in VARIED}
     for name in VARIED:
@@ -45,7 +45,7 @@ def score(arguments: argparse.Namespace) -> None:
 
 
 def seconds(arguments: argparse.Namespace, posts: int, labels: int, tokens: int) -> float:
-    """From the first text to the last score."""
+    """Times a run from the first text to the last score."""
     texts = arguments.folder / "texts.ndjson"
     texts.write_text("".join(json.dumps({"id": str(i), "text": f"{i} " + "the " * tokens}) + "\n" for i in range(posts)))
     command = [arguments.topicmill, "--log-format", "json", "score", texts, arguments.folder / "scores.ndjson"]
@@ -59,7 +59,7 @@ def seconds(arguments: argparse.Namespace, posts: int, labels: int, tokens: int)
 
 
 def store(arguments: argparse.Namespace) -> None:
-    """Fills, times, and prints every line that the bench printed at each number of posts."""
+    """Fills, times, and prints every result of the store benchmark at each number of posts."""
     times = {posts: measured(arguments, posts) for posts in arguments.posts}
     print("| ms | " + " | ".join(f"{posts:,}" for posts in times) + " | power |\n|---|" + "---|" * (len(times) + 1))
     for name in next(iter(times.values())):
@@ -68,10 +68,10 @@ def store(arguments: argparse.Namespace) -> None:
 
 
 def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
-    """What the bench says at this many posts: medians, and single times."""
+    """Returns the results of the benchmark at this many posts: medians, and single times."""
     sqlite = arguments.url.startswith("sqlite:")
     url = f"{arguments.url}/growth_{posts}.db" if sqlite else f"{arguments.url}_{posts}"
-    # Few texts have logits: to store them takes most of the filling, and nothing timed here scans them.
+    # Few texts have logits: storing them takes most of the time, and nothing timed here scans them.
     done = subprocess.run([arguments.bench, url, str(posts), "10000"], check=True, stdout=subprocess.PIPE, text=True)
     found = (LINE.match(line) for line in done.stdout.splitlines())
     return {match[1]: float(match[2]) for match in found if match}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the import of a dump and the way people do it now in Python: zstandard, json, and sqlite3 or psycopg's COPY.
+"""Compare the import of a dump with common Python code: zstandard, json, and sqlite3 or psycopg's COPY.
 
     PYTHON benches/ingest.py FOLDER [TOPICMILL]
 
@@ -21,7 +21,7 @@ from common import in_turns, timed
 
 DUMPS = {"few": (1.1, 0.02), "all": (0.3, 1.0)}  # gigabytes, and the share of rows that are wanted
 WORDS = "the of a bread salt water and to was how my in it is for you oven with recipe that week new".split()
-# What a row of a dump has besides, and nobody reads.
+# Fields of a dump row that are not imported.
 EMPTY = "all_awardings author_flair_richtext awarders link_flair_richtext treatment_tags".split()
 NO = """allow_live_comments archived author_premium contest_mode edited gilded hidden is_created_from_ads_ui is_meta
     is_original_content is_reddit_media_domain is_video locked media_only no_follow num_crossposts over_18 pinned quarantine
@@ -37,7 +37,7 @@ COLUMNS = "subreddit title selftext url permalink author score upvote_ratio num_
 
 
 def main() -> None:
-    """Makes the dumps that are missing, and measures each way in turns."""
+    """Makes the missing dumps, and measures each variant in an interleaved order."""
     folder = Path(sys.argv[1])
     program = sys.argv[2] if len(sys.argv) > 2 else "target/release/topicmill"
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def generate(out: Path, gigabytes: float, share: float) -> None:
 
 
 def row(draw: random.Random, number: int, wanted: bool) -> dict:
-    """A row of a dump."""
+    """Returns a row of a dump."""
     body = " ".join(draw.choices(WORDS, k=int(draw.expovariate(1 / 60)))) if draw.random() < 0.5 else ""
     name = "food" if wanted else draw.choice(["AskReddit", "memes", "funny", "pics", "teenagers"])
     ident = base36(number + 36**5)
@@ -105,7 +105,7 @@ def row(draw: random.Random, number: int, wanted: bool) -> dict:
 
 
 def base36(number: int) -> str:
-    """An id as Reddit writes it."""
+    """Returns an id in Reddit's base 36."""
     digits = ""
     while number:
         number, digit = divmod(number, 36)
@@ -114,7 +114,7 @@ def base36(number: int) -> str:
 
 
 def python_way(path: str, database: str) -> None:
-    """Imports the wanted rows of a dump in plain Python."""
+    """Imports the selected rows of a dump in plain Python."""
 
     def posts():
         with open(path, "rb") as file:

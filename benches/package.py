@@ -39,7 +39,7 @@ pq.write_table(labeled, sys.argv[2])
 
 
 def posts(folder: Path, count: int, parts: int) -> Path:
-    """A folder of Parquet."""
+    """Writes a folder of Parquet files."""
     folder = folder / f"posts-{count}-{parts}"
     folder.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame({"id": range(count), "text": texts(count)})
@@ -49,12 +49,12 @@ def posts(folder: Path, count: int, parts: int) -> Path:
 
 
 def count_of(default: int) -> int:
-    """The number of texts."""
+    """Returns the number of texts."""
     return int(os.environ.get("TEXTS", default))
 
 
 def measured(work) -> tuple[float, float]:
-    """Seconds and processor seconds of what processes below this one, which live on, do."""
+    """Returns wall-clock seconds and CPU seconds of live child processes."""
 
     def processor() -> float:
         used = 0.0
@@ -72,7 +72,7 @@ def measured(work) -> tuple[float, float]:
 
 
 def program(folder: Path, topicmill: str, rounds: int) -> None:
-    """The package and the program on the same file."""
+    """Runs the package and the program on the same file."""
     count = count_of(2000)
     source = posts(folder, count, 1) / "part-0.parquet"
     score = [topicmill, "score", source, folder / "out.parquet", "--device", "cpu", "--threads", "1", "--overwrite", "-q"]
@@ -81,7 +81,7 @@ def program(folder: Path, topicmill: str, rounds: int) -> None:
 
 
 def workers(folder: Path, rounds: int) -> None:
-    """Dask with one worker and with two."""
+    """Runs Dask with one worker and with two."""
     import dask.dataframe as dd
     import topicmill.dask
     from distributed import Client
@@ -96,7 +96,7 @@ def workers(folder: Path, rounds: int) -> None:
         return sum(one.scorer is not None for one in _labeler._process.loaded.values())
 
     def run(workers: int) -> tuple:
-        # One cluster at a time: an idle one takes a few percent of a core from the other.
+        # One cluster at a time: an idle one takes a few percent of a core.
         with Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
             client.compute(labeled.partitions[:workers], sync=True)
             client.compute(labeled.partitions[-workers:], sync=True)
@@ -109,7 +109,7 @@ def workers(folder: Path, rounds: int) -> None:
 
 
 def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
-    """`map_partitions` over the pipeline of transformers, and over a labeler."""
+    """Runs `map_partitions` over the pipeline of transformers, and over a labeler."""
     import dask.dataframe as dd
     import topicmill.dask
     from distributed import Client

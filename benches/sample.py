@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Made-up posts as long as those on Reddit, one JSON object on each line: nobody's texts.
+"""Write made-up posts with Reddit's lengths, one JSON object per line.
 
     python benches/sample.py [--posts 1000] > texts.ndjson
 
@@ -19,27 +19,27 @@ WORDS = (
 
 
 class Numbers:
-    """A sequence that looks random and is the same everywhere, because recorded figures are of its texts (Knuth's MMIX)."""
+    """A portable pseudo-random sequence, because recorded figures depend on its texts (Knuth's MMIX)."""
 
     def __init__(self) -> None:
         self.state = 7
 
     def below(self, end: int) -> int:
-        """The next one, from 0."""
+        """Returns the next number, from 0."""
         self.state = (self.state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
         return (self.state >> 33) % end
 
     def fraction(self) -> float:
-        """From 0 to 1."""
+        """Returns a number from 0 to 1."""
         return self.below(1 << 24) / (1 << 24)
 
     def normal(self) -> float:
-        """Of the normal distribution, nearly: twelve fractions have a variance of 1."""
+        """Returns an approximately normal number: the sum of twelve fractions has a variance of 1."""
         return sum(self.fraction() for _ in range(12)) - 6
 
 
 def main() -> None:
-    """Print the posts."""
+    """Prints the posts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posts", type=int, default=1_000, metavar="N")
     numbers = Numbers()
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def text(numbers: Numbers) -> str:
-    """A title, and mostly a body."""
+    """Returns a title, and mostly a body."""
     title = words(numbers, 8 + numbers.below(11))
     if numbers.fraction() < 0.3:
         return title
@@ -57,7 +57,7 @@ def text(numbers: Numbers) -> str:
 
 
 def words(numbers: Numbers, count: int) -> str:
-    """Words, with a full stop now and then."""
+    """Returns words, with an occasional full stop."""
     found = WORDS[numbers.below(len(WORDS))]
     for _ in range(count - 1):
         found += ". " if numbers.below(9) == 0 else " "

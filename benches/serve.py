@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("program")
     parser.add_argument("database")
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--requests", type=int, default=25, help="of each client, for each page")
+    parser.add_argument("--requests", type=int, default=25, help="requests per client and page")
     arguments = parser.parse_args()
     command = [arguments.program, "--database", arguments.database, "serve", "--listen", "127.0.0.1:0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def pages_of(port: int, overview: dict) -> list:
-    """Names of pages, with the addresses that stand for each."""
+    """Returns page names, each with its URLs."""
     label = max(overview["outcomes"], key=lambda one: one["posts"])["outcome"]
     after, deep = None, []
     for _ in range(20):
@@ -62,7 +62,7 @@ def pages_of(port: int, overview: dict) -> list:
         if not after:
             break
         deep.append(f"/posts?after={after}")
-    # A place in the middle of the list: any time will do.
+    # A time in the middle of the list.
     names = [post["fullname"] for post in page["posts"]]
     words = sorted({word for post in page["posts"] for word in post["title"].split() if word.isalpha() and len(word) > 4})
     random.Random(1).shuffle(words)
@@ -84,7 +84,7 @@ def pages_of(port: int, overview: dict) -> list:
 
 
 def measure(server: int, port: int, name: str, paths: list, clients: int, requests: int) -> None:
-    """Ask the pages of one kind, and print how long the answers took."""
+    """Requests the pages of one kind, and prints the response times."""
     times, before, began = [], cpu(server), time.perf_counter()
 
     def client(seed: int) -> None:
@@ -113,14 +113,14 @@ def measure(server: int, port: int, name: str, paths: list, clients: int, reques
 
 
 def ask_json(port: int, path: str) -> dict:
-    """The answer of the API."""
+    """Returns a response of the API."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("GET", path)
     return json.loads(connection.getresponse().read())
 
 
 def cpu(pid: int) -> float:
-    """Seconds that all threads of a process have computed."""
+    """Returns the CPU seconds of all threads of a process."""
     fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

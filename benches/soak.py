@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Soak: `classify --watch` for an hour while posts arrive and the server restarts; what it leaks, misses or does twice.
+"""Soak test: `classify --watch` for an hour while posts arrive and the server restarts; finds leaks, gaps, duplicates.
 
     scripts/with-postgres python3 benches/soak.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
 
@@ -34,7 +34,7 @@ WARM_UP_SECS = 120.0
 
 
 class Arrivals:
-    """Posts as they come: new ones, ones that came before, and edited ones."""
+    """Generates posts: new ones, repeated ones, and edited ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -43,11 +43,11 @@ class Arrivals:
         self.repeats = 0
 
     def text(self) -> str:
-        """Of 5 to 400 words, short ones more often."""
+        """Returns a text of 5 to 400 words, short ones more often."""
         return " ".join(self.random.choices(WORDS, k=int(5 * 80 ** self.random.random())))
 
     def delivery(self, size: int) -> list[dict]:
-        """`size` new posts, two old ones, and an edited one."""
+        """Returns `size` new posts, two old ones, and an edited one."""
         old = self.random.sample(sorted(self.posts), k=min(3, len(self.posts)))
         for _ in range(size):
             name = f"t3_soak{len(self.posts):07x}"
@@ -67,7 +67,7 @@ class Arrivals:
 
 
 class Soak:
-    """The program under test, its database and what was seen of both."""
+    """The program under test, its database and the measurements of both."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -92,11 +92,11 @@ class Soak:
         )  # fmt: skip
 
     def number(self, statement: str) -> int:
-        """The one number that a query answers."""
+        """Returns the single number of a query."""
         return int(next(iter(json.loads(self.call("sql", "--format", "json", statement).stdout)[0].values())))
 
     def bring(self) -> None:
-        """One delivery, again and again until the database takes it."""
+        """Makes one delivery, retrying until the database accepts it."""
         file = self.arguments.folder / "arrivals.ndjson"
         posts = self.arrivals.delivery(self.arguments.posts)
         file.write_text("".join(json.dumps(post) + "\n" for post in posts), encoding="utf-8")
@@ -107,14 +107,14 @@ class Soak:
             self.rest(5)
 
     def rest(self, secs: float) -> None:
-        """Wait, and look at the program meanwhile."""
+        """Waits, and samples the program meanwhile."""
         until = time.monotonic() + secs
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(SAMPLE_SECS, left))
             self.look()
 
     def look(self) -> None:
-        """One sample: seconds, resident KiB, file handles, threads."""
+        """Records one sample: seconds, resident KiB, file handles, threads."""
         if self.program.poll() is not None:
             sys.exit(f"classify --watch ended with {self.program.returncode}: see {self.arguments.folder}/classify.log")
         at = time.monotonic() - self.begun
@@ -126,7 +126,7 @@ class Soak:
         self.samples.append((at, int(fields["VmRSS"].split()[0]), handles, int(fields["Threads"])))
 
     def restart(self) -> None:
-        """The server goes, orderly or as in a crash, and comes back after a while."""
+        """Stops the server, cleanly or by a crash, and restarts it after a while."""
         mode = ["fast", "immediate"][len(self.restarts) % 2]
         self.restarts.append(f"{mode} after {(time.monotonic() - self.begun) / 60:.0f} min")
         subprocess.run([self.control, "stop", mode], check=True)
@@ -134,7 +134,7 @@ class Soak:
         subprocess.run([self.control, "start"], check=True)
 
     def run(self) -> None:
-        """The hour."""
+        """Runs the hour."""
         arguments = self.arguments
         self.call("db", "create")
         log = (arguments.folder / "classify.log").open("w")
@@ -165,7 +165,7 @@ class Soak:
         sys.exit(self.report(json.loads(record.read_text())))
 
     def drain(self) -> None:
-        """Until nothing waits for a label, or for five minutes."""
+        """Waits until the backlog is empty, at most five minutes."""
         for _ in range(60):
             if self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL") == 0:
                 return
@@ -179,7 +179,7 @@ class Soak:
         missed = self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL")
         missed += arrived - self.number("SELECT count(*) FROM posts")
         texts, labelled = arrived + self.arrivals.edits, record["counts"]["posts"]
-        print(f"restarts: {', '.join(self.restarts)}; imports that were refused meanwhile: {self.refused}")
+        print(f"restarts: {', '.join(self.restarts)}; failed imports: {self.refused}")
         print(f"exit code of classify: {self.program.returncode}; samples: {len(self.samples)}")
         print("\n| | first quarter, median | last quarter, median | smallest | largest |\n|---|---|---|---|---|")
         grown = []
@@ -198,15 +198,15 @@ class Soak:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     path = lambda name: Path(name).resolve()
     parser.add_argument("topicmill", type=path)
-    parser.add_argument("folder", type=path, help="for logs; is made")
+    parser.add_argument("folder", type=path, help="folder for logs, created if missing")
     parser.add_argument("--model", type=path)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--every-secs", type=float, default=10)
-    parser.add_argument("--posts", type=int, default=4, help="new ones in a delivery")
+    parser.add_argument("--posts", type=int, default=4, help="new posts per delivery")
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease and window.
+"""Simulate machines that disappear: the share of paid time that is wasted, by lease and window.
 
     python3 benches/spot.py [--check]
 
@@ -31,7 +31,7 @@ SEEDS = (1, 2, 3)
 
 
 def constant(file: str, pattern: str) -> float:
-    """A number that the program is built with; an error where the program does not have it any more."""
+    """Returns a constant of the program's source; fails if the constant no longer exists."""
     found = re.search(pattern, (TOP / file).read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
         sys.exit(f"{file} has nothing like {pattern!r}: say here where the number is now")
@@ -40,7 +40,7 @@ def constant(file: str, pattern: str) -> float:
 
 @dataclass(frozen=True)
 class Program:
-    """What the program does, read from its source."""
+    """The program's constants, read from its source."""
 
     lease_secs: float
     window: int
@@ -101,10 +101,11 @@ class Bill:
 
 
 def deaths(world: World, chance: random.Random):
-    """When the machine that starts now vanishes, as a function of its start: for bursts, machines share their moments."""
+    """Returns a function from the start of a machine to its end; in bursts, several machines share an end."""
     if world.lives == "exponential":
         return lambda now: now + chance.expovariate(1 / world.life_secs)
-    # A third of the machines goes at once, on average every two thirds of a life; the other half of the deaths is single.
+    # A third of the machines disappear at once, on average every two thirds of a lifetime; the other half
+    # individually.
     bursts = [0.0]
 
     def burst_after(now: float) -> float:
@@ -122,7 +123,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
     dies_at = deaths(world, chance)
     bill = Bill()
     left, done = world.posts, 0
-    # Posts by the number of workers that died of them, and those that come free later.
+    # Posts by the number of workers that crashed on them, and those that become free later.
     suspects: dict[int, int] = {}
     events: list = []
     order = itertools.count()
@@ -142,7 +143,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
         later(ready, "work", name)
 
     def work(now: float, name: int) -> None:
-        """The next window: computed from now on, if there is one."""
+        """Claims the next window, if there is one, and starts to compute it."""
         nonlocal left
         while len(held[name]) < program.windows_in_flight and left:
             window = min(program.window, left)
@@ -195,7 +196,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
             if held[name]:
                 posts, number = held[name].popleft()
                 computed = max(0.0, now - begun[name])
-                # Written are whole parts of a window: at the latest after some seconds.
+                # A window is written in parts, after a few seconds at the latest.
                 part = min(program.write_posts / world.posts_a_sec, program.write_secs)
                 kept = min(posts, int(computed // part * part * world.posts_a_sec))
                 done += kept
@@ -207,7 +208,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
             machine(now)
     for name in born:
         bill.paid += max(0.0, bill.ends - born[name])
-        # Part of the start of the last machines lies behind the end.
+        # A part of the last machines' start is after the end.
         bill.start -= max(0.0, min(born[name] + world.start_secs, dies[name]) - max(bill.ends, born[name]))
     return bill
 

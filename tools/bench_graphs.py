@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long a post with 16 labels takes: the pipeline pair by pair, the exporter's graph, and those of a model folder.
+"""Time a post with 16 labels: the pipeline pair by pair, the exporter's graph, and those of a model folder.
 
 Everything runs on one thread. The pipeline computes one pair at a time, as it does by default, the graphs as many as fit
 the batch. All take turns, so that what else the machine does affects them alike, and the least processor time counts.
@@ -29,7 +29,7 @@ from parity.cases import ABOUT, SIXTEEN
 
 
 def measure(source, sessions: dict, tokens: int, arguments: argparse.Namespace) -> None:
-    """One length: every pair is cut to exactly `tokens`."""
+    """One length: every pair is truncated to exactly `tokens`."""
     text = FILLER * (tokens // 10 + 1)
     pairs = [source.pair(text, ABOUT.format(label), tokens) for label in SIXTEEN]
     assert {len(pair.ids) for pair in pairs} == {tokens}
@@ -58,10 +58,10 @@ def measure(source, sessions: dict, tokens: int, arguments: argparse.Namespace) 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of the Hugging Face model, of NLI")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of the Hugging Face NLI model")
     parser.add_argument("made", type=Path, metavar="FOLDER", help="the model folder made from it")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[24, 127], metavar="N", help="tokens a pair")
-    parser.add_argument("--batch-tokens", type=int, default=512, metavar="N", help="tokens a batch of a graph")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[24, 127], metavar="N", help="tokens per pair")
+    parser.add_argument("--batch-tokens", type=int, default=512, metavar="N", help="token budget of a graph's batch")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

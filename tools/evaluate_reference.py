@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the fixture of `labels evaluate`: random labels and gold labels, and the figures that scikit-learn gives them.
+"""Write the fixture of `labels evaluate`: random labels and gold labels, and scikit-learn's metrics for them.
 
     .venv-tools/bin/python tools/evaluate_reference.py      # writes crates/review/src/evaluate/reference.json
 
@@ -28,7 +28,7 @@ MASK = (1 << 64) - 1
 
 
 def make_rows(rng: random.Random) -> list:
-    """Rows that are right more often the higher the score is; one label is never right, another never given."""
+    """Returns rows that are right more often the higher the score; one label is never right, another never assigned."""
     rows = []
     for _ in range(ROWS):
         in_scope = rng.random() < 0.7
@@ -44,7 +44,7 @@ def make_rows(rng: random.Random) -> list:
 
 
 def figures(gold: np.ndarray, given: np.ndarray, scores: np.ndarray, samples: list) -> dict:
-    """Every figure of one label run."""
+    """Returns every metric of one label run."""
     scoped, labelled, right = gold < LABELS, given < LABELS, gold == given
     names = list(range(LABELS))
     per_label = precision_recall_fscore_support(gold, given, labels=names, zero_division=0)
@@ -66,20 +66,20 @@ def figures(gold: np.ndarray, given: np.ndarray, scores: np.ndarray, samples: li
 
 
 def share(which: np.ndarray) -> list:
-    """Count, total, share, and Wilson's interval."""
+    """Returns count, total, share, and the Wilson interval."""
     test = binomtest(int(which.sum()), len(which))
     interval = test.proportion_ci(method="wilson")
     return [int(which.sum()), len(which), float(test.statistic), float(interval.low), float(interval.high)]
 
 
 def macro_f1(gold: np.ndarray, given: np.ndarray) -> float:
-    """Over the labels that are right for a post."""
+    """Averages over the labels that are right for some post."""
     some = sorted(set(gold.tolist()) - {LABELS})
     return float(f1_score(gold, given, labels=some, average="macro", zero_division=0))
 
 
 def difference(gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples: list) -> dict:
-    """The second label run against the first."""
+    """Compares the second label run with the first."""
     count = Counter(zip((gold == first).tolist(), (gold == second).tolist(), strict=True))
     only_first, only_second = count[True, False], count[False, True]
     gains = [macro_f1(gold[s], second[s]) - macro_f1(gold[s], first[s]) for s in samples]
@@ -97,12 +97,12 @@ def difference(gold: np.ndarray, first: np.ndarray, second: np.ndarray, samples:
 
 
 def middle(values: list) -> list:
-    """The middle 95 %."""
+    """Returns the central 95 % interval."""
     return [float(end) for end in np.quantile(values, [0.025, 0.975])]
 
 
 def resamples() -> list:
-    """Places drawn with replacement, by SplitMix64 with the seed 13."""
+    """Draws indices with replacement, by SplitMix64 with the seed 13."""
     state, drawn = 13, []
     for _ in range(RESAMPLES):
         places = []

@@ -21,7 +21,7 @@ MOST_SCALE = 1000.0  # with more, the nearest label always gets a score of 1
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read the arguments and do what they say; returns the exit code."""
+    """Parses the arguments and runs the command; returns the exit code."""
     arguments = parse(words)
     os.environ |= QUIET
     logging.disable(logging.WARNING)  # the quantizer advises what was already done
@@ -33,13 +33,13 @@ def main(words: list[str] | None = None) -> int:
         print(f"cannot make a model folder: {problem}", file=sys.stderr)
         return 2
     except (GraphError, OSError) as problem:
-        print(f"nothing is written: {problem}", file=sys.stderr)
+        print(f"nothing was written: {problem}", file=sys.stderr)
         return 1
     return 0
 
 
 def make(arguments: argparse.Namespace) -> None:
-    """Make the folder. Raises `InputError`, `GraphError`, and `OSError` where the disk is full."""
+    """Makes the folder. Raises `InputError`, `GraphError`, and `OSError` if the disk is full."""
     from models import InputError
     from models.embedding import FEWEST_TOKENS, MODULES, SCALE, make_embedding, read_embedding
     from models.make import GRAPHS, make_folder
@@ -48,7 +48,7 @@ def make(arguments: argparse.Namespace) -> None:
     names = list(dict.fromkeys((arguments.graphs or DEFAULT_GRAPHS).split(",")))
     for name in names:
         if name not in GRAPHS:
-            raise InputError(f"`{name}` is no graph: there are {', '.join(GRAPHS)}")
+            raise InputError(f"`{name}` is not a graph: choose from {', '.join(GRAPHS)}")
     kind, scale, most = arguments.kind, arguments.scale, arguments.max_tokens
     if kind == "auto" and (arguments.model / MODULES).is_file():
         kind = "embedding"
@@ -68,12 +68,12 @@ def make(arguments: argparse.Namespace) -> None:
 
 
 def say(line: str) -> None:
-    """A line for the user."""
+    """Prints a line for the user."""
     print(line, file=sys.stderr)
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "model", type=Path, metavar="MODEL", help="folder of BART, BERT, RoBERTa, DeBERTa or sentence-transformers"
@@ -82,26 +82,26 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--graphs",
         metavar="NAMES",
-        help=f"which to make, by commas (default: {DEFAULT_GRAPHS}; of an embedding model {EMBEDDING_GRAPH})",
+        help=f"graphs to make, comma-separated (default: {DEFAULT_GRAPHS}; for an embedding model {EMBEDDING_GRAPH})",
     )
     parser.add_argument(
         "--kind",
         choices=("auto", "nli", "classifier", "embedding"),
         default="auto",
-        help="what it is; auto: embedding where there is a modules.json, nli where a class is the entailment, else "
+        help="kind of model; auto: embedding if there is a modules.json, nli if a class is entailment, else "
         "classifier (default: %(default)s)",
     )
     parser.add_argument(
         "--scale",
         type=float,
         metavar="N",
-        help="of an embedding model: what a cosine is multiplied with before it becomes a score (default: 20)",
+        help="for an embedding model: the factor of cosines before the softmax (default: 20)",
     )
     parser.add_argument(
         "--max-tokens",
         type=int,
         metavar="N",
-        help="of an embedding model: cut texts here (default: where the model does)",
+        help="for an embedding model: truncate texts to N tokens (default: the model's limit)",
     )
     return parser.parse_args(words)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where ONNX Runtime for CUDA puts each node of a graph, asked on a machine without a GPU.
+"""List the execution provider that ONNX Runtime for CUDA chooses for each node, on a machine without a GPU.
 
     pip install --no-deps --target GPU onnxruntime-gpu==1.31.1
     PYTHONPATH=GPU .venv-tools/bin/python tools/placement.py MODEL... [--write]
@@ -38,7 +38,7 @@ GPU, HOST = "CUDAExecutionProvider", "CPUExecutionProvider"
 PROVIDER = "libonnxruntime_providers_cuda.so"
 NVIDIA = re.compile(r"lib(cuda|cublas|cudnn|cufft|curand|nvrtc|nvJitLink)")
 
-# What has to give something back. Everything else is `long NAME(void) { return 0; }`, which is success in all of them.
+# Functions with a result. Every other stub is `long NAME(void) { return 0; }`, which means success in all of them.
 GIVING = """
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ HANDLES = ("cudaStreamCreate", "cudaEventCreate", "cublasCreate", "cublasLtCreat
 
 
 def main() -> int:
-    """Read the arguments and do what they say; returns the exit code."""
+    """Parses the arguments and runs the command; returns the exit code."""
     arguments = parse()
     place = find_spec("onnxruntime")
     provider = Path(place.origin).parent / "capi" / PROVIDER if place else None
@@ -105,7 +105,7 @@ def main() -> int:
         for path in graphs_of(arguments.models, Path(scratch)):
             graph = onnx.load(path, load_external_data=False)
             whole = not HOST_OPS.intersection(node.op_type for node in graph.graph.node)
-            # As it is, each node has the types that the graph says; as it runs, some nodes have become others.
+            # The original graph has the declared types of each node; the optimised graph replaces some nodes.
             by_name = signature_of_each(graph)
             raw = placed(path, optimized=False, strict=False)
             kernels |= {by_name[name] for where, name, _ in raw if where == GPU and name in by_name}
@@ -126,16 +126,16 @@ def main() -> int:
 
 
 def graphs_of(models: list[Path], folder: Path) -> list[Path]:
-    """The graphs themselves, those of Hugging Face folders for CUDA in both precisions."""
+    """Returns the graphs themselves, and those of Hugging Face folders for CUDA in both precisions."""
     graphs = [path for path in models if not path.is_dir()]
     folders = [path for path in models if path.is_dir()]
-    # In a process of its own: torch brings NVIDIA's own libraries, which would come before the stand-ins.
+    # In a separate process, because torch loads NVIDIA's own libraries, which would take precedence over the stubs.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
         return [*graphs, *chain.from_iterable(workers.map(build, folders, [folder] * len(folders)))]
 
 
 def build(source: Path, folder: Path) -> list[Path]:
-    """Write the graphs of a Hugging Face folder for CUDA."""
+    """Writes the graphs of a Hugging Face folder for CUDA."""
     from models.make import built
     from models.source import read_source
     from training.mean import MEAN, POOLING
@@ -152,7 +152,7 @@ def build(source: Path, folder: Path) -> list[Path]:
 
 
 def stand_in(provider: Path, folder: Path) -> None:
-    """Load stand-ins for each library that the provider needs; they stay loaded."""
+    """Loads stubs for each library that the provider needs; they stay loaded."""
     listed = subprocess.run(["readelf", "-d", provider], check=True, capture_output=True, text=True).stdout
     needed = [name for name in re.findall(r"NEEDED.*\[(.*)\]", listed) if NVIDIA.match(name)]
     symbols = subprocess.run(["nm", "-D", "--undefined-only", provider], check=True, capture_output=True, text=True)
@@ -172,12 +172,12 @@ def stand_in(provider: Path, folder: Path) -> None:
 
 
 def is_nvidia(line: str) -> bool:
-    """Whether a line of `nm` is a function of NVIDIA's: those of the system have a version that says so."""
+    """True if a line of `nm` is a function of NVIDIA's: system functions have a version."""
     return " w " not in line and re.match(r"(__)?(cu[A-Zdbf]|cudnn|nvrtc|nvJit)", line.split()[-1]) is not None
 
 
 def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str, str]]:
-    """Where each node goes: provider, name, operator."""
+    """Returns the placement of each node: provider, name, operator."""
     import onnxruntime  # now that the stand-ins are there
 
     options = onnxruntime.SessionOptions()
@@ -188,7 +188,7 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # As the crate `ort` writes it; the runtime's own default is 1.
+    # As the crate `ort` sets it; the runtime's own default is 1.
     session = onnxruntime.InferenceSession(path, options, providers=[(GPU, {"use_tf32": "false"})])
     if GPU not in session.get_providers():
         raise SystemExit("the provider was not loaded")
@@ -202,7 +202,7 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
 
 
 def as_list(kernels: set[str]) -> str:
-    """The file."""
+    """Hashes the file."""
     lines = [
         f"{VERSION}{version('onnxruntime-gpu')}, opset {OPSET}: nodes that its provider for CUDA takes, with the types",
         "# of what goes in and comes out. Made by placement.py from the graphs of model.py; not a list of all kernels.",
@@ -212,7 +212,7 @@ def as_list(kernels: set[str]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--write", action="store_true", help="write models/cuda_kernels.txt")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a Hugging Face classifier with random weights, to try the tools and to measure speed without a download.
+"""Write a Hugging Face classifier with random weights, to try the tools and measure speed without a download.
 
 It is an NLI model unless labels are given. Speed and parity do not depend on training; which label wins does.
 """
@@ -21,7 +21,7 @@ def write_model(
     labels: tuple[str, ...] | None = None,
     problem: str | None = None,
 ) -> None:
-    """Write config, tokenizer and weights of a shape; with `labels` no NLI model, but a classifier of these."""
+    """Writes config, tokenizer and weights of a shape; with `labels`, a classifier instead of an NLI model."""
     from transformers import logging
 
     from parity.models import TINY, Spec, base_spec, full_spec, level_logits, make_model, make_tokenizer, save_folder
@@ -52,11 +52,11 @@ if __name__ == "__main__":
     shapes = ("bart-large", "bert-base", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
     parser.add_argument("shape", choices=shapes)
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder, new or empty")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the weights (default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=12, metavar="N", help="of each half, with bart-large")
-    parser.add_argument("--labels", metavar="NAMES", help="of a classifier, by commas (default: the classes of NLI)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the weights (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=12, metavar="N", help="layers per half of bart-large")
+    parser.add_argument("--labels", metavar="NAMES", help="classifier labels, comma-separated (default: NLI classes)")
     problems = ("single_label_classification", "multi_label_classification", "regression")
-    parser.add_argument("--problem", choices=problems, help="with --labels: what makes scores of logits")
+    parser.add_argument("--problem", choices=problems, help="with --labels: the function from logits to scores")
     arguments = parser.parse_args()
     if arguments.out.exists() and any(arguments.out.iterdir()):
         sys.exit(f"`{arguments.out}` exists and is not an empty folder")

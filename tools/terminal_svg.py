@@ -1,4 +1,4 @@
-"""Draw what a terminal showed as an SVG: text on stdin, picture on stdout.
+"""Draw terminal output as an SVG: text on stdin, picture on stdout.
 
     topicmill demo 2>&1 | python tools/terminal_svg.py "topicmill demo" > docs/demo.svg
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train a model on posts that `topicmill export` wrote, and make a topicmill model folder of it.
+"""Train a model on posts from `topicmill export`, and make a topicmill model folder.
 
 Exit code 0: the folder is written. 1: training stopped early (no number for a loss, a full disk), and nothing is
 written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/train.md tells the whole
@@ -19,7 +19,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "models" / "minilm-reddit-top
 
 
 def main(words: list[str] | None = None) -> int:
-    """Read the arguments and do what they say; returns the exit code."""
+    """Parses the arguments and runs the command; returns the exit code."""
     arguments = parse(words)
     os.environ |= QUIET
     logging.disable(logging.WARNING)
@@ -43,62 +43,62 @@ def main(words: list[str] | None = None) -> int:
         )
         return 1
     except (GraphError, OSError) as problem:
-        print(f"nothing is written: {problem}", file=sys.stderr)
+        print(f"nothing was written: {problem}", file=sys.stderr)
         return 1
     return 0
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("posts", type=Path, metavar="TRAIN", help="file or folder that `topicmill export` wrote")
+    add("posts", type=Path, metavar="TRAIN", help="file or folder written by `topicmill export`")
     add("out", type=Path, metavar="OUT", help="the model folder, new or empty")
-    add("--base", type=Path, default=SHIPPED, help="Hugging Face folder, or the model that ships (default)")
+    add("--base", type=Path, default=SHIPPED, help="Hugging Face folder, or the default model (default)")
     add("--pipeline", type=Path, metavar="FILE", help="pipeline file with the words of the labels")
     add("--label-column", default="label", metavar="NAME", help="column with the label (default: %(default)s)")
-    add("--gold", type=Path, metavar="FILE", help="what people said: `topicmill labels gold export`")
-    add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model: seconds")
+    add("--gold", type=Path, metavar="FILE", help="gold labels of `topicmill labels gold export`")
+    add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model (seconds)")
     add(
         "--keep-zero-shot",
         action="store_true",
-        help="OUT has learned label vectors, and takes any other labels, too; with --head-only in seconds",
+        help="OUT has learned label vectors and still accepts any other labels; takes seconds with --head-only",
     )
     add(
         "--mix",
         type=float,
         default=0.4,
         metavar="SHARE",
-        help="with --keep-zero-shot, without --head-only: share of the trained weights, the rest being the base's "
+        help="with --keep-zero-shot, without --head-only: share of the trained weights, with the rest from the base "
         "(default: %(default)s)",
     )
-    add("--only-gold", action="store_true", help="with --head-only --keep-zero-shot: believe no other label than gold")
+    add("--only-gold", action="store_true", help="with --head-only --keep-zero-shot: use gold labels only")
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
-    add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")
+    add("--temperature", type=float, default=2.0, help="temperature of the teacher's scores (default: %(default)s)")
     add("--no-titles", action="store_true", help="do not train on the bare title of a post with a body, too")
-    add("--epochs", type=int, default=3, help="at most (default: %(default)s)")
-    add("--patience", type=int, default=2, help="stop after so many epochs without a gain (default: %(default)s)")
-    add("--batch", type=int, default=48, help="texts in a step, whatever fits the memory (default: %(default)s)")
+    add("--epochs", type=int, default=3, help="maximum epochs (default: %(default)s)")
+    add("--patience", type=int, default=2, help="stop after this many epochs without a gain (default: %(default)s)")
+    add("--batch", type=int, default=48, help="texts per step, split to fit the memory (default: %(default)s)")
     add(
         "--tokens",
         type=int,
         metavar="N",
-        help="padded tokens in a micro-batch (default: 1536 on a CPU; searched on a GPU)",
+        help="padded tokens per micro-batch (default: 1536 on a CPU; determined on a GPU)",
     )
-    add("--max-tokens", type=int, default=128, metavar="N", help="cut texts here (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, metavar="N", help="truncate texts to N tokens (default: %(default)s)")
     add("--rate", type=float, default=5e-5, help="learning rate of the encoder (default: %(default)s)")
     add(
         "--freeze-layers",
         type=int,
         default=0,
         metavar="N",
-        help="hold the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
+        help="freeze the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
     )
-    add("--seed", type=int, default=1, metavar="N", help="that random choices begin with (default: %(default)s)")
-    add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: what the device has)")
+    add("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
+    add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: the fastest)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")
-    add("--resume", action="store_true", help="go on where a run with the same arguments was stopped")
+    add("--resume", action="store_true", help="resume a stopped run with the same arguments")
     add("--graphs", default="cpu-fp32,cpu-int8", metavar="NAMES", help="as in model.py (default: %(default)s)")
     add("--work", type=Path, metavar="DIR", help="checkpoints and curves (default: OUT.train)")
     arguments = parser.parse_args(words)

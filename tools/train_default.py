@@ -26,15 +26,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """Trains, averages, mixes and writes."""
+    """Trains, averages, interpolates and writes the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("posts", type=Path, help="NDJSON with title, selftext and topic (a slug of the sixteen)")
-    add("base", type=Path, help="folder of the model before")
+    add("base", type=Path, help="folder of the base model")
     add("out", type=Path, help="folder of the new model")
     add("--work", type=Path, default=Path("target/train-default"), help="weights of each half epoch (default: %(default)s)")
-    add("--threads", type=int, default=1, help="the bits of the weights depend on it (default: 1)")
-    add("--precision", choices=("bf16", "fp32"), default="fp32", help="(default: %(default)s)")
+    add("--threads", type=int, default=1, help="CPU threads; the exact weights depend on it (default: 1)")
+    add("--precision", choices=("bf16", "fp32"), default="fp32", help="number format (default: %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     recipe = topics.Recipe(precision=precision_of(arguments.precision))

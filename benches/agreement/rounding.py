@@ -35,19 +35,19 @@ PLACES = ("weights", "products in", "products out", "attention", "softmax", "gel
 
 
 def rounded(values: torch.Tensor) -> torch.Tensor:
-    """To 8 bits of mantissa, and back to float32."""
+    """Rounds to 8 bits of mantissa, returned as float32."""
     return values.bfloat16().float() if values.is_floating_point() else values
 
 
 class Rounding(TorchFunctionMode):
-    """Rounds in the places that are named, wherever torch is called."""
+    """Rounds the results of torch's functions at the named places."""
 
     def __init__(self, places: set[str]):
         super().__init__()
         self.places, self.in_head = places, False
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Called in place of each function of torch."""
+        """Intercepts each torch function."""
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         here = lambda place: ("head" if self.in_head else place) in self.places  # noqa: E731
         if name == "linear":
@@ -73,12 +73,12 @@ class Rounding(TorchFunctionMode):
 
     @staticmethod
     def out(found: torch.Tensor, is_rounded: bool) -> torch.Tensor:
-        """What came out."""
+        """Returns the rounded result."""
         return rounded(found) if is_rounded else found
 
 
 def main() -> None:
-    """Print a table."""
+    """Prints a table."""
     arguments = parse()
     from transformers import AutoModelForSequenceClassification
 
@@ -108,7 +108,7 @@ def main() -> None:
 
 @torch.no_grad()
 def logits_of(model: torch.nn.Module, ids: torch.Tensor, places: set[str]) -> torch.Tensor:
-    """The logits with rounding in these places; each pair by itself."""
+    """Returns the logits with rounding at these places, pair by pair."""
     mode = Rounding(places)
     head = getattr(model, "classification_head", None) or getattr(model, "classifier", None)
     hooks = [
@@ -124,7 +124,7 @@ def logits_of(model: torch.nn.Module, ids: torch.Tensor, places: set[str]) -> to
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hf", help="the model, as a Hugging Face folder")
     parser.add_argument("--pairs", type=int, default=8)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare two outputs of `topicmill score`: the largest difference of scores, and how many labels differ.
+"""Compare two outputs of `topicmill score`: the largest score difference, and the number of changed labels.
 
     compare.py FIRST SECOND [TOLERANCE]
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Read both files and tell."""
+    """Reads both files and prints the comparison."""
     first, second = ([json.loads(line) for line in Path(name).read_text().splitlines()] for name in sys.argv[1:3])
     tolerance = float(sys.argv[3]) if len(sys.argv) > 3 else 0.01
     if not first or len(first) != len(second):

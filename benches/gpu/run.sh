@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Everything that only a machine with a GPU can show, in one call: weights, graphs, parity with the CPU, the ladder,
-# peers in torch, the sweep, the search for a token budget, running out of memory, how busy the GPU is, and a soak that
-# alternates models and lengths while it watches memory.
+# Runs, in one call, every benchmark and check that needs a GPU: weights, graphs, parity with the CPU, the ladder,
+# torch for comparison, the sweep, the search for a token budget, running out of memory, GPU utilisation, and a soak
+# that alternates models and lengths while it watches memory.
 #
 #     benches/gpu/run.sh OUT
 #
-# OUT gets a log a step, the figures as JSON, CSV and SVG, and summary.md. A step that fails is told there, and the
-# next one is tried. From the environment:
+# OUT gets a log per step, the figures as JSON, CSV and SVG, and summary.md. A failed step is noted there, and the
+# next one runs. Environment variables:
 #   TOPICMILL        the program [target/release/topicmill]
-#   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, its providers beside it
+#   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, with its providers next to it
 #   PYTHON           a Python with what tools/requirements.txt lists [python3]
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
 #   SHAPE            of the random weights: bart-large, or a tiny one to try the script [bart-large]
@@ -40,7 +40,7 @@ step() {
     fi
 }
 
-# What the GPU did while a command ran, and what it did on average once it was warm.
+# Prints GPU utilisation while a command runs, and its average once the GPU is warm.
 watched() {
     local name=$1 watch=
     shift
@@ -91,7 +91,7 @@ step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts 
 step ladder "$python" benches/ladder/run.py --hf "$work/hf" --out "$out" --texts "$work/posts.ndjson" \
     --model "$model" --device "$device" --posts "$((posts / 8))"
 
-# A budget that no memory holds is halved until it does, and every post is scored.
+# A budget that exceeds the memory is halved until it fits, and every post is scored.
 score_all() { "$topicmill" score "$work/posts.ndjson" "$work/$1.ndjson" --model "$model" --device "$device" "${@:2}"; }
 out_of_memory() {
     TOPICMILL__CLASSIFY__BATCH_TOKENS=50000000 score_all halved && [ "$(wc -l <"$work/halved.ndjson")" = "$posts" ]
@@ -99,13 +99,13 @@ out_of_memory() {
 step out-of-memory out_of_memory
 watched busy score_all all
 
-# The same through a database, as the run's own record tells it.
+# The same through a database, from the run record.
 database=sqlite:$work/demo.db
 step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
     step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
     sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
 
-# The large model and the one that ships, which has no graph in float16.
+# The large model and the default one, which has no float16 graph.
 step soak "$python" benches/gpu/soak.py "$topicmill" "$device" "$soak" "$model" models/minilm-reddit-topics
 [ -s "$out/soak.log" ] && sed 's/^/    /' "$out/soak.log" >>"$summary"
 cat "$summary"

@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import WORDS  # noqa: E402
 
 WINDOW = 1024
-"""Texts that `score` reads before it sorts them."""
+"""Texts that `score` buffers before it sorts them."""
 LENGTHS = {"short": (3, 12), "long": (150, 400), "mixed": (3, 400)}
 ROUNDS = 2
 
 
 def main() -> int:
-    """Run every model in turn, and tell how much memory each took."""
+    """Runs every model in turn, and prints the memory of each."""
     program, device, seconds, *models = sys.argv[1:]
     share = float(seconds) / (ROUNDS * len(models))
     runs = [run(program, device, share, model) for _ in range(ROUNDS) for model in models]
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(program: str, device: str, seconds: float, model: str) -> dict:
-    """One process; its memory in each third of its time, the first texts included."""
+    """Runs one process; returns its memory in each third of its time, including the first texts."""
     command = [program, "score", "-", "-", "--format", "ndjson", "--output-format", "ndjson"]
     command += ["--model", model, "--device", device]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
 
 
 def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
-    """Write texts until the time is over; the pipe makes this wait for the model."""
+    """Writes texts until the time is over; a full pipe makes it wait for the model."""
     numbers = random.Random(1)
     try:
         while time.monotonic() < ends:
@@ -94,13 +94,13 @@ def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
 
 
 def count(child: subprocess.Popen, told: dict) -> None:
-    """Count the texts that got scores."""
+    """Counts the scored texts."""
     for line in child.stdout:
         told["out"] += bool(json.loads(line).get("scores"))
 
 
 def memory(pid: int, device: str) -> float:
-    """MiB that the process takes; 0 where that cannot be read."""
+    """Returns the resident MiB of the process, or 0 if unknown."""
     if device == "cpu":
         try:
             pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
@@ -115,7 +115,7 @@ def memory(pid: int, device: str) -> float:
 
 
 def ask(*flags: str) -> list[list[str]]:
-    """What nvidia-smi prints, as rows of words."""
+    """Returns the output of nvidia-smi as rows of words."""
     ran = subprocess.run(
         ["nvidia-smi", *flags, "--format=csv,noheader,nounits"], check=False, capture_output=True, text=True
     )

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The ladder: the same posts, labels and weights, from the usual way in Python up to topicmill's.
+"""The ladder: the same posts, labels and weights, from the usual Python code up to topicmill.
 
     .venv-tools/bin/python benches/ladder/run.py --hf HF --model FOLDER --texts FILE [--plain FILE] [--out FOLDER]
 
@@ -34,7 +34,7 @@ NAMES = {
 
 
 def main() -> int:
-    """Climb every rung as often as asked for, print a table and write files."""
+    """Runs every rung the given number of times, prints a table and writes files."""
     arguments = parse()
     job = job_of(arguments)
     labeler = Labeler(
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def job_of(arguments: argparse.Namespace) -> dict:
-    """What the rungs share: texts, labels and settings."""
+    """Shared inputs of the rungs: texts, labels and settings."""
     pipeline = tomllib.loads(arguments.pipeline.read_text(encoding="utf-8"))
     lines = arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.posts]
     rows = [json.loads(line) for line in lines]
@@ -98,7 +98,7 @@ def job_of(arguments: argparse.Namespace) -> dict:
 
 
 def table(seconds: dict, scores: dict) -> list[dict]:
-    """A row a rung, compared with the lowest one."""
+    """Returns a row per rung, compared with the lowest one."""
     lowest = next(iter(seconds))
     posts = len(scores[lowest])
     return [
@@ -114,13 +114,13 @@ def table(seconds: dict, scores: dict) -> list[dict]:
 
 
 def difference(these: rungs.Scores, those: rungs.Scores) -> float:
-    """The largest difference of two scores."""
+    """Returns the largest difference of two scores."""
     rows = zip(these, those, strict=True)
     return max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
 
 
 def write(folder: Path, result: dict) -> None:
-    """Write ladder.json and ladder.csv."""
+    """Writes ladder.json and ladder.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ladder.json").write_text(json.dumps(result, indent=2) + "\n")
     with (folder / "ladder.csv").open("w", newline="") as file:
@@ -130,7 +130,7 @@ def write(folder: Path, result: dict) -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -147,7 +147,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plain", metavar="FILE", help="a plain export of them, for ONNX Runtime in Python")
     lower = [name for name in NAMES if name != "topicmill"]
     parser.add_argument("--rungs", nargs="+", choices=lower, metavar="RUNG", help=f"only these of {', '.join(lower)}")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each rung is climbed [3]")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each rung [3]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for ladder.json and ladder.csv")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The rungs of the ladder that are Python: Hugging Face's pipeline, torch alone, ONNX Runtime alone."""
+"""The Python rungs of the ladder: Hugging Face's pipeline, plain torch, plain ONNX Runtime."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ Scores = list[list[float]]
 ROWS = 16
 """Pairs in a batch."""
 TOKENS = 16_384
-"""Padded tokens in a batch of the rung that sorts, as topicmill has them on a GPU."""
+"""Padded tokens in a batch of the sorting rung, as topicmill uses on a GPU."""
 
 
 def timed(run: Callable[[list[str]], Scores], texts: list[str]) -> tuple[float, Scores]:
@@ -19,7 +19,7 @@ def timed(run: Callable[[list[str]], Scores], texts: list[str]) -> tuple[float, 
 
 
 def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str, str]]:
-    """Every rung that the job allows, by name, and the versions of what runs it."""
+    """Returns every rung that the job allows, by name, and the library versions."""
     import torch
     import transformers
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -62,13 +62,13 @@ def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str,
 
 
 def in_order(found: dict, labels: list[str]) -> list[float]:
-    """The scores of one answer of the pipeline, which sorts them, in the order of the labels."""
+    """Returns the scores of one sorted pipeline result in the order of the labels."""
     by_label = dict(zip(found["labels"], found["scores"], strict=True))
     return [by_label[label] for label in labels]
 
 
 def encoded(job: dict, tokenizer, texts: list[str]) -> Iterator[dict]:
-    """The pairs of each text as batches of at most `rows`, filled up to their longest."""
+    """Yields the pairs of each text as batches of at most `rows`, padded to their longest."""
     hypotheses = [job["template"].format(label) for label in job["labels"]]
     for text in texts:
         for start in range(0, len(hypotheses), ROWS):
@@ -78,7 +78,7 @@ def encoded(job: dict, tokenizer, texts: list[str]) -> Iterator[dict]:
 
 
 def direct(job: dict, model, tokenizer, texts: list[str]) -> Scores:
-    """One forward for the pairs of a text."""
+    """Runs one forward pass for the pairs of a text."""
     import torch
 
     with torch.inference_mode():
@@ -88,7 +88,7 @@ def direct(job: dict, model, tokenizer, texts: list[str]) -> Scores:
 
 
 def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
-    """One forward for `rows` texts, as they come, and one label: filled up to the longest of them."""
+    """Runs one forward pass for `rows` texts, unsorted, and one label, padded to the longest."""
     import torch
 
     logits = []
@@ -104,7 +104,7 @@ def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
 
 
 def in_order_of_length(job: dict, model, tokenizer, texts: list[str]) -> Scores:
-    """All pairs, the longest first, in batches of so many padded tokens: what torch can do if one writes it so."""
+    """Runs all pairs, the longest first, in batches of a token budget: the best case of plain torch."""
     import torch
 
     hypotheses = [job["template"].format(label) for label in job["labels"]]
@@ -145,7 +145,7 @@ def tflop(job: dict) -> float:
 
 
 def through_onnx(job: dict, config, session, tokenizer, texts: list[str]) -> Scores:
-    """The batches of `direct` through ONNX Runtime."""
+    """Runs the batches of `direct` through ONNX Runtime."""
     import torch
 
     names = {entry.name for entry in session.get_inputs()}
@@ -157,7 +157,7 @@ def through_onnx(job: dict, config, session, tokenizer, texts: list[str]) -> Sco
 
 
 def scores(job: dict, config, logits, texts: int) -> Scores:
-    """What the pipeline makes of logits, text by text."""
+    """Returns the pipeline's scores for logits, text by text."""
     classes = {name.lower(): number for name, number in config.label2id.items()}
     entailment = next(number for name, number in classes.items() if name.startswith("entail"))
     contradiction = -1 if entailment == 0 else 0

@@ -1,10 +1,10 @@
-//! Times what the store does for labelling and for people who look, at a given number of posts.
+//! Times the store's operations for labelling and for users, at a given number of posts.
 //!
 //!     bench-store URL POSTS SCORED
 //!
-//! Nine tenths of the posts are labelled; SCORED of them have their 16 logits too, which are most of the rows
-//! and nothing that the timed statements scan. The database is filled by bulk SQL and kept: a second
-//! run times it as it stands.
+//! Nine tenths of the posts are labelled. SCORED of them also have their 16 logits, which are most of the rows
+//! but are not scanned by any timed statement. The database is filled by bulk SQL and kept: a second
+//! run times it as it is.
 
 use std::error::Error;
 use std::io::Write;
@@ -34,10 +34,10 @@ use topicmill_store::{
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const LABELS: usize = 16;
-/// Posts of a claim and of a write.
+/// Posts per claim and write.
 const WINDOW: u32 = 1_000;
 const LEASE: Duration = Duration::from_hours(1);
-/// Posts that will be claimed.
+/// Posts to be claimed.
 const UNLABELLED: &str = "SELECT fullname, title, selftext FROM posts p \
     WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.fullname = p.fullname)";
 
@@ -95,11 +95,11 @@ const FILL_POSTGRES: [&str; 6] = [
        FROM generate_series(1, $6) i CROSS JOIN hypotheses h",
 ];
 
-/// Bytes of each table and index. SQLite's are told by its own program, see `run.sh`.
+/// Bytes of each table and index. For SQLite, `run.sh` uses the sqlite3 program.
 const SIZES: &str = "SELECT relname::text, pg_relation_size(oid) FROM pg_class \
     WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace ORDER BY 2 DESC LIMIT 16";
 
-/// The statement by which `claim` picks posts, of the file that holds it.
+/// Returns the statement with which `claim` selects posts, from its source file.
 const PICK: &str = "SELECT fullname FROM backlog WHERE model_id = 1 AND label_set_id = 1 AND lease_id IS NULL \
     AND deaths = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
 
@@ -195,7 +195,7 @@ fn label_set() -> LabelSet {
     }
 }
 
-/// The shipped tokenizer with the outputs of an NLI model.
+/// Returns the default tokenizer with the outputs of an NLI model.
 fn folder() -> Outcome<ModelFolder> {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/minilm-reddit-topics");
     let mut folder = ModelFolder::open(&dir, None)?;
@@ -220,7 +220,7 @@ fn model_row() -> Outcome<ModelRow> {
     })
 }
 
-/// An engine of a fixed cost a row, which waits rather than computes: so many workers as one likes.
+/// An engine with a fixed cost per row, which sleeps instead of computing: any number of workers can run.
 struct Paced(Duration);
 
 impl Engine for Paced {
@@ -262,7 +262,7 @@ impl Bench {
         on!(&self.url, connection, {
             let sqlite = self.url.starts_with("sqlite:");
             for sql in if sqlite { FILL_SQLITE } else { FILL_POSTGRES } {
-                // Numbers of ours, in place of parameters, which not every statement has all of.
+                // Literal numbers replace parameters, because not every statement uses all of them.
                 let sql = sql
                     .replace("$1", &posts.to_string())
                     .replace("$2", &runs[0].0.to_string())
@@ -273,7 +273,7 @@ impl Bench {
                 let statement = connection.execute(AssertSqlSafe(sql));
                 self.time("filled", statement).await??;
             }
-            // A worker scores no text that is not the one its hash says.
+            // A worker scores a text only if it matches its hash.
             connection.execute("BEGIN").await?;
             for row in connection.fetch_all(UNLABELLED).await? {
                 let text = post_text(row.try_get(1)?, row.try_get(2)?);
@@ -284,7 +284,7 @@ impl Bench {
                     .await?;
             }
             connection.execute("COMMIT").await?;
-            // What PostgreSQL does by itself after a while; SQLite knows nothing of the kind.
+            // PostgreSQL does this by itself after a while; SQLite has no equivalent.
             if !sqlite {
                 let settle = connection.execute("VACUUM ANALYZE");
                 self.time("VACUUM ANALYZE", settle).await??;
@@ -302,7 +302,7 @@ impl Bench {
         }
     }
 
-    /// What a worker does, as often as it takes for a median.
+    /// Runs a worker's operations, often enough for a median.
     async fn work(&self) -> Outcome<()> {
         let (store, target) = (&self.store, self.target);
         let missing = store.backlog().enqueue_missing(target);
@@ -362,7 +362,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Texts of which all is stored.
+    /// Texts whose labels and logits are all stored.
     async fn known_hashes(&self) -> Outcome<Vec<topicmill_core::TextHash>> {
         let sql = "SELECT DISTINCT text_hash FROM pair_logits LIMIT 1000";
         let mut hashes = Vec::new();
@@ -404,7 +404,7 @@ impl Bench {
         claim.posts.iter().map(one).collect()
     }
 
-    /// What people ask.
+    /// Runs the queries of users.
     async fn look(&self) -> Outcome<()> {
         let now = self.clock.now().into();
         let standing = self.store.outlook().standing(3, now);
@@ -458,10 +458,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Several workers, each with a pool of its own, on the rest of the backlog.
+    /// Runs several workers, each with its own pool, on the rest of the backlog.
     async fn scale(&self, set: &LabelSet, workers: u32) -> Outcome<()> {
         const POSTS: u64 = 10_000;
-        // A row of a small model on a fast GPU.
+        // The time of a row of a small model on a fast GPU.
         let cost = Duration::from_micros(60);
         let stop = CancellationToken::new();
         let began = self.clock.elapsed();
@@ -514,7 +514,7 @@ impl Bench {
     }
 }
 
-/// Median, least and most.
+/// Returns median, minimum and maximum.
 fn spread(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let ms = |i: usize| times[i].as_secs_f64() * 1e3;

@@ -4,7 +4,7 @@
 #     benches/store/run.sh FOLDER [POSTS [SCORED]]
 #
 # FOLDER keeps the SQLite database; with TEST_DATABASE_URL it measures PostgreSQL too (scripts/with-postgres
-# sets it). Bytes a table need the sqlite3 program.
+# sets it). The sizes of SQLite's tables need the sqlite3 program.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,9 +1,9 @@
-//! How much rounding the vectors of texts moves scores and labels: float16, 8-bit and 16-bit whole numbers with a scale,
-//! each beside float32.
+//! Measures the effect of rounding text vectors on scores and labels: float16, and scaled 8-bit and 16-bit integers,
+//! each compared with float32.
 //!
 //!     bench-vectors MODEL POSTS.ndjson
 //!
-//! In go an embedding model and posts with `title` and `selftext`; out comes a row of Markdown for each kind of rounding.
+//! Input is an embedding model and posts with `title` and `selftext`; output is a Markdown row per kind of rounding.
 //! The labels are the sixteen built-in topics.
 
 use std::error::Error;
@@ -22,7 +22,7 @@ use topicmill_score::{
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Texts of a batch.
+/// Texts per batch.
 const BATCH: usize = 8;
 
 fn main() -> Outcome<()> {
@@ -101,7 +101,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What rounding does.
+/// The effect of a kind of rounding.
 #[derive(Default)]
 struct Moved {
     logit: f64,
@@ -168,7 +168,7 @@ fn texts(path: &str) -> Outcome<Vec<String>> {
     std::fs::read_to_string(path)?.lines().map(text).collect()
 }
 
-/// A label's vector as it is stored, with room to add up in.
+/// A label's stored vector, with a buffer for sums.
 fn wide(label: &LabelVector) -> Vec<f64> {
     let bytes = label.to_bytes();
     let (numbers, _) = bytes.as_chunks();
@@ -187,7 +187,7 @@ fn unit(raw: &[f32]) -> Vec<f64> {
     raw.iter().map(|x| f64::from(*x) / length).collect()
 }
 
-/// Whole numbers from minus `most` to `most`, times a scale.
+/// Rounds to integers from minus `most` to `most`, times a scale.
 fn steps(vector: &[f64], most: f64) -> Vec<f64> {
     let greatest = vector
         .iter()
@@ -196,7 +196,7 @@ fn steps(vector: &[f64], most: f64) -> Vec<f64> {
     vector.iter().map(|x| (x / scale).round() * scale).collect()
 }
 
-/// The nearest float16: 10 bits behind the point, or a multiple of 2^-24.
+/// Returns the nearest float16: 10 fraction bits, or a multiple of 2^-24.
 fn half(x: f64) -> f64 {
     let exponent = x.abs().log2().floor().max(-14.0);
     let step = (exponent - 10.0).exp2();

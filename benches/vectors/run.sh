@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Times a new label set and a changed label over stored vectors.
+# Times a new label set and a changed label with stored vectors.
 #
 #     benches/vectors/run.sh TOPICMILL URL POSTS
 #
-# TOPICMILL is the program, URL a new database: `sqlite:PATH` or a PostgreSQL URL (psql fills it then). The texts are made up
-# of some words. The model embeds three of them; the others get random vectors, because nothing that is timed looks at what a
-# vector says, and embedding 100,000 texts takes half an hour.
+# TOPICMILL is the program, URL a new database: `sqlite:PATH` or a PostgreSQL URL (psql fills it then). The texts are
+# made up
+# of some words. The model embeds three of them; the others get random vectors, because their values do not affect the
+# times, and embedding 100,000 texts takes half an hour.
 set -euo pipefail
 
 topicmill=$1 url=$2 posts=$3
@@ -29,7 +30,7 @@ sed 's/Global warming/Global warming, heat/' pipelines/sixteen-topics.toml > "$f
 "$topicmill" -q db create --database "$url"
 "$topicmill" -q import "$folder/posts.ndjson" --database "$url"
 TOPICMILL__CLASSIFY__BATCH_TOKENS=1024 "$topicmill" -q classify --limit 3 --database "$url"
-# Four bytes of scale, so that 384 random 16-bit numbers have about length 1.
+# A scale of four bytes that gives 384 random 16-bit numbers a length of about 1.
 case $url in
 sqlite:*)
     python3 - "${url#sqlite:}" <<'PYTHON'

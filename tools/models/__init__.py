@@ -1,6 +1,6 @@
-"""Model folders: graphs built for speed from Hugging Face classifiers, compared with torch, and their manifest."""
+"""Model folders: graphs built for speed from Hugging Face classifiers, verified against torch, and their manifest."""
 
-# Read by the libraries from the environment when they are imported: no network, no chatter.
+# The libraries read these environment variables on import: no network, no progress output.
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -10,8 +10,8 @@ QUIET = {
 
 
 class InputError(Exception):
-    """The folder of the Hugging Face model, or what was asked of it, cannot be used: exit code 2."""
+    """The Hugging Face model folder or a requested option is unusable: exit code 2."""
 
 
 class GraphError(Exception):
-    """A graph was made and does not agree with torch, or is not what it should be: exit code 1."""
+    """A graph disagrees with torch or has the wrong form: exit code 1."""

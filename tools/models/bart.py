@@ -31,7 +31,7 @@ POSITION_OFFSET = 2  # rows of the position table that BART never uses
 
 
 def build(config: BartConfig, tensors: Mapping[str, np.ndarray], device: str, precision: str) -> onnx.ModelProto:
-    """The whole classifier for one device, its weights in one precision."""
+    """Builds the whole classifier for one device, with its weights in one precision."""
     graph = Graph(tensors, precision)
     batch = Batch.of(device, graph)
 
@@ -51,7 +51,7 @@ def build(config: BartConfig, tensors: Mapping[str, np.ndarray], device: str, pr
 
 
 def embedding(graph: Graph, config: BartConfig, name: str, ids: str, positions: str) -> str:
-    """Token and position embeddings of one half of the model."""
+    """Adds token and position embeddings of the encoder or the decoder."""
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
     tokens = graph.op("Gather", graph.weight("model.shared.weight", lambda weight: weight * scale), ids)
     table = graph.weight(f"{name}.embed_positions.weight", lambda weight: weight[POSITION_OFFSET:])
@@ -60,7 +60,7 @@ def embedding(graph: Graph, config: BartConfig, name: str, ids: str, positions: 
 
 
 def encoder_layer(graph: Graph, config: BartConfig, name: str, values: str, batch: Batch) -> str:
-    """One layer of the encoder."""
+    """Adds one encoder layer."""
     names, heads = projections(f"{name}.self_attn"), config.encoder_attention_heads
     mixed = attention(graph, values, values, names, heads, lengths=batch.lengths())
     values = add_and_norm(graph, mixed, names.out, values, f"{name}.self_attn_layer_norm", EPSILON)
@@ -68,7 +68,7 @@ def encoder_layer(graph: Graph, config: BartConfig, name: str, values: str, batc
 
 
 def decoder_layer(graph: Graph, config: BartConfig, name: str, values: str, encoded: str, batch: Batch) -> str:
-    """One layer of the decoder but the last."""
+    """Adds one decoder layer, except the last."""
     names, heads = projections(f"{name}.self_attn"), config.decoder_attention_heads
     mixed = attention(graph, values, values, names, heads, causal=True)
     values = add_and_norm(graph, mixed, names.out, values, f"{name}.self_attn_layer_norm", EPSILON)
@@ -79,7 +79,7 @@ def decoder_layer(graph: Graph, config: BartConfig, name: str, values: str, enco
 
 
 def last_decoder_layer(graph: Graph, config: BartConfig, name: str, values: str, encoded: str, batch: Batch) -> str:
-    """The last layer of the decoder, for the last real id of each row."""
+    """Adds the last decoder layer, for the last real id of each row."""
     heads, state = config.decoder_attention_heads, batch.last(values, config.d_model)
     for part, memory in (("self_attn", values), ("encoder_attn", encoded)):
         names = projections(f"{name}.{part}")
@@ -89,10 +89,10 @@ def last_decoder_layer(graph: Graph, config: BartConfig, name: str, values: str,
 
 
 def feed_forward_of(graph: Graph, name: str, values: str) -> str:
-    """The feed-forward block of a layer of either half."""
+    """Adds the feed-forward block of a layer."""
     return feed_forward(graph, values, f"{name}.fc1", f"{name}.fc2", f"{name}.final_layer_norm", EPSILON)
 
 
 def projections(name: str) -> Projections:
-    """The names of an attention's linear layers."""
+    """Returns the names of an attention's linear layers."""
     return Projections(*(f"{name}.{part}_proj" for part in ("q", "k", "v", "out")))

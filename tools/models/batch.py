@@ -1,4 +1,4 @@
-"""The values of a batch inside a graph: taken from inputs where CUDA is fed, else computed from ids and lengths."""
+"""Values of a batch inside a graph: inputs for CUDA, otherwise computed from ids and lengths."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from models.inputs import INPUTS, MASKED
 
 
 class Batch:
-    """What a builder may ask about its batch. Each value is made once, when it is first asked for."""
+    """The values that a builder can request for its batch. Each is created once, on first use."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.made: dict[str, str] = {}
 
     def input(self, name: str) -> str:
-        """An input of the contract."""
+        """Returns an input of the contract."""
         if name not in self.made:
             entry = INPUTS[name]
             self.made[name] = self.graph.input(name, entry.kind, [int(d) if d == "1" else d for d in entry.shape])
@@ -34,12 +34,12 @@ class Batch:
 
     @staticmethod
     def of(device: str, graph: Graph) -> "Batch":
-        """The batch as a graph for `cpu` or `cuda` sees it."""
+        """Creates the batch for a `cpu` or `cuda` graph."""
         return {"cpu": CpuBatch, "cuda": CudaBatch}[device](graph)
 
 
 class CpuBatch(Batch):
-    """Everything from ids and lengths."""
+    """Computes every value from ids and lengths."""
 
     def positions(self) -> str:
         """0, 1, …, width - 1."""
@@ -56,7 +56,7 @@ class CpuBatch(Batch):
         return g.op("Pad", first, g.integers(0, 1, 0, 0), g.integer(start))
 
     def mask(self) -> str:
-        """What is added to a score: [rows, 1, width] in the graph's precision."""
+        """Returns the attention bias added to the scores: [rows, 1, width] in the graph's precision."""
         if "mask" not in self.made:
             g = self.graph
             lengths = g.op("Unsqueeze", self.long_lengths(), g.integers(1))
@@ -66,31 +66,31 @@ class CpuBatch(Batch):
         return self.made["mask"]
 
     def last(self, values: str, size: int) -> str:  # noqa: ARG002 - the other batch needs it
-        """Of values [rows, width, size] those of each row's last real id: [rows, 1, size]."""
+        """Selects from values [rows, width, size] those of each row's last real id: [rows, 1, size]."""
         g = self.graph
         where = g.op("Unsqueeze", g.op("Sub", self.long_lengths(), g.integer(1)), g.integers(1))
         return g.op("Unsqueeze", g.op("GatherND", values, where, batch_dims=1), g.integers(1))
 
     def long_lengths(self) -> str:
-        """The lengths as int64."""
+        """Returns the lengths as int64."""
         if "long_lengths" not in self.made:
             self.made["long_lengths"] = self.graph.op("Cast", self.lengths(), to=onnx_type(np.int64))
         return self.made["long_lengths"]
 
 
 class CudaBatch(Batch):
-    """Everything from inputs: no node computes a shape or an index."""
+    """Takes every value from inputs: no node computes a shape or an index."""
 
     def positions(self) -> str:
-        """As of `CpuBatch`."""
+        """See `CpuBatch`."""
         return self.input("positions")
 
     def decoder_ids(self, start: int) -> str:  # noqa: ARG002 - the feeder has it from the manifest
-        """As of `CpuBatch`."""
+        """See `CpuBatch`."""
         return self.input("decoder_ids")
 
     def mask(self) -> str:
-        """As of `CpuBatch`."""
+        """See `CpuBatch`."""
         if self.graph.dtype == np.float32:
             return self.input("mask")
         if "half_mask" not in self.made:
@@ -98,7 +98,7 @@ class CudaBatch(Batch):
         return self.made["half_mask"]
 
     def last(self, values: str, size: int) -> str:
-        """As of `CpuBatch`."""
+        """See `CpuBatch`."""
         g = self.graph
         rows = g.op("Reshape", values, g.integers(-1, size))
         return g.op("Unsqueeze", g.op("Gather", rows, self.input("last"), axis=0), g.integers(1))

@@ -1,4 +1,4 @@
-"""The layers that BART, BERT and RoBERTa are made of, each as the fewest nodes that ONNX Runtime runs fast.
+"""The layers of BART, BERT and RoBERTa, each with the fewest nodes that ONNX Runtime runs fast.
 
 R rows, W width, D width of the model, N heads of H = D / N numbers, F inner width. A name is the prefix of a
 weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
@@ -34,7 +34,7 @@ class Projections:
 
 
 def linear(graph: Graph, values: str, name: str) -> str:
-    """The product with a linear layer's weight, without its bias."""
+    """Multiplies by a linear layer's weight, without its bias."""
     return graph.op("MatMul", values, graph.weight(f"{name}.weight", np.transpose, "^T"), name=name)
 
 
@@ -50,13 +50,13 @@ def norm(graph: Graph, values: str, name: str, epsilon: float) -> str:
 
 
 def add_and_norm(graph: Graph, values: str, bias: str, residual: str, name: str, epsilon: float) -> str:
-    """`values` and the bias of the linear layer `bias` that gave them, plus the residual, normalized."""
+    """Normalizes the sum of `values`, the bias of the linear layer `bias` that produced them, and the residual."""
     with_bias = graph.op("Add", values, graph.weight(f"{bias}.bias"))
     return norm(graph, graph.op("Add", with_bias, residual), name, epsilon)
 
 
 def feed_forward(graph: Graph, values: str, up: str, down: str, norm_name: str, epsilon: float) -> str:
-    """The two linear layers with Gelu (by erf) in between, their residual and normalization."""
+    """Adds two linear layers with Gelu (by erf) between them, their residual and normalization."""
     inner = graph.fused("BiasGelu", linear(graph, values, up), graph.weight(f"{up}.bias"))
     return add_and_norm(graph, linear(graph, inner, down), down, values, norm_name, epsilon)
 
@@ -123,7 +123,7 @@ def attention_of_one(graph: Graph, query: str, memory: str, names: Projections, 
 
 
 def head(graph: Graph, state: str, dense: str, out: str) -> str:
-    """The classifier on one state a row: [R, 1, D] in, logits [R, classes] out, in single precision throughout."""
+    """Adds the classification head on one state per row: [R, 1, D] in, logits [R, classes] out, all in float32."""
     state = graph.op("Squeeze", state, graph.integers(1))
     if graph.dtype != np.float32:
         state = graph.op("Cast", state, to=1)

@@ -38,12 +38,12 @@ OUTPUT = "sentence_embedding"
 TEMPLATE = "This text is about {}."
 SCALE = 20.0  # the default of MultipleNegativesRankingLoss, with which sentence-transformers trains
 FEWEST_TOKENS = 3  # two are special
-# The names of the settings of the module Transformer, in the order in which sentence-transformers looks for them.
+# Setting names of the module Transformer, in the order in which sentence-transformers looks for them.
 SETTINGS = [
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
-# Families that count positions from the padding id on, so that two are never used: OFFSET_POSITIONS of
+# Families that count positions from the padding id, so that two are never used: OFFSET_POSITIONS of
 # crates/score/src/folder/config.rs.
 OFFSET_FAMILIES = (
     "camembert",
@@ -81,13 +81,13 @@ class Embedding:
     notes: list[str] = field(default_factory=list)
 
     def ids(self, text: str, limit: int | None = None) -> list[int]:
-        """The ids of a text as sentence-transformers makes them, at most `limit` (by default, the model's most)."""
+        """Returns a text's ids as sentence-transformers makes them, at most `limit` (by default, the model's)."""
         text = text.strip().lower() if self.lower else text.strip()
         return self.tokenizer(text, truncation=True, max_length=limit or self.max_tokens)["input_ids"]
 
     @torch.no_grad()
     def vector(self, ids: list[int]) -> np.ndarray:
-        """The vector [D] of length 1 of one text alone, by torch. Raises `InputError` where the model fails."""
+        """Returns torch's vector [D] of length 1 for one text alone. Raises `InputError` if the model fails."""
         try:
             states = self.model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()
         except Exception as problem:  # torch raises its own kinds
@@ -100,7 +100,7 @@ class Embedding:
 
 
 class Pooled(torch.nn.Module):
-    """The encoder with tensors in a fixed order, and one vector of length 1 for each row out: what is exported."""
+    """The exported module: the encoder with tensors in a fixed order, and one vector of length 1 per row."""
 
     def __init__(self, source: Embedding, input_names: list[str]):
         super().__init__()
@@ -109,7 +109,7 @@ class Pooled(torch.nn.Module):
         self.input_names = input_names
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Vectors [batch, D] of int64 tensors [batch, sequence], one for each input name."""
+        """Returns vectors [batch, D] for int64 tensors [batch, sequence], one tensor for each input name."""
         inputs = dict(zip(self.input_names, tensors, strict=True))
         states = self.encoder(**inputs).last_hidden_state
         if self.pooling == "cls":
@@ -126,7 +126,7 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
     Without `modules.json`, the pooling is `mean`. Raises `InputError`.
     """
     if not folder.is_dir():
-        raise InputError(f"`{folder}` is no folder: give the folder of a sentence-transformers model")
+        raise InputError(f"`{folder}` is not a folder: give the folder of a sentence-transformers model")
     if (folder / MODULES).is_file():
         encoder, pooling = read_modules(folder)
         notes = prompt_notes(folder)
@@ -139,7 +139,7 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
     model, lacking = load(encoder, AutoModel, trust_remote_code=False)
     if model.config.is_encoder_decoder:
         raise InputError(f"`{encoder / 'config.json'}`: {config.get('model_type')!r} has a decoder; give an encoder")
-    # The pooler of BERT and its kin is a layer that sentence-transformers does not read.
+    # sentence-transformers does not use the pooler of BERT and related models.
     lacking = [name for name in lacking if not name.startswith("pooler.")]
     if lacking:
         raise InputError(f"the weights of `{encoder}` lack {count_of(lacking)}: copy them again from their source")
@@ -150,14 +150,14 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
 
 
 def read_modules(folder: Path) -> tuple[Path, str]:
-    """The folder of the encoder, and the pooling. Raises `InputError` for what the graph would leave out."""
+    """Returns the encoder's folder and the pooling. Raises `InputError` for a module that the graph would omit."""
     modules = read_json(folder / MODULES)
     try:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
         own = [module["type"] for module in modules if not module["type"].startswith("sentence_transformers.")]
         paths = [folder / module["path"] for module in modules]
     except (TypeError, KeyError, AttributeError):
-        raise InputError(f"`{folder / MODULES}` is no list of modules with `type` and `path`") from None
+        raise InputError(f"`{folder / MODULES}` is not a list of modules with `type` and `path`") from None
     unknown = own + [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
     if unknown:
         raise InputError(
@@ -170,10 +170,10 @@ def read_modules(folder: Path) -> tuple[Path, str]:
 
 
 def read_pooling(path: Path) -> str:
-    """`mean` or `cls`. Raises `InputError` for any other pooling, and for several at once."""
+    """Returns `mean` or `cls`. Raises `InputError` for any other pooling, and for several at once."""
     config = read_json(path)
     if not isinstance(config, dict):
-        raise InputError(f"`{path}` is no JSON object: copy it from where the model came from")
+        raise InputError(f"`{path}` is not a JSON object: copy it from the model's source")
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     chosen = [names.get(key, key) for key, value in config.items() if key.startswith("pooling_mode_") and value]
     if "pooling_mode" in config:  # as newer versions of sentence-transformers write it
@@ -181,7 +181,7 @@ def read_pooling(path: Path) -> str:
         chosen = mode if isinstance(mode, list) else [mode]
     if chosen not in (["mean"], ["cls"]):
         said = ", ".join(map(str, chosen)) or "none"
-        raise InputError(f"`{path}`: the pooling is {said}; take a model whose pooling is mean or cls")
+        raise InputError(f"`{path}`: the pooling is {said}; use a model with mean or cls pooling")
     return chosen[0]
 
 
@@ -214,7 +214,7 @@ def prompt_notes(folder: Path) -> list[str]:
 
 
 def most_tokens(config: dict, tokenizer: PreTrainedTokenizerBase, settings: dict) -> int:
-    """The most ids of a text: the least of `max_seq_length`, the tokenizer's limit and the positions to use."""
+    """Returns the most ids of a text: the minimum of `max_seq_length`, the tokenizer's limit and usable positions."""
     positions = config.get("max_position_embeddings") or 0
     if config.get("model_type") in OFFSET_FAMILIES:
         positions -= 2
@@ -252,7 +252,7 @@ def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None
 
 
 def block_of(source: Embedding, scale: float) -> dict:
-    """The block `zero_shot` of config.json."""
+    """Returns the block `zero_shot` of config.json."""
     return {
         "mode": "embedding",
         "output": OUTPUT,
@@ -278,7 +278,7 @@ def middle(source: Embedding) -> float:
 
 
 def built(source: Embedding) -> onnx.ModelProto:
-    """The graph as torch exports it, for any number of texts of any length. Raises `GraphError`."""
+    """Exports the graph with torch, for any number of texts of any length. Raises `GraphError`."""
     rows = [source.ids(text) for text, _ in VECTORS]
     width = max(map(len, rows))
     ids = torch.zeros((len(rows), width), dtype=torch.int64)
@@ -328,21 +328,21 @@ def verify(source: Embedding, folder: Path) -> float:
 
 
 def first_json(folder: Path, names: list[str]) -> dict:
-    """The first of the files that is there, an object; empty where none is."""
+    """Returns the first existing file as an object, or an empty one."""
     for name in names:
         if (folder / name).is_file():
             content = read_json(folder / name)
             if not isinstance(content, dict):
-                raise InputError(f"`{folder / name}` is no JSON object: copy it from where the model came from")
+                raise InputError(f"`{folder / name}` is not a JSON object: copy it from the model's source")
             return content
     return {}
 
 
 def read_json(path: Path) -> object:
-    """A JSON file. Raises `InputError`."""
+    """Reads a JSON file. Raises `InputError`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"`{path.parent}` has no `{path.name}`: copy it from where the model came from") from None
+        raise InputError(f"`{path.parent}` has no `{path.name}`: copy it from the model's source") from None
     except (OSError, ValueError) as problem:
         raise InputError(f"`{path}` cannot be read: {one_line(problem)}") from None

@@ -42,7 +42,7 @@ HEADS = {
 def build(
     config: BertConfig | RobertaConfig, tensors: Mapping[str, np.ndarray], device: str, precision: str
 ) -> onnx.ModelProto:
-    """The whole classifier for one device, its weights in one precision."""
+    """Builds the whole classifier for one device, with its weights in one precision."""
     graph = Graph(tensors, precision)
     batch = Batch.of(device, graph)
     kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights are named as RoBERTa's
@@ -68,7 +68,7 @@ def build(
 
 
 def embedding(graph: Graph, config: BertConfig | RobertaConfig, kind: str, batch: Batch) -> str:
-    """Token, position and type embeddings."""
+    """Adds token, position and type embeddings."""
     name = f"{kind}.embeddings"
     tokens = graph.op("Gather", graph.weight(f"{name}.word_embeddings.weight"), batch.ids())
     table = graph.tensors[f"{name}.position_embeddings.weight"]
@@ -76,14 +76,14 @@ def embedding(graph: Graph, config: BertConfig | RobertaConfig, kind: str, batch
     if kind == "bert":
         tokens = graph.op("Add", tokens, graph.op("Gather", graph.weight(types), batch.type_ids()))
     else:
-        # RoBERTa counts from behind its padding id, and all its tokens are of type 0.
+        # RoBERTa counts from after its padding id, and all its tokens have type 0.
         table = table[config.pad_token_id + 1 :] + graph.tensors[types][0]
     places = graph.op("Gather", graph.made_weight(f"{name}.places", table), batch.positions())
     return norm(graph, graph.op("Add", tokens, places), f"{name}.LayerNorm", config.layer_norm_eps)
 
 
 def rest_of_layer(graph: Graph, config: BertConfig | RobertaConfig, name: str, mixed: str, values: str) -> str:
-    """What follows the attention of a layer: its residual, the feed-forward block."""
+    """Adds the rest of a layer after its attention: the residual and the feed-forward block."""
     out, epsilon = f"{name}.attention.output", config.layer_norm_eps
     values = add_and_norm(graph, mixed, f"{out}.dense", values, f"{out}.LayerNorm", epsilon)
     up, down = f"{name}.intermediate.dense", f"{name}.output.dense"
@@ -91,6 +91,6 @@ def rest_of_layer(graph: Graph, config: BertConfig | RobertaConfig, name: str, m
 
 
 def projections(name: str) -> Projections:
-    """The names of an attention's linear layers."""
+    """Returns the names of an attention's linear layers."""
     own = f"{name}.attention.self"
     return Projections(f"{own}.query", f"{own}.key", f"{own}.value", f"{name}.attention.output.dense")

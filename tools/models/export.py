@@ -1,4 +1,4 @@
-"""From a model in memory to an ONNX graph, exported as it is.
+"""Exports a model in memory to an ONNX graph, unchanged.
 
 ONNX Runtime fuses what it can when it loads such a graph. The graph computes shapes as it runs, so on CUDA some of it
 stays on the host.
@@ -25,7 +25,7 @@ INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file ends at 2 GiB
 
 
 class LogitsOnly(torch.nn.Module):
-    """The classifier with tensors in a fixed order and nothing but logits out, which is what the exporter wants."""
+    """The classifier as the exporter needs it: tensors in a fixed order, and logits as the only output."""
 
     def __init__(self, model: PreTrainedModel, input_names: list[str]):
         super().__init__()
@@ -33,7 +33,7 @@ class LogitsOnly(torch.nn.Module):
         self.input_names = input_names
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Logits [batch, classes] of int64 tensors [batch, sequence], one for each input name."""
+        """Returns logits [batch, classes] for int64 tensors [batch, sequence], one tensor for each input name."""
         options = {"use_cache": False} if self.model.config.is_encoder_decoder else {}
         return self.model(**dict(zip(self.input_names, tensors, strict=True)), **options).logits
 
@@ -48,12 +48,12 @@ def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: 
 
 
 def exported(model: PreTrainedModel, example: dict[str, torch.Tensor]) -> onnx.ModelProto:
-    """The graph of the legacy exporter, in memory."""
+    """Returns the graph of the legacy exporter, in memory."""
     return graph_of(LogitsOnly(model, list(example)), example, "logits")
 
 
 def exported_source(source: Source, precision: str) -> onnx.ModelProto:
-    """The classifier with the inputs that the model itself has."""
+    """Returns the classifier with the inputs of the model itself."""
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if source.has_types else [])]
     pairs = [source.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
     example = {name: torch.from_numpy(values) for name, values in feed(names, pairs, source.filling).items()}
@@ -62,7 +62,7 @@ def exported_source(source: Source, precision: str) -> onnx.ModelProto:
 
 
 def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: str) -> onnx.ModelProto:
-    """The graph of a module that takes the tensors of `example` in their order and gives `output` [batch, …]."""
+    """Exports a module with the tensors of `example` as inputs, in order, and `output` [batch, …]."""
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "raw.onnx"
         trace(module, example, raw, output)
@@ -72,7 +72,7 @@ def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: 
 
 
 def save_graph(graph: onnx.ModelProto, path: Path) -> None:
-    """Write a graph to `path`; if it is large, its weights into a file beside it and out of `graph`."""
+    """Writes a graph to `path`; if it is large, its weights go into a file next to it and out of `graph`."""
     if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= INLINE_LIMIT_BYTES:
         onnx.save(graph, path)
         return
@@ -84,7 +84,7 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
 
 
 def trace(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path, output: str) -> None:
-    """Run the legacy exporter: only its graphs are fused by ONNX Runtime's stock optimizer."""
+    """Runs the legacy exporter: ONNX Runtime's stock optimizer fuses only its graphs."""
     names = list(example)
     axes = {name: {0: "batch_size", 1: "sequence_length"} for name in names}
     with warnings.catch_warnings(), torch.no_grad():
@@ -102,7 +102,7 @@ def trace(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path,
 
 
 def clear_notes(graph: onnx.ModelProto) -> None:
-    """Remove what a person's machine may have left in the file: source lines and other notes."""
+    """Removes local details from the file: source lines and other notes."""
     graph.doc_string = ""
     graph.graph.doc_string = ""
     del graph.metadata_props[:]
@@ -112,7 +112,7 @@ def clear_notes(graph: onnx.ModelProto) -> None:
 
 
 def graph_error(model: PreTrainedModel, path: Path, batches: list[dict[str, torch.Tensor]]) -> float:
-    """The largest difference between the logits of torch and of ONNX Runtime over the batches."""
+    """Returns the largest difference between torch's and ONNX Runtime's logits over the batches."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -43,11 +43,11 @@ class Graph:
         return f"{name}:0"
 
     def fused(self, kind: str, *values: str, **attributes: object) -> str:
-        """Add a node of ONNX Runtime's own."""
+        """Adds a node with an ONNX Runtime contrib operator."""
         return self.op(kind, *values, domain=CONTRIB, **attributes)
 
     def weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None, mark: str = "") -> str:
-        """A weight of the checkpoint in the graph's precision; `change` is applied first and `mark` names it."""
+        """Adds a weight of the checkpoint in the graph's precision, after `change`; `mark` distinguishes its name."""
         stored = f"{name}{mark}"
         if stored not in self.initializers:
             tensor = self.tensors[name]
@@ -55,13 +55,13 @@ class Graph:
         return stored
 
     def made_weight(self, name: str, values: np.ndarray) -> str:
-        """A weight computed from several of the checkpoint's, in the graph's precision."""
+        """Adds a weight computed from several of the checkpoint's, in the graph's precision."""
         if name not in self.initializers:
             self.add_initializer(name, values.astype(self.dtype))
         return name
 
     def full_weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None) -> str:
-        """A weight in single precision whatever the graph's."""
+        """Adds a float32 weight, whatever the graph's precision."""
         stored = f"{name}.full"
         if stored not in self.initializers:
             tensor = self.tensors[name]
@@ -69,32 +69,32 @@ class Graph:
         return stored
 
     def integers(self, *values: int) -> str:
-        """A constant vector of int64: shapes, axes, bounds."""
+        """Adds a constant int64 vector: shapes, axes, bounds."""
         return self.constant(np.array(values, np.int64))
 
     def integer(self, value: int) -> str:
-        """A constant int64 without dimensions."""
+        """Adds a scalar int64 constant."""
         return self.constant(np.array(value, np.int64))
 
     def number(self, value: float) -> str:
-        """A constant number without dimensions, in the graph's precision."""
+        """Adds a scalar constant in the graph's precision."""
         return self.constant(np.array(value, self.dtype))
 
     def constant(self, array: np.ndarray) -> str:
-        """A constant, stored once however often it is asked for."""
+        """Adds a constant, stored once for all uses."""
         name = f"constant_{array.dtype}_{array.shape}_{array.tolist()}".replace(" ", "")
         if name not in self.initializers:
             self.add_initializer(name, array)
         return name
 
     def add_initializer(self, name: str, array: np.ndarray) -> None:
-        """Store an array under a name that is not taken."""
+        """Stores an array under an unused name."""
         if not np.isfinite(array).all():
             raise InputError(f"the weight `{name}` has values that {array.dtype} cannot hold")
         self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
 
     def model(self, output: str, classes: int) -> onnx.ModelProto:
-        """The finished model; `output` becomes `logits`, float32 [rows, classes]."""
+        """Returns the finished model; `output` becomes `logits`, float32 [rows, classes]."""
         last = helper.make_node("Identity", [output], ["logits"], name="logits")
         graph = helper.make_graph(
             [*self.nodes, last],
@@ -108,5 +108,5 @@ class Graph:
 
 
 def onnx_type(kind: type[np.generic]) -> int:
-    """ONNX's number of a numpy type."""
+    """Returns ONNX's number of a numpy type."""
     return helper.np_dtype_to_tensor_dtype(np.dtype(kind))

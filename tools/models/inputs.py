@@ -1,4 +1,4 @@
-"""What goes into a graph: the input contract of each kind of graph, for the builder and for whoever feeds it.
+"""The inputs of a graph: the contract of each kind of graph, for its builder and its callers.
 
 A batch is `rows` pairs of token ids, each row filled on the right up to `width`.
 
@@ -51,7 +51,7 @@ INPUTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One (premise, hypothesis) as the model reads it."""
+    """One (premise, hypothesis) pair as the model reads it."""
 
     ids: list[int]
     type_ids: list[int]
@@ -59,14 +59,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Filling:
-    """What the model's configuration decides about a batch."""
+    """The properties of a batch that depend on the model's configuration."""
 
     pad_id: int
     decoder_start_id: int | None
 
 
 def feed(names: list[str], pairs: list[Pair], filling: Filling) -> dict[str, np.ndarray]:
-    """The named inputs of one batch: rows in the order of the pairs, as wide as the longest."""
+    """Returns the named inputs of one batch: rows in the order of the pairs, as wide as the longest."""
     lengths = np.array([len(pair.ids) for pair in pairs], np.int32)
     width = int(lengths.max())
     ids = padded([pair.ids for pair in pairs], width, filling.pad_id)
@@ -85,10 +85,10 @@ def feed(names: list[str], pairs: list[Pair], filling: Filling) -> dict[str, np.
 
 
 def padded(rows: list[list[int]], width: int, filler: int) -> np.ndarray:
-    """Rows of unlike length as one int64 array."""
+    """Pads rows to one int64 array."""
     return np.array([row + [filler] * (width - len(row)) for row in rows], np.int64)
 
 
 def shifted(ids: np.ndarray, start: int) -> np.ndarray:
-    """Each row moved by one to the right behind the start token; its last id falls out."""
+    """Shifts each row right by one after the start token; its last id is dropped."""
     return np.concatenate([np.full((len(ids), 1), start, np.int64), ids[:, :-1]], axis=1)

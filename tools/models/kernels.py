@@ -1,4 +1,4 @@
-"""Which nodes a GPU computes: the kernels that a version of ONNX Runtime has for CUDA, and the nodes of a graph.
+"""Nodes that a GPU computes: the CUDA kernels of a version of ONNX Runtime, and the nodes of a graph.
 
 `cuda_kernels.txt` beside this file is the list; `placement.py` makes it, from where the runtime itself puts nodes. A
 line is a node as the runtime sees it: its operator, the types of what goes in, the types of what comes out.
@@ -10,10 +10,10 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-# What a session leaves out: see `blocks`.
+# Nodes that a session removes: see `blocks`.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
 
-# Nodes whose result the host needs before a GPU may go on, or that are there to compute shapes.
+# Nodes whose result the host needs before a GPU may continue, or that compute shapes.
 HOST_OPS = frozenset({"Shape", "Size", "Range", "NonZero", "ConstantOfShape"})
 
 LIST = Path(__file__).with_name("cuda_kernels.txt")
@@ -21,12 +21,12 @@ VERSION = "# ONNX Runtime "
 
 
 def signatures(graph: onnx.ModelProto) -> Counter[str]:
-    """How many nodes there are of each operator and types."""
+    """Counts the nodes by operator and types."""
     return Counter(signature_of_each(graph).values())
 
 
 def signature_of_each(graph: onnx.ModelProto) -> dict[str, str]:
-    """Operator and types of each node, by its name."""
+    """Returns operator and types of each node, by name."""
     types = types_of(graph)
     found = {}
     for node in graph.graph.node:
@@ -39,7 +39,7 @@ def signature_of_each(graph: onnx.ModelProto) -> dict[str, str]:
 
 
 def types_of(graph: onnx.ModelProto) -> dict[str, str]:
-    """The type of every value that has a name."""
+    """Returns the type of every named value."""
     numbers = {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
     inferred = shape_inference.infer_shapes(without_weights(graph)).graph
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
@@ -52,7 +52,7 @@ def types_of(graph: onnx.ModelProto) -> dict[str, str]:
 
 
 def without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with weights that are only told: what infers types copies the whole file, weights and all."""
+    """Returns a copy with weights as inputs: type inference would copy the whole file, weights included."""
     told = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.graph.initializer]
     inputs = [*graph.graph.input, *told]
     light = helper.make_graph(graph.graph.node, "types", inputs, graph.graph.output)
@@ -60,18 +60,18 @@ def without_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def cast_to(node: onnx.NodeProto) -> int:
-    """The type that a node casts to; 0 for any other node."""
+    """Returns the type that a node casts to; 0 for any other node."""
     return next((entry.i for entry in node.attribute if node.op_type == "Cast" and entry.name == "to"), 0)
 
 
 def read_list(path: Path = LIST) -> tuple[str, set[str]]:
-    """The version of ONNX Runtime, and its kernels."""
+    """Returns the version of ONNX Runtime, and its kernels."""
     lines = path.read_text(encoding="utf-8").splitlines()
     version = next(line.removeprefix(VERSION).split(",")[0] for line in lines if line.startswith(VERSION))
     return version, {line for line in lines if line and not line.startswith("#")}
 
 
 def without_kernel(graph: onnx.ModelProto) -> list[str]:
-    """What of a graph has no kernel on CUDA, as far as the list tells."""
+    """Returns the nodes of a graph without a CUDA kernel, according to the list."""
     _, kernels = read_list()
     return sorted(set(signatures(graph)) - kernels)

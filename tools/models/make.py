@@ -1,4 +1,4 @@
-"""From a checked Hugging Face model to a model folder: the order in which everything else here is called."""
+"""Makes a model folder from a checked Hugging Face model; the entry point of this package."""
 
 import shutil
 import tempfile
@@ -53,33 +53,33 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copy those of the files that `source` has."""
+    """Copies those of the files that `source` has."""
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
 
 
 class Maker:
-    """Makes the graphs of one folder; what is only a step on the way stands in `work`."""
+    """Makes the graphs of one folder; intermediate files are in `work`."""
 
     def __init__(self, source: Source, proof: Proof, work: Path, folder: Path, say: Say):
         self.source, self.proof, self.work, self.folder, self.say = source, proof, work, folder, say
         self.tensors = source.tensors()
 
     def make(self, name: str) -> Entry:
-        """Build, save and prove one graph."""
+        """Builds, saves and verifies one graph."""
         device, precision = GRAPHS[name]
         if precision == "int8":
             graph = quantized(self.proved_fp32(device))
         else:
             if precision == "fp16":
-                # What half precision rounds hides a wrong wire: prove the same wires in single precision.
+                # Rounding in half precision could hide a wrong connection: verify the same nodes in float32.
                 self.proved_fp32(device)
             graph = self.build(device, precision)
         return self.keep(name, graph, self.folder)
 
     def proved_fp32(self, device: str) -> Path:
-        """The device's graph in single precision, made for this once if it is not in the folder."""
+        """Returns the device's float32 graph, made for this purpose if the folder does not have it."""
         name = f"{device}-fp32"
         path = self.folder / f"{name}.onnx"
         if path.exists():
@@ -90,13 +90,13 @@ class Maker:
         return path
 
     def build(self, device: str, precision: str) -> onnx.ModelProto:
-        """The graph by the model's family."""
+        """Builds the graph of the model's family."""
         if self.source.family not in BUILT:
             return exported_source(self.source, precision)
         return built(self.source, device, precision, self.tensors)
 
     def keep(self, name: str, graph: onnx.ModelProto, folder: Path) -> Entry:
-        """Write a graph into `folder` and prove it there; nothing leaves the folder if it is wrong."""
+        """Writes a graph into `folder` and verifies it there; a wrong graph never leaves the folder."""
         device, precision = name.split("-")
         stopping = host_ops(graph)
         if device == "cuda" and stopping and self.source.family in BUILT:
@@ -116,6 +116,6 @@ class Maker:
 
 
 def built(source: Source, device: str, precision: str, tensors: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
-    """The graph of a family that is built here, node by node."""
+    """Builds the graph of a supported family, node by node."""
     builder = {"bart": bart, "encoder": encoder}[BUILT[source.family]]
     return builder.build(source.config, source.tensors() if tensors is None else tensors, device, precision)

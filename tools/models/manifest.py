@@ -1,4 +1,4 @@
-"""`manifest.toml`: what a program has to know of a model folder, and the vectors by which it proves a load.
+"""`manifest.toml`: the properties of a model folder, and the vectors that verify a loaded model.
 
 tools/README.md describes the file. Read by people, so it is written in their order, not in a library's.
 """
@@ -23,7 +23,7 @@ FILE = "manifest.toml"
 
 @dataclass(frozen=True)
 class Entry:
-    """One graph of the folder: its inputs, how it did, and what it may do elsewhere."""
+    """One graph of the folder: its inputs, its measured error, and the error allowed elsewhere."""
 
     name: str
     device: str
@@ -35,7 +35,7 @@ class Entry:
     host_ops: list[str]
 
     def table(self) -> dict:
-        """The graph's table in the manifest."""
+        """Returns the graph's table in the manifest."""
         return {
             "file": self.files[0],
             "data": self.files[1:],
@@ -51,7 +51,7 @@ class Entry:
 
 
 def write_manifest(folder: Path, source: Source, entries: list[Entry], proof: Proof) -> None:
-    """Write the manifest of a folder in which everything else already stands."""
+    """Writes the manifest of an otherwise complete folder."""
     filling = source.filling
     decoder = {} if filling.decoder_start_id is None else {"decoder_start_id": filling.decoder_start_id}
     used = {name for entry in entries for name in entry.inputs}
@@ -79,13 +79,13 @@ def write_manifest(folder: Path, source: Source, entries: list[Entry], proof: Pr
 
 
 def input_table(name: str) -> dict:
-    """Type and shape of an input."""
+    """Returns type and shape of an input."""
     entry = INPUTS[name]
     return {"type": np.dtype(entry.kind).name, "shape": list(entry.shape)}
 
 
 def vector(source: Source, proof: Proof, index: int) -> dict:
-    """A pair, or of a classifier its first text alone, with its ids and what torch gives for it."""
+    """Returns a pair (for a classifier, its first text alone), with its ids and torch's result."""
     premise, hypothesis = VECTORS[index]
     pair = proof.pairs[index]
     types = {"token_type_ids": pair.type_ids} if source.has_types else {}
@@ -95,18 +95,18 @@ def vector(source: Source, proof: Proof, index: int) -> dict:
 
 
 def two_digits(value: float) -> float:
-    """A number for people."""
+    """Rounds a number for display."""
     return float(f"{value:.2g}")
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, hex."""
+    """Returns the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def toml(content: dict) -> str:
-    """A document of tables; a table within a table's table is written inline."""
+    """Returns a TOML document of tables; a table within a table's table is inline."""
     plain = {key: value for key, value in content.items() if not is_table(value)}
     blocks = [pairs(plain)]
     for key, value in content.items():
@@ -122,17 +122,17 @@ def toml(content: dict) -> str:
 
 
 def is_table(value: object) -> bool:
-    """Whether it is a table or a list of tables."""
+    """True for a table or a list of tables."""
     return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
 
 def pairs(table: dict) -> str:
-    """The lines of a table."""
+    """Returns the lines of a table."""
     return "".join(f"{quoted(key)} = {literal(value)}\n" for key, value in table.items())
 
 
 def literal(value: object) -> str:
-    """A value on one line. JSON's strings, numbers, booleans and lists are TOML's; its tables are not."""
+    """Returns a value on one line. JSON strings, numbers, booleans and lists are valid TOML; JSON objects are not."""
     if isinstance(value, dict):
         inner = ", ".join(f"{quoted(key)} = {literal(entry)}" for key, entry in value.items())
         return f"{{ {inner} }}" if inner else "{}"
@@ -140,6 +140,6 @@ def literal(value: object) -> str:
 
 
 def quoted(key: str) -> str:
-    """A key, bare where it may be."""
+    """Returns a key, bare where that is allowed."""
     bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
     return key if bare else json.dumps(key, ensure_ascii=False)

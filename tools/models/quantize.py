@@ -1,4 +1,4 @@
-"""Weights of eight bits: one scale a column, activations scaled while it runs."""
+"""Int8 weights: one scale per column, activations scaled at run time."""
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ def quantized(path: Path) -> onnx.ModelProto:
             weight_type=QuantType.QInt8,
             nodes_to_exclude=left_alone(graph),
             use_external_data_format=True,
-            # The type of what no shape inference reaches; without it a large graph is refused.
+            # The type of values that shape inference does not reach; without it a large graph is rejected.
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": True},
         )
         result = onnx.load(target)
@@ -35,7 +35,7 @@ def quantized(path: Path) -> onnx.ModelProto:
 
 
 def left_alone(graph: onnx.ModelProto) -> list[str]:
-    """Names of the products that stay in single precision."""
+    """Returns the names of the products that stay in float32."""
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.graph.initializer}
     products = [node for node in graph.graph.node if node.op_type == "MatMul"]
     return [node.name for node in products if node.name.endswith("/head") or ranks.get(node.input[1]) != 2]

@@ -1,4 +1,4 @@
-"""A Hugging Face classifier in a local folder, read and checked: what a model folder is made from.
+"""A Hugging Face classifier in a local folder, read and checked: the source of a model folder.
 
 In goes the path; out comes a `Source`, or an `InputError` that says in one line what is wrong with the folder.
 """
@@ -62,17 +62,17 @@ class Source:
 
     @property
     def filling(self) -> Filling:
-        """What fills a batch of this model."""
+        """Returns the padding id of this model."""
         start = self.config.decoder_start_token_id if self.config.is_encoder_decoder else None
         return Filling(self.config.pad_token_id or 0, start)
 
     @property
     def has_types(self) -> bool:
-        """Whether the model tells premise and hypothesis apart by their type."""
+        """True if the model distinguishes premise and hypothesis by token type."""
         return self.family in ("bert", *EXPORTED) and self.config.type_vocab_size > 1
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The weights by name, in single precision."""
+        """Returns the weights by name, in float32."""
         return {name: tensor.detach().float().numpy() for name, tensor in self.model.state_dict().items()}
 
     def pair(self, premise: str, hypothesis: str, limit: int | None = None) -> Pair:
@@ -90,7 +90,7 @@ class Source:
 
 
 def read_source(folder: Path, kind: str = "auto") -> Source:
-    """Read the folder; `kind` is `nli`, `classifier` or `auto`. Raises `InputError`."""
+    """Reads the folder; `kind` is `nli`, `classifier` or `auto`. Raises `InputError`."""
     config = read_config(folder)
     check_family(folder, config)
     kind, classes = kind_and_classes(config, kind)
@@ -103,23 +103,23 @@ def read_source(folder: Path, kind: str = "auto") -> Source:
 
 
 def read_config(folder: Path) -> dict:
-    """config.json, an object."""
+    """Reads config.json, which must be an object."""
     if not folder.is_dir():
-        raise InputError(f"`{folder}` is no folder: give the folder of a Hugging Face model")
+        raise InputError(f"`{folder}` is not a folder: give the folder of a Hugging Face model")
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"`{folder}` has no `config.json`: copy it from where the model came from") from None
+        raise InputError(f"`{folder}` has no `config.json`: copy it from the model's source") from None
     except (OSError, ValueError) as problem:
         raise InputError(f"`{path}` cannot be read: {one_line(problem)}") from None
     if not isinstance(config, dict):
-        raise InputError(f"`{path}` is no JSON object: copy it from where the model came from")
+        raise InputError(f"`{path}` is not a JSON object: copy it from the model's source")
     return config
 
 
 def check_family(folder: Path, config: dict) -> None:
-    """Refuse a family of which no classifier can be made."""
+    """Rejects a family without a supported classifier."""
     family = config.get("model_type")
     if family not in (*BUILT, *EXPORTED):
         known = ", ".join((*BUILT, *EXPORTED))
@@ -127,7 +127,7 @@ def check_family(folder: Path, config: dict) -> None:
 
 
 def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
-    """Whether the model is `nli` or a `classifier`, and the names of its classes in the order of the logits."""
+    """Returns `nli` or `classifier`, and the class names in the order of the logits."""
     names = class_names(config, kind)
     entailed = any(name.lower().startswith("entail") for name in names)
     if kind == "classifier" or (kind == "auto" and not entailed and not unnamed(names)):
@@ -138,17 +138,17 @@ def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
             "`--kind classifier` where these are the labels"
         )
     if len(names) not in (2, 3):
-        raise InputError(f"the classes of `config.json` are not 2 or 3 numbered from 0: {', '.join(names)}")
+        raise InputError(f"`config.json` does not have 2 or 3 classes numbered from 0: {', '.join(names)}")
     return "nli", names
 
 
 def unnamed(names: list[str]) -> bool:
-    """Whether several classes have the names that the library gives to what nobody named: it may be an NLI model."""
+    """True if several classes have the library's default names: it may be an NLI model."""
     return len(names) > 1 and names == [f"LABEL_{index}" for index in range(len(names))]
 
 
 def class_names(config: dict, kind: str) -> list[str]:
-    """Names of the classes in the order of the logits, read from `label2id` or `id2label`, whichever is there."""
+    """Returns the class names in the order of the logits, from `label2id` or `id2label`."""
     by_name, by_index = config.get("label2id"), config.get("id2label")
     if not by_name and not by_index:
         if kind == "classifier":
@@ -163,7 +163,7 @@ def class_names(config: dict, kind: str) -> list[str]:
     except (AttributeError, TypeError, ValueError):
         raise InputError("`label2id` or `id2label` of `config.json` does not map names and numbers") from None
     if by_index and len(reverse) < len(by_index):
-        raise InputError("`id2label` of `config.json` gives two logits one name")
+        raise InputError("`id2label` of `config.json` gives two logits the same name")
     if indices and reverse and indices != reverse:
         raise InputError(f"`label2id` and `id2label` of `config.json` contradict each other: {indices} and {reverse}")
     indices = indices or reverse
@@ -174,7 +174,7 @@ def class_names(config: dict, kind: str) -> list[str]:
 
 
 def check_shape(config: dict) -> None:
-    """Refuse what the graph builders cannot say: they know Gelu by erf and absolute positions."""
+    """Rejects configurations that the graph builders do not support: they need Gelu by erf and absolute positions."""
     family = config["model_type"]
     if family not in BUILT:
         return
@@ -187,7 +187,7 @@ def check_shape(config: dict) -> None:
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The fast tokenizer, which reads special tokens in a text as text."""
+    """Returns the fast tokenizer, which reads special tokens in a text as text."""
     if not (folder / "tokenizer.json").is_file():
         raise InputError(
             f"`{folder}` has no `tokenizer.json`: save it with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
@@ -200,7 +200,7 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
-    """Refuse a tokenizer that gives ids which the model does not have."""
+    """Rejects a tokenizer with ids that the model does not have."""
     size, highest = config.get("vocab_size"), max(tokenizer.get_vocab().values())
     if size is not None and highest >= size:
         raise InputError(
@@ -246,7 +246,7 @@ def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel,
 
 
 def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The most ids a pair may have: the smaller of the tokenizer's limit and the positions that can be used."""
+    """Returns the maximum ids of a pair: the minimum of the tokenizer's limit and the usable positions."""
     positions = config.get("max_position_embeddings")
     if positions and config["model_type"] in ("roberta", "xlm-roberta"):
         positions -= 2
@@ -255,12 +255,12 @@ def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def count_of(names: list[str]) -> str:
-    """The first of some names and how many more there are."""
+    """Returns the first of some names and the number of the others."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"`{names[0]}`{more}"
 
 
 def one_line(problem: BaseException) -> str:
-    """What a library said, without what follows its first line."""
+    """Returns the first line of a library's error."""
     lines = str(problem).strip().splitlines()
     return lines[0] if lines else type(problem).__name__

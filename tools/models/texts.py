@@ -1,6 +1,6 @@
 """The pairs on which a graph is compared with torch, written for this project."""
 
-# Short: they stand in the manifest and are run whenever a model is loaded.
+# Short, because they are in the manifest and run at every load of the model.
 VECTORS = [
     ("politics", "This text is about politics."),
     ("Is an index fund better than paying the loan early?", "This example is personal finance."),
@@ -12,7 +12,7 @@ VECTORS = [
     ("Größere Züge fahren wieder 🚆, and a literal </s> or [SEP] is text.", "The topic science is discussed here."),
 ]
 
-# Filled to a share of the model's longest pair: they are run when a graph is made.
+# Repeated up to a share of the model's longest pair: they are run when a graph is made.
 FILLER = (
     "The climate is changing faster than the models said it would, and the coast feels it first. "
     "The home team scored twice in the last minute and won in front of a silent crowd. "
@@ -20,7 +20,7 @@ FILLER = (
 )
 HYPOTHESIS = "This text is about science."
 
-# Short posts and the label of each: how near an embedding model's vectors lie where they belong together.
+# Short posts and their labels, to measure cosines of matching texts in an embedding model.
 LABELLED = [
     ("The keeper saved a penalty in the last minute, and we are in the final.", "football"),
     ("How long do you let the dough rest before the bread goes into the oven?", "cooking"),

@@ -1,4 +1,4 @@
-"""Whether a graph says what torch says: every graph passes here before it is written."""
+"""Compares graphs with torch: every graph is verified here before it is written."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
 from models.texts import FILLER, HYPOTHESIS, VECTORS
 
-# The largest error of a logit when a graph is made. In single precision sums are only made in another order; what
-# fewer bits cost is told in spreads (standard deviations) of torch's own logits. Eight bits cannot be told from a
-# slightly wrong graph by their error, but their graph is made from the one in single precision, which can.
+# The largest error of a logit when a graph is made. In float32, only the order of sums differs; the error of
+# fewer bits is given in standard deviations of torch's own logits. An int8 graph's error cannot be distinguished
+# from a slightly wrong graph's, but it is made from the float32 graph, whose error can.
 FP32_ERROR = 1e-4
 SPREADS = {"fp16": 0.05, "int8": 1.5}
 
@@ -33,17 +33,17 @@ class Proof:
     logits: np.ndarray
 
     def limit(self, precision: str) -> float:
-        """The largest error that a graph of this precision may have."""
+        """Returns the largest error allowed for a graph of this precision."""
         return FP32_ERROR if precision == "fp32" else SPREADS[precision] * float(self.logits.std())
 
     def tolerance(self, precision: str, error: float) -> float:
-        """What the same graph may be off where other processors round otherwise, its error here given."""
+        """Returns the error allowed on other processors, given the graph's error here."""
         limit = self.limit(precision)
         return limit if precision == "fp32" else min(limit, 3 * error)
 
 
 def proof_of(source: Source) -> Proof:
-    """The pairs of the manifest, then one of a tenth of the longest pair and one of all of it."""
+    """Returns the pairs of the manifest, then one of a tenth of the longest pair and one of its full length."""
     pairs = [source.pair(premise, hypothesis) for premise, hypothesis in VECTORS]
     pairs += [
         source.pair(FILLER * 200, HYPOTHESIS, limit) for limit in (source.max_tokens // 10 + 16, source.max_tokens)
@@ -53,13 +53,13 @@ def proof_of(source: Source) -> Proof:
 
 @torch.no_grad()
 def torch_logits(source: Source, pair: Pair) -> np.ndarray:
-    """Logits [1, classes] of one pair alone."""
+    """Returns the logits [1, classes] of one pair alone."""
     types = {"token_type_ids": torch.tensor([pair.type_ids])} if source.has_types else {}
     return source.model(input_ids=torch.tensor([pair.ids]), **types).logits.numpy()
 
 
 def open_session(path: Path, threads: int = 0) -> onnxruntime.InferenceSession:
-    """The graph on the CPU, as the manifest says that it is to be loaded."""
+    """Loads the graph on the CPU with the manifest's settings."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -86,12 +86,12 @@ def verify(source: Source, path: Path, proof: Proof, limit: float) -> float:
 
 
 def batches_of(pairs: int) -> list[list[int]]:
-    """Each pair alone, then all but the last together."""
+    """Returns batches: each pair alone, then all but the last together."""
     return [*([index] for index in range(pairs)), list(range(pairs - 1))]
 
 
 def batch_error(source: Source, session: onnxruntime.InferenceSession, proof: Proof, batch: list[int]) -> float:
-    """The largest difference in one batch; a value that is no number counts as infinitely wrong."""
+    """Returns the largest difference in one batch; NaN counts as infinite."""
     names = [entry.name for entry in session.get_inputs()]
     inputs = feed(names, [proof.pairs[index] for index in batch], source.filling)
     (found,) = session.run(["logits"], inputs)
@@ -102,10 +102,10 @@ def batch_error(source: Source, session: onnxruntime.InferenceSession, proof: Pr
 
 
 def op_counts(graph: onnx.ModelProto) -> dict[str, int]:
-    """How many nodes there are of each kind, the most frequent first."""
+    """Counts the nodes by operator, the most frequent first."""
     return dict(Counter(node.op_type for node in graph.graph.node).most_common())
 
 
 def host_ops(graph: onnx.ModelProto) -> list[str]:
-    """The kinds of node in the graph that a GPU would wait for."""
+    """Returns the operators for which a GPU would wait."""
     return sorted(HOST_OPS.intersection(op_counts(graph)))

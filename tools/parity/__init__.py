@@ -1,1 +1,1 @@
-"""Parity fixtures: tiny NLI classifiers, their golden scores, and the check of a binary against them."""
+"""Parity fixtures: tiny NLI classifiers, their golden scores, and the comparison of the program with them."""

@@ -1,4 +1,4 @@
-"""Text written for this project, on which the tokenizers are trained, and the cases: which text meets which labels."""
+"""Texts written for this project to train the tokenizers, and the cases: combinations of texts and labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One text with its labels: what `topicmill score` receives, before it is scored."""
+    """One text with its labels: the input of `topicmill score`."""
 
     name: str
     text: str
@@ -129,7 +129,7 @@ def boundary_texts(window: int, prefix: Callable[[int], str]) -> dict[str, str]:
 
 
 def tiny_cases(window: int, prefix: Callable[[int], str]) -> list[Case]:
-    """All cases of a model whose pairs are cut at `window` tokens."""
+    """Returns all cases of a model that truncates pairs at `window` tokens."""
     texts = TEXTS | boundary_texts(window, prefix)
     return [
         *grid(texts, "16 labels", SIXTEEN, ABOUT, ["single"]),
@@ -143,14 +143,14 @@ def tiny_cases(window: int, prefix: Callable[[int], str]) -> list[Case]:
 
 
 def pick(texts: dict[str, str], *names: str) -> dict[str, str]:
-    """The named texts, in the order of the names."""
+    """Returns the named texts, in the order of the names."""
     return {name: texts[name] for name in names}
 
 
 def grid(
     texts: dict[str, str], title: str, labels: list[str], template: str, modes: list[str], with_ids: bool = False
 ) -> list[Case]:
-    """One case for each text and mode; the name says all that differs."""
+    """Returns one case for each text and mode, with a name that distinguishes it."""
     return [
         Case(f"{name}, {title}, {mode}, {template}", text, labels, template, mode, with_ids)
         for mode in modes

@@ -1,4 +1,4 @@
-"""Random classifiers, of NLI and of labels of their own, with their tokenizers, in memory and as a hub-like folder."""
+"""Random NLI models and classifiers with their tokenizers, in memory and as Hugging Face folders."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ from parity.cases import LINES
 BYTE_LEVEL_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 WORDPIECE_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
-# Wide enough that attention is not flat; narrow enough that sharp attention does not blow up rounding.
+# Wide enough that attention is not flat, and narrow enough that sharp attention does not amplify rounding.
 GAIN = 1.4
 
 
@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def config_fields(self) -> dict:
-        """The config fields that all families share."""
+        """Returns the config fields that all families share."""
         return {
             "id2label": dict(enumerate(self.labels)),
             "label2id": {label: index for index, label in enumerate(self.labels)},
@@ -89,7 +89,7 @@ TINY = [
 ]
 
 
-# One of each family, and one of each function that makes scores of logits.
+# One of each family, and one of each function from logits to scores.
 CLASSIFIERS = [
     Spec("tiny-bart-moods", "bart", ("joy", "sadness", "anger"), 96, 96, 11, "onnx/model.onnx"),
     Spec(
@@ -119,7 +119,7 @@ CLASSIFIERS = [
 
 
 def full_spec(layers: int) -> Spec:
-    """The shape of bart-large-mnli, with `layers` encoder and as many decoder layers."""
+    """Returns the shape of bart-large-mnli, with `layers` encoder and as many decoder layers."""
     return Spec(
         "bart-large-random",
         "bart",
@@ -138,7 +138,7 @@ def full_spec(layers: int) -> Spec:
 
 
 def base_spec() -> Spec:
-    """The shape of bert-base, which many published classifiers have."""
+    """Returns the shape of bert-base, which many published classifiers have."""
     return Spec(
         "bert-base-random",
         "bert",
@@ -157,7 +157,7 @@ def base_spec() -> Spec:
 
 
 def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
-    """The family's tokenizer, its vocabulary taken from the corpus."""
+    """Trains the family's tokenizer on the corpus."""
     if spec.family in ("bert", "deberta"):  # DeBERTa's own needs a SentencePiece model; any will do
         return BertTokenizer(vocab=wordpiece_vocabulary(), model_max_length=spec.window)
     vocab, merges = train_byte_level_bpe()
@@ -181,7 +181,7 @@ def wordpiece_vocabulary() -> dict[str, int]:
 
 
 def train_byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """A byte-level BPE vocabulary and its merges; all 256 bytes are in it, so any text can be encoded."""
+    """Returns a byte-level BPE vocabulary with all 256 bytes, so that any text can be encoded, and its merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -196,7 +196,7 @@ def train_byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def make_model(spec: Spec, tokens: int) -> PreTrainedModel:
-    """The classifier with random weights, ready to run; `tokens` is the tokenizer's size."""
+    """Returns the classifier with random weights, ready to run; `tokens` is the tokenizer's size."""
     vocab_size = spec.vocab_size or tokens
     build = {"bart": bart, "deberta": deberta}.get(spec.family, bert_like)
     model = build(spec, vocab_size)
@@ -205,7 +205,7 @@ def make_model(spec: Spec, tokens: int) -> PreTrainedModel:
 
 
 def bart(spec: Spec, vocab_size: int) -> PreTrainedModel:
-    """An encoder and a decoder, as in bart-large-mnli."""
+    """Configures an encoder and a decoder, as in bart-large-mnli."""
     config = BartConfig(
         vocab_size=vocab_size,
         d_model=spec.width,
@@ -221,7 +221,7 @@ def bart(spec: Spec, vocab_size: int) -> PreTrainedModel:
 
 
 def bert_like(spec: Spec, vocab_size: int) -> PreTrainedModel:
-    """A single encoder: BERT with two segment types, or RoBERTa with one."""
+    """Configures a single encoder: BERT with two segment types, or RoBERTa with one."""
     bert = spec.family == "bert"
     special_ids = {"pad_token_id": 0} if bert else {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     config = (BertConfig if bert else RobertaConfig)(
@@ -238,7 +238,7 @@ def bert_like(spec: Spec, vocab_size: int) -> PreTrainedModel:
 
 
 def deberta(spec: Spec, vocab_size: int) -> PreTrainedModel:
-    """A single encoder with attention by relative position, as in DeBERTa v3."""
+    """Configures a single encoder with attention by relative position, as in DeBERTa v3."""
     config = DebertaV2Config(
         vocab_size=vocab_size,
         hidden_size=spec.width,
@@ -274,7 +274,7 @@ def fill_weights(model: PreTrainedModel, seed: int) -> None:
 
 
 def distribution(name: str, weight: torch.Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of a weight's values, by its name and shape."""
+    """Returns mean and standard deviation of a weight's values, by its name and shape."""
     if weight.dim() == 1:
         return (1.0, 0.1) if "norm" in name.lower() and name.endswith("weight") else (0.0, 0.1)
     if "position" in name or "token_type" in name:
@@ -298,7 +298,7 @@ def level_logits(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]])
 
 
 def save_folder(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write config and tokenizer files into `folder`; the graph is written by `export`."""
+    """Writes config and tokenizer files into `folder`; `export` writes the graph."""
     folder.mkdir(parents=True, exist_ok=True)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
@@ -308,7 +308,7 @@ def save_folder(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
 
 
 def set_own_limits(path: Path) -> None:
-    """Give tokenizer.json a truncation and a padding of its own, as sentence models on the hub have."""
+    """Adds truncation and padding to tokenizer.json, as sentence models on the hub have."""
     content = json.loads(path.read_text(encoding="utf-8"))
     content["truncation"] = {"direction": "Right", "max_length": 32, "strategy": "LongestFirst", "stride": 0}
     content["padding"] = {

@@ -1,4 +1,4 @@
-"""Golden scores from the reference itself: the pipelines zero-shot-classification and text-classification of transformers."""
+"""Golden scores of transformers' pipelines zero-shot-classification and text-classification."""
 
 import json
 import platform
@@ -38,7 +38,7 @@ class Reference:
         self.plain = plain_tokenizer(folder / "tokenizer.json")
 
     def golden(self, case: Case) -> dict:
-        """The case with its scores and logits, in the order of its labels, proved against each other."""
+        """Returns the case with its scores and logits in the order of its labels, checked against each other."""
         scores = self.scores(case)
         pairs = [self.encode(case.text, case.template.format(label)) for label in case.labels]
         for label, pair in zip(case.labels, pairs, strict=True):
@@ -61,43 +61,43 @@ class Reference:
         return record
 
     def scores(self, case: Case) -> np.ndarray:
-        """The pipeline's scores in the order of the labels."""
+        """Returns the pipeline's scores in the order of the labels."""
         multi = case.mode == "multi"
         if case.text:
             options = {"hypothesis_template": case.template, "multi_label": multi}
             result = self.pipe(case.text, candidate_labels=case.labels, **options)
         else:
-            # The pipeline refuses an empty text by its length; its steps, given a list, do not.
+            # The pipeline rejects an empty text; its steps, given a list, do not.
             chunks = self.pipe.preprocess([case.text], case.labels, case.template)
             result = self.pipe.postprocess([self.pipe.forward(chunk) for chunk in chunks], multi)
         by_label = dict(zip(result["labels"], result["scores"], strict=True))
         return np.array([by_label[label] for label in case.labels])
 
     def encode(self, text: str, hypothesis: str) -> dict[str, torch.Tensor]:
-        """The pair alone as the model's inputs, each [1, sequence]."""
+        """Returns the pair alone as the model's inputs, each [1, sequence]."""
         return self.tokenizer(text, hypothesis, truncation="only_first", return_tensors="pt")
 
     def logits(self, pair: dict[str, torch.Tensor]) -> np.ndarray:
-        """Logits [1, classes] of the pair alone."""
+        """Returns the logits [1, classes] of the pair alone."""
         with torch.no_grad():
             return self.model(**pair).logits.numpy()
 
     def batch(self, texts: list[str], hypothesis: str) -> dict[str, torch.Tensor]:
-        """One padded batch: each text with the hypothesis."""
+        """Returns one padded batch: each text with the hypothesis."""
         hypotheses = [hypothesis] * len(texts)
         encoded = self.tokenizer(texts, hypotheses, truncation="only_first", padding=True, return_tensors="pt")
         return {name: encoded[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded}
 
     def prefix(self, text: str, tokens: int) -> str:
-        """The longest run of whole words at the start of `text` that has at most `tokens` tokens."""
+        """Returns the longest prefix of whole words of `text` that has at most `tokens` tokens."""
         return prefix(self.plain, text, tokens)
 
     def content_ids(self, text: str) -> list[int]:
-        """Ids of the text without special tokens, from tokenizer.json alone."""
+        """Returns the ids of the text without special tokens, from tokenizer.json alone."""
         return self.plain.encode(text, add_special_tokens=False).ids
 
     def prove_ids(self, text: str, hypothesis: str, ids: list[int]) -> None:
-        """Prove that the pair is its two texts encoded apart, the first cut, with special tokens only in between."""
+        """Checks that the pair is its texts encoded separately, the first truncated, with special tokens between."""
         sep, cls = self.tokenizer.sep_token_id, self.tokenizer.cls_token_id
         specials = self.plain.num_special_tokens_to_add(True)
         second = self.content_ids(hypothesis)
@@ -121,7 +121,7 @@ class ClassifierReference:
         self.has_types = spec.family == "bert"
 
     def golden(self, texts: dict[str, str]) -> dict:
-        """What the pipeline says of each text under each function, proved against the logits."""
+        """Returns the pipeline's results for each text and function, checked against the logits."""
         return {
             "kind": "classifier",
             "default_mode": self.default_mode(next(iter(texts.values()))),
@@ -129,7 +129,7 @@ class ClassifierReference:
         }
 
     def case(self, name: str, text: str, mode: str) -> dict:
-        """One text under one function."""
+        """Returns one text's result under one function."""
         encoded = self.batch([text])
         self.prove_ids(text, encoded["input_ids"][0].tolist())
         with torch.no_grad():
@@ -147,27 +147,27 @@ class ClassifierReference:
         }
 
     def scores(self, text: str, function: str | None) -> np.ndarray:
-        """The pipeline's scores in the order of the labels."""
+        """Returns the pipeline's scores in the order of the labels."""
         options = {"function_to_apply": function} if function else {}
         found = self.pipe(text, truncation=True, top_k=None, **options)
         by_label = {entry["label"]: entry["score"] for entry in found}
         return np.array([by_label[label] for label in self.labels])
 
     def default_mode(self, text: str) -> str:
-        """The function that the pipeline applies where nobody names one."""
+        """Returns the pipeline's default function for the model."""
         default = self.scores(text, None)
         fits = [mode for mode, name in FUNCTIONS.items() if np.array_equal(self.scores(text, name), default)]
         assert len(fits) == 1, fits
         return fits[0]
 
     def batch(self, texts: list[str]) -> dict[str, torch.Tensor]:
-        """One padded batch of single texts."""
+        """Returns one padded batch of single texts."""
         encoded = self.tokenizer(texts, truncation=True, padding=True, return_tensors="pt")
         names = ["input_ids", "attention_mask", *(["token_type_ids"] if self.has_types else [])]
         return {name: encoded[name] for name in names}
 
     def prove_ids(self, text: str, ids: list[int]) -> None:
-        """Prove that the row is the text encoded alone and cut at its end, between special tokens."""
+        """Checks that the row is the text encoded alone and truncated at its end, between special tokens."""
         content = self.plain.encode(text, add_special_tokens=False).ids
         content = content[: self.tokenizer.model_max_length - self.plain.num_special_tokens_to_add(False)]
         wanted = [self.tokenizer.cls_token_id, *content, self.tokenizer.sep_token_id]
@@ -175,7 +175,7 @@ class ClassifierReference:
 
 
 def by_hand(logits: np.ndarray, mode: str) -> np.ndarray:
-    """The pipeline's rule in double precision."""
+    """Applies the pipeline's rule in double precision."""
     logits = logits.astype(np.float64)
     if mode == "multi":
         return 1 / (1 + np.exp(-logits))
@@ -183,20 +183,20 @@ def by_hand(logits: np.ndarray, mode: str) -> np.ndarray:
 
 
 def classifier_texts(reference: ClassifierReference) -> dict[str, str]:
-    """Every text, and two that end around the window."""
+    """Returns every text, and two that end around the window."""
     room = reference.tokenizer.model_max_length - 2
     return TEXTS | {f"{tokens} tokens": prefix(reference.plain, LONG, tokens) for tokens in (room, room + 1)}
 
 
 def prefix(tokenizer: Tokenizer, text: str, tokens: int) -> str:
-    """The longest run of whole words at the start of `text` that has at most `tokens` tokens."""
+    """Returns the longest prefix of whole words of `text` that has at most `tokens` tokens."""
     words = text.split(" ")
     length = lambda n: len(tokenizer.encode(" ".join(words[:n]), add_special_tokens=False).ids)  # noqa: E731
     return " ".join(words[: max(n for n in range(len(words) + 1) if length(n) <= tokens)])
 
 
 def plain_tokenizer(path: Path) -> Tokenizer:
-    """tokenizer.json as another program reads it: its own limits off, special tokens in a text split."""
+    """Reads tokenizer.json as another program does: without its own limits, splitting special tokens in a text."""
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -219,24 +219,24 @@ def scores_from_logits(logits: np.ndarray, label2id: dict[str, int], mode: str) 
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis."""
+    """Returns the softmax over the last axis."""
     powers = np.exp(values - values.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def short(value: float) -> float:
-    """A single-precision number with the fewest digits that keep it."""
+    """Returns the shortest decimal form of a float32 number."""
     return float(str(np.float32(value)))
 
 
 def versions() -> dict[str, str]:
-    """What the scores were made with."""
+    """Returns the versions that produced the scores."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python} | {name: version(name) for name in PACKAGES}
 
 
 def write_golden(path: Path, head: dict, cases: list[dict]) -> None:
-    """One JSON object, one case a line."""
+    """Returns one JSON object with one case per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(case) for case in cases)
     path.write_text(f'{json.dumps(head)[:-1]}, "cases": [\n{lines}\n]}}\n', encoding="utf-8")

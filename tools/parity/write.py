@@ -1,4 +1,4 @@
-"""Write model folders and golden files: the order in which everything else here is called."""
+"""Writes model folders and golden files; the entry point of this package."""
 
 import shutil
 import tempfile
@@ -24,7 +24,7 @@ MAX_GOLDEN_BYTES = 400_000
 
 
 def write_fixtures(root: Path) -> None:
-    """Write every tiny model and its golden file under `root`, in place of what was there."""
+    """Writes every tiny model and its golden file under `root`, replacing earlier ones."""
     torch.set_num_threads(1)  # with more, sums are made in another order
     for spec in TINY:
         write(spec, root, Reference, sample_batches, proof_batches, nli_golden)
@@ -36,23 +36,23 @@ def write_fixtures(root: Path) -> None:
 
 
 def nli_golden(reference: Reference) -> dict:
-    """The golden file of an NLI model; some texts are cut so that they just fit its window."""
+    """Writes the golden file of an NLI model; some texts are truncated to just fit its window."""
     cases = tiny_cases(reference.tokenizer.model_max_length, lambda tokens: reference.prefix(LONG, tokens))
     return {"cases": [reference.golden(case) for case in cases]}
 
 
 def text_golden(reference: ClassifierReference) -> dict:
-    """The golden file of a classifier."""
+    """Writes the golden file of a classifier."""
     return reference.golden(classifier_texts(reference))
 
 
 def text_batches(reference: ClassifierReference) -> list[dict[str, torch.Tensor]]:
-    """Batches of unlike shapes."""
+    """Returns batches of different shapes."""
     return [reference.batch(texts) for texts in ([TITLE], [TITLE, POST, "", TEXTS["emoji"]], [LONG, TITLE])]
 
 
 def write(spec: Spec, root: Path, refer: Callable, samples: Callable, proofs: Callable, golden_of: Callable) -> None:
-    """Make one model: its folder, its graph compared with torch, its golden file."""
+    """Makes one model: its folder, its graph compared with torch, its golden file."""
     folder, golden_file = root / "models" / spec.name, root / "golden" / f"{spec.name}.json"
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = make_tokenizer(spec)
@@ -75,7 +75,7 @@ def write(spec: Spec, root: Path, refer: Callable, samples: Callable, proofs: Ca
 
 
 def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, root: Path) -> None:
-    """Write what `model.py` makes of a model; of an NLI model also the exported graph as the stock optimizer spoils it."""
+    """Writes the output of `model.py`, and for an NLI model also a graph broken by the stock optimizer."""
     folder = root / "models" / spec.made_folder
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -85,7 +85,7 @@ def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenize
         make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
     if spec not in TINY:
         return
-    # Told that BART is a BERT, it fuses some of its attention wrongly, without a message.
+    # With the wrong model type, BERT for BART, it fuses some attention wrongly, without a message.
     exported, spoiled = root / "models" / spec.name / spec.onnx_file, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
     heads, size = model.config.encoder_attention_heads, model.config.d_model
     optimizer = optimize_model(str(exported), model_type="bert", num_heads=heads, hidden_size=size)
@@ -132,14 +132,14 @@ def write_odd(folder: Path) -> None:
 
 
 def sample_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:
-    """Pairs that stand for all: texts of each kind and length, each with three labels."""
+    """Returns pairs that represent all: texts of each kind and length, each with three labels."""
     names = ["title", "one word", "post", "empty", "bart specials", "emoji", "japanese", "german"]
     texts = list(pick(TEXTS, *names).values())
     return [reference.batch(texts, ABOUT.format(label)) for label in SIXTEEN[:3]]
 
 
 def proof_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:
-    """Batches of unlike shapes: one pair, two and five of unlike length, two that fill a tiny model's window."""
+    """Returns batches of different shapes: one pair, two and five of different length, two that fill a tiny window."""
     return [
         reference.batch([TITLE], ABOUT.format("science")),
         reference.batch([TITLE, POST], ABOUT.format("science")),
@@ -149,5 +149,5 @@ def proof_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files in the folder."""
+    """Returns the size of all files in the folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

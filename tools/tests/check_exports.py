@@ -1,4 +1,4 @@
-"""Reads what `topicmill export` writes with the programs that people read it with: `make check-exports` runs it.
+"""Checks that common programs can read the output of `topicmill export`: `make check-exports` runs it.
 
     python tools/tests/check_exports.py PROGRAM
 
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# No reader may ask the hub for anything: what is checked lies in a folder.
+# No reader may contact the hub: the files are local.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 
@@ -37,7 +37,7 @@ def check(what, is_so, found=""):
 
 
 def same(left, right):
-    """Whether two values are the same, where formats have several ways to have none."""
+    """True if two values are equal, allowing for the different nulls of formats."""
     nothing = (None, "")
     if isinstance(left, float) and math.isnan(left):
         left = None

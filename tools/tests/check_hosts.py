@@ -34,32 +34,32 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 WORDS = (TOP / "models/README.md").read_text(encoding="utf-8").split()
-# Each host has a part of the network 10.79, with the server's end and its own.
+# Each host has a subnet of 10.79.0.0/16, with an address for the server and one for itself.
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
 DELAY_SECS = 0.2
-# docs/python.md: what the other members of a batch may change of a score.
+# docs/python.md: the effect that other members of a batch may have on a score.
 CLOSE = 1e-5
 TUNSETIFF, IFF_TUN, IFF_NO_PI, CLONE_NEWNET = 0x400454CA, 1, 0x1000, 0x40000000
 
 
 def server(host: str) -> str:
-    """The server's address on the line to a host."""
+    """Returns the server's address on the link to a host."""
     return f"10.79.{HOSTS[host]}.1"
 
 
 def address(host: str) -> str:
-    """The host's address."""
+    """Returns the host's address."""
     return f"10.79.{HOSTS[host]}.2"
 
 
 def call(*words: object, check: bool = True) -> str:
-    """Runs a command; what it printed."""
+    """Runs a command and returns its output."""
     return subprocess.run([str(word) for word in words], check=check, stdout=subprocess.PIPE, text=True).stdout
 
 
 def wait(what: str, until, hosts: "Hosts", secs: float = 180) -> None:
-    """Waits until something holds."""
+    """Waits until a condition holds."""
     ends = time.monotonic() + secs
     while not until():
         if time.monotonic() > ends:
@@ -68,7 +68,7 @@ def wait(what: str, until, hosts: "Hosts", secs: float = 180) -> None:
 
 
 class Line:
-    """A line on which packets one way take their time: netem is not in every kernel, a TUN device is."""
+    """A link that delays packets in one direction, by a TUN device because netem is not in every kernel."""
 
     def __init__(self, near: str, far: str, far_space: str) -> None:
         here = self.device(near)
@@ -80,7 +80,7 @@ class Line:
                     sys.exit(f"failed to enter {far_space}: {os.strerror(ctypes.get_errno())}")
             there.append(self.device(far))
 
-        # A thread is in a namespace by itself.
+        # Each thread has its own network namespace.
         thread = threading.Thread(target=across)
         thread.start()
         thread.join()
@@ -115,7 +115,7 @@ class Line:
 
 
 class Hosts:
-    """The hosts, the program on each of them, and the database that they share."""
+    """The hosts, the program on each of them, and their shared database."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -131,7 +131,7 @@ class Hosts:
         return f"{self.arguments.inside}-{host}"
 
     def connect(self, host: str) -> None:
-        """Lays the line between the server and a host."""
+        """Creates the link between the server and a host."""
         here, there = f"to-{host}", f"of-{host}"
         if host == "far":
             self.line = Line(here, there, self.space(host))
@@ -145,7 +145,7 @@ class Hosts:
         call(*inside, "link", "set", "lo", "up")
 
     def cut(self, host: str) -> None:
-        """Nothing passes any more, either way, and nobody hears why."""
+        """Drops all packets silently, in both directions."""
         for space, other in ((None, address(host)), (self.space(host), server(host))):
             inside = ("ip", "netns", "exec", space) if space else ()
             rules = f"table inet cut {{ chain incoming {{ type filter hook input priority 0; ip saddr {other} drop; }}; }}"
@@ -181,7 +181,7 @@ class Hosts:
         return self.folder / f"{host}.log"
 
     def start(self, host: str) -> None:
-        """`classify` on a host, with a host name, process ids, and a clock of its own."""
+        """Starts `classify` on a host, with its own host name, process ids and clock."""
         words = ["ip", "netns", "exec", self.space(host), "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"]
         words += ["--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
         if host in CLOCKS:
@@ -195,7 +195,7 @@ class Hosts:
             )
 
     def kill(self, host: str) -> None:
-        """SIGKILL for the program itself."""
+        """Sends SIGKILL to the program itself."""
         unshare = self.running[host].pid
         (child,) = Path(f"/proc/{unshare}/task/{unshare}/children").read_text(encoding="utf-8").split()
         os.kill(int(child), signal.SIGKILL)
@@ -212,12 +212,12 @@ class Hosts:
         return self.asked("SELECT COUNT(*) FROM posts WHERE fullname NOT IN (SELECT fullname FROM classifications)")[0][0]
 
     def work_on(self, patience: float) -> None:
-        """Starts `classify` again where it ended, as a timer does, until every post has a label and it has ended."""
+        """Restarts `classify` when it exits, as a timer does, until every post has a label."""
         ends = time.monotonic() + patience
         while self.unlabelled() or any(one.poll() is None for one in self.running.values()):
             for host, process in list(self.running.items()):
                 code = process.poll()
-                # 75: the rest is in the hands of others.
+                # Exit code 75: other hosts hold the rest.
                 if code not in (None, 0, 75):
                     sys.exit(f"classify on {host} ended with {code}:\n{self.log(host).read_text()}")
                 if code is not None and self.unlabelled():
@@ -232,7 +232,7 @@ class Hosts:
 
 
 def posts(count: int, file: Path) -> None:
-    """Posts that nobody wrote, each with a text of its own."""
+    """Inserts made-up posts, each with its own text."""
     chance = random.Random(16)
     with file.open("w", encoding="utf-8") as out:
         for number in range(count):
@@ -242,7 +242,7 @@ def posts(count: int, file: Path) -> None:
 
 
 def forget(hosts: Hosts) -> None:
-    """The server closes the connections of `cut`, and its kernel soon gives up telling so."""
+    """Terminates the sessions of `cut`, and makes the kernel stop retransmitting to it soon."""
     Path("/proc/sys/net/ipv4/tcp_orphan_retries").write_text("1", encoding="utf-8")
     whose = f"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE client_addr = '{address('cut')}'"
     call("psql", "--quiet", "--tuples-only", hosts.urls["hosts"], "--command", whose)
@@ -250,9 +250,9 @@ def forget(hosts: Hosts) -> None:
 
 
 def disturb(hosts: Hosts) -> dict:
-    """Everything that goes wrong; what was seen of it."""
+    """Runs every failure; returns the observations."""
     seen = {}
-    # The slow one first, so that the others leave it something.
+    # The slow one starts first, so that it gets some posts.
     hosts.start("far")
     wait("`far` holds posts", lambda: hosts.held("far"), hosts)
     hosts.start("cut")
@@ -262,7 +262,7 @@ def disturb(hosts: Hosts) -> dict:
         host: hosts.asked(f"SELECT MIN(EXTRACT(EPOCH FROM started_at)) FROM runs WHERE worker LIKE '{host}:%'")[0][0]
         for host in HOSTS
     }
-    # Each clock by its run: they began within seconds.
+    # The start of each run shows its host's clock: they began within seconds.
     seen["clocks_secs"] = {host: round(behind[host] - behind["dead"]) for host in HOSTS}
     for host, clock in CLOCKS.items():
         assert abs(seen["clocks_secs"][host] - int(clock[:-1])) < 60, seen
@@ -293,7 +293,7 @@ def disturb(hosts: Hosts) -> dict:
 
 
 def check(hosts: Hosts, seen: dict) -> None:
-    """Compares the hosts with one process alone, and the runs' records with the labels."""
+    """Compares the hosts with a single process, and the run records with the labels."""
     statement = "SELECT fullname, label_topic, score FROM post_scores ORDER BY fullname, label_topic"
     best = "SELECT fullname, label FROM classifications ORDER BY fullname"
     single, found = (hosts.rows(hosts.urls[name], statement) for name in ("single", "hosts"))
@@ -314,7 +314,7 @@ def check(hosts: Hosts, seen: dict) -> None:
             {"host": host, "status": status, "labels": kept}
             | {name: counts.get(name, 0) for name in ("posts", "refused", "leases_lost")}
         )
-        # Who said that it wrote a label is whose label is there: nobody's was written over.
+        # Every label belongs to the run that counted it: none was overwritten.
         assert host == "dead" or counts.get("posts", 0) == kept, seen
     refused = sum(one["refused"] for one in seen["runs"] if one["host"] == "cut")
     assert refused > 0, f"nothing of `cut` was refused: {seen}\n{hosts.report()}"
@@ -323,7 +323,7 @@ def check(hosts: Hosts, seen: dict) -> None:
 
 
 def inside(arguments: argparse.Namespace) -> None:
-    """Where the server is."""
+    """Returns the server's address."""
     hosts = Hosts(arguments)
     try:
         file = hosts.folder / "posts.ndjson"
@@ -362,7 +362,7 @@ def main() -> None:
     if missing or os.geteuid() != 0:
         needed = "apt install iproute2 nftables faketime" + " postgresql-client" * arguments.broken
         sys.exit(f"{', '.join(missing) or 'the right of root'} is missing: run as root (Debian: {needed})")
-    # So that `finally` takes the namespaces away.
+    # So that `finally` removes the namespaces.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     name = f"tm{os.getpid()}"
     spaces = [f"{name}-{host}" for host in ("server", *HOSTS)]

@@ -1,4 +1,4 @@
-"""Checks what topicmill serves to monitors with the real thing: promtool, and a Prometheus that scrapes.
+"""Checks topicmill's metrics with promtool and a Prometheus that scrapes them.
 
     python3 tools/tests/check_metrics.py PROGRAM
 
@@ -29,7 +29,7 @@ def get(url: str) -> str:
 
 
 def started(command: list[str], says: str, log: pathlib.Path) -> tuple[subprocess.Popen, str]:
-    """Starts a program, and waits until its log says something; with what stands behind that."""
+    """Starts a program, waits for a log line, and returns the rest of that line."""
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=log.parent)
     for _ in range(600):
@@ -43,7 +43,7 @@ def started(command: list[str], says: str, log: pathlib.Path) -> tuple[subproces
 
 
 def expressions(rules: str, dashboard: dict) -> list[str]:
-    """Every query: of the panels, and of the rules as Prometheus lists them."""
+    """Returns every query: of the panels, and of the rules as Prometheus lists them."""
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     fill = lambda text: text.replace('job=~"$job"', 'job=~".*"').replace("$__rate_interval", "1m")
     listed = [rule["query"] for group in json.loads(rules)["data"]["groups"] for rule in group["rules"]]

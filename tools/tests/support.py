@@ -26,7 +26,7 @@ atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
 
 @functools.cache
 def source_folder(shape: str) -> Path:
-    """A Hugging Face folder of random weights; nobody writes to it."""
+    """Returns a read-only Hugging Face folder of random weights."""
     folder = ROOT / f"hf-{shape}"
     random_model.write_model(shape, folder)
     return folder
@@ -34,7 +34,7 @@ def source_folder(shape: str) -> Path:
 
 @functools.cache
 def model_folder(shape: str) -> Path:
-    """The model folder made from it, with every graph; nobody writes to it."""
+    """Returns the read-only model folder made from it, with every graph."""
     folder = ROOT / f"made-{shape}"
     code, said = run(source_folder(shape), folder)
     assert code == 0, said
@@ -42,21 +42,21 @@ def model_folder(shape: str) -> Path:
 
 
 def copy_of(shape: str) -> Path:
-    """A copy of the Hugging Face folder, to be changed."""
+    """Returns a writable copy of the Hugging Face folder."""
     folder = Path(tempfile.mkdtemp(dir=ROOT)) / "hf"
     shutil.copytree(source_folder(shape), folder)
     return folder
 
 
 def change_json(path: Path, **fields: object) -> None:
-    """Set fields of a JSON file; a field that is None is taken out."""
+    """Sets fields of a JSON file; a field that is None is removed."""
     content = json.loads(path.read_text(encoding="utf-8")) | fields
     content = {name: value for name, value in content.items() if value is not None}
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def run(*words: object) -> tuple[int, str]:
-    """Run the command in this process; returns exit code and stderr."""
+    """Runs the command in this process; returns exit code and stderr."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         code = model.main([str(word) for word in words])
@@ -64,5 +64,5 @@ def run(*words: object) -> tuple[int, str]:
 
 
 def manifest_of(folder: Path) -> dict:
-    """The manifest, read by the standard library."""
+    """Reads the manifest with the standard library."""
     return tomllib.loads((folder / "manifest.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Classifiers with labels of their own: what is made of them, and what is refused."""
+"""Tests of classifiers with their own labels, valid and rejected."""
 
 import unittest
 
@@ -6,17 +6,17 @@ from tests.support import ROOT, change_json, manifest_of, random_model, run
 
 
 def source(name: str, shape: str, labels: tuple[str, ...], problem: str | None = None):
-    """A Hugging Face folder of random weights with these labels."""
+    """Returns a Hugging Face folder of random weights with these labels."""
     folder = ROOT / name
     random_model.write_model(shape, folder, labels=labels, problem=problem)
     return folder
 
 
 class Classifiers(unittest.TestCase):
-    """Each family, told from NLI by its labels."""
+    """Each family is distinguished from NLI by its labels."""
 
     def test_each_family_is_made_with_vectors_of_single_texts(self):
-        """Kind, classes and vectors of the manifest; every graph is proved when it is made."""
+        """Kind, classes and vectors of the manifest; every graph is verified when it is made."""
         for shape, labels in [
             ("tiny-bart", ("joy", "anger")),
             ("tiny-bert", ("one", "two", "three", "four")),
@@ -34,7 +34,7 @@ class Classifiers(unittest.TestCase):
                     self.assertEqual(len(vector["logits"]), len(labels))
 
     def test_labels_without_names_have_to_be_asked_for(self):
-        """They may be those of an NLI model; a regression has one, which needs none."""
+        """Default names may be those of an NLI model; a regression has one class, which needs no name."""
         folder = source("labels-unnamed", "tiny-bert", ("LABEL_0", "LABEL_1"))
         code, said = run(folder, ROOT / "made-unnamed", "--graphs", "cpu-fp32")
         self.assertEqual(code, 2)
@@ -47,7 +47,7 @@ class Classifiers(unittest.TestCase):
         self.assertEqual(manifest_of(ROOT / "made-quality")["kind"], "classifier")
 
     def test_labels_that_cannot_be_told_apart_are_refused(self):
-        """A gap, and one name for two."""
+        """A gap in the numbers, and one name for two classes."""
         for name, fields, words in [
             ("gap", {"id2label": {"0": "a", "2": "b"}, "label2id": None}, "without a gap"),
             ("twice", {"id2label": {"0": "a", "1": "a"}, "label2id": None}, "one name"),

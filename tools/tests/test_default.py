@@ -1,4 +1,4 @@
-"""The training of the model that ships: what is mixed, what is written, and a stop."""
+"""Tests of training the default model: interpolation, output, and resuming."""
 
 import json
 import tempfile
@@ -36,7 +36,7 @@ class Default(unittest.TestCase):
     """Each part of train_default.py."""
 
     def test_a_folder_that_is_read_and_written_has_the_same_bytes(self):
-        """So nothing but training changes it."""
+        """The data is the same each time, so nothing but training changes the weights."""
         out = Path(tempfile.mkdtemp(dir=ROOT))
         write_shipped(read_shipped(SHIPPED), SHIPPED, out)
         for path in SHIPPED.iterdir():
@@ -47,7 +47,7 @@ class Default(unittest.TestCase):
         self.assertEqual((out / "config.json").read_text(encoding="utf-8"), json.dumps(config, indent=1))
 
     def test_the_same_seed_gives_the_same_weights(self):
-        """To the bit, and the loss falls."""
+        """The result is equal bit by bit, and the loss falls."""
         for precision in ("no", "bf16"):
             with self.subTest(precision):
                 one, other = trainer(precision), trainer(precision)
@@ -59,14 +59,14 @@ class Default(unittest.TestCase):
                     self.assertTrue(torch.equal(weight, other.encoder.model.state_dict()[name]), name)
 
     def test_weights_are_averaged_and_mixed(self):
-        """Numbers that are no weights stay."""
+        """Numbers that are not weights stay."""
         one, two = ({"w": torch.tensor([value]), "n": torch.tensor(3)} for value in (1.0, 3.0))
         mean = topics.averaged([one, two])
         self.assertEqual((mean["w"].item(), mean["n"].item()), (2.0, 3))
         self.assertAlmostEqual(topics.mixed(one, mean, 0.6)["w"].item(), 1.6, places=5)
 
     def test_a_post_is_there_with_and_without_its_body_on_one_side(self):
-        """And once, however often it was posted."""
+        """A text counts once, however often it was posted."""
         posts = [
             {"title": f"soup {n}", "selftext": "[removed]" if n % 2 else "hot", "topic": "food"} for n in range(40)
         ]

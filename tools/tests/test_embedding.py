@@ -1,4 +1,4 @@
-"""A model folder from a folder of sentence-transformers: what it holds, what is refused, and what is trained on it."""
+"""Tests of model folders from sentence-transformers: contents, rejected inputs, and training on them."""
 
 import functools
 import hashlib
@@ -50,7 +50,7 @@ PROMPTS = "config_sentence_transformers.json"
 
 @functools.cache
 def folder_of(family: str) -> Path:
-    """A folder of sentence-transformers with random weights, the mean of the tokens; nobody writes to it."""
+    """Returns a read-only sentence-transformers folder with random weights and mean pooling."""
     folder = ROOT / f"sentences-{family}"
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     marks = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
@@ -91,7 +91,7 @@ def folder_of(family: str) -> Path:
 
 @functools.cache
 def made_of(family: str) -> Path:
-    """The model folder made from it; nobody writes to it."""
+    """Returns the read-only model folder made from it."""
     out = ROOT / f"made-sentences-{family}"
     code, said = run(folder_of(family), out)
     assert code == 0, said
@@ -99,25 +99,25 @@ def made_of(family: str) -> Path:
 
 
 def pooling(chosen: str) -> dict:
-    """What 1_Pooling/config.json says."""
+    """Returns the contents of 1_Pooling/config.json."""
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     return {"word_embedding_dimension": 16} | {f"pooling_mode_{mode}": mode == chosen for mode in modes}
 
 
 def write(path: Path, content: object) -> None:
-    """A JSON file."""
+    """Reads a JSON file."""
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def changed(family: str = "bert") -> Path:
-    """A copy, to be changed."""
+    """Returns a writable copy."""
     folder = Path(tempfile.mkdtemp(dir=ROOT)) / "sentences"
     shutil.copytree(folder_of(family), folder)
     return folder
 
 
 def by_hand(folder: Path, text: str, first: bool = False) -> np.ndarray:
-    """The vector of a text by the formula of sentence-transformers, from the folder that it reads itself."""
+    """Computes the vector of a text by the formula of sentence-transformers, from its own folder."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     encoded = tokenizer(text, truncation=True, max_length=MOST, return_tensors="pt")
     with torch.no_grad():
@@ -127,10 +127,10 @@ def by_hand(folder: Path, text: str, first: bool = False) -> np.ndarray:
 
 
 class Folder(unittest.TestCase):
-    """What is made."""
+    """Contents of the model folder."""
 
     def test_vectors_are_those_of_the_formula_alone_and_in_a_padded_batch(self):
-        """Of each family, with texts shorter than the most tokens and longer."""
+        """For each family, with texts shorter and longer than the token limit."""
         for family in FAMILIES:
             with self.subTest(family):
                 embedder = Embedder(made_of(family))
@@ -143,7 +143,7 @@ class Folder(unittest.TestCase):
                 self.assertLess(float(expected[0] @ expected[1]), 0.99)  # else any graph would pass
 
     def test_cls_takes_the_first_token(self):
-        """Which is another vector than the mean; both ways to write the pooling."""
+        """The vector differs from the mean, for both spellings of the pooling."""
         for content in (pooling("cls_token"), {"pooling_mode": "cls"}):
             folder = changed("mpnet")
             write(folder / "1_Pooling" / "config.json", content)
@@ -155,7 +155,7 @@ class Folder(unittest.TestCase):
             self.assertGreater(np.abs(found - Embedder(made_of("mpnet")).vectors(TEXTS)).max(), 0.01)
 
     def test_config_manifest_and_files(self):
-        """The block for the program, hashes, the licence, and inputs as the model has them."""
+        """The block for the program, hashes, the licence, and the model's inputs."""
         for family in FAMILIES:
             with self.subTest(family):
                 out = made_of(family)
@@ -185,7 +185,7 @@ class Folder(unittest.TestCase):
                 self.assertEqual(manifest["graphs"]["cpu-fp32"]["inputs"], ["attention_mask", "input_ids", *types])
 
     def test_texts_end_where_the_positions_end(self):
-        """Whatever the folder says; without a word of it, at the tokenizer's limit."""
+        """The limit of the folder applies, or without one the tokenizer's."""
         for family, given, limit, words, most in (
             ("bert", 1000, 1000, (), POSITIONS),
             ("mpnet", 1000, 1000, (), POSITIONS),  # two positions are never used
@@ -204,7 +204,7 @@ class Folder(unittest.TestCase):
                 self.assertEqual(config["zero_shot"]["max_length"], most)
 
     def test_the_scale_is_as_given_and_without_modules_the_mean_is_taken(self):
-        """And that is said."""
+        """The change is reported."""
         folder = changed()
         (folder / "modules.json").unlink()
         code, said = run(folder, folder.parent / "out", "--kind", "embedding", "--scale", 50, "--graphs", "cpu-fp32")
@@ -216,7 +216,7 @@ class Folder(unittest.TestCase):
         self.assertTrue(same)
 
     def test_the_bias_lies_between_related_and_unrelated_texts(self):
-        """If all vectors are moved into one direction, the cosines grow, and so does the bias."""
+        """Shifting all vectors in one direction increases the cosines, and so the bias."""
         folder = changed("roberta")
         weights = load_file(folder / "model.safetensors")
         weights["encoder.layer.1.output.LayerNorm.bias"] += 3
@@ -229,7 +229,7 @@ class Folder(unittest.TestCase):
         self.assertGreater(after, max(before, 0.7))
 
     def test_prompts_that_are_not_the_default_are_a_warning(self):
-        """In the settings, or on the page of the model alone, as E5 has it."""
+        """A prefix in the settings, or only on the model's page as for E5."""
         folder = changed()
         write(folder / PROMPTS, {"prompts": {"query": "query: "}, "default_prompt_name": None})
         code, said = run(folder, folder.parent / "out")
@@ -244,10 +244,10 @@ class Folder(unittest.TestCase):
 
 
 class Refused(unittest.TestCase):
-    """What is wrong leaves nothing."""
+    """Invalid input leaves no folder."""
 
     def test_folders_that_cannot_be_used(self):
-        """Exit code 2, and a sentence."""
+        """Exit code 2, and a message."""
         for change, expected in (
             (without("tokenizer.json"), "has no `tokenizer.json`: save it with"),
             (without("config.json"), "has no `config.json`: copy it"),
@@ -258,7 +258,7 @@ class Refused(unittest.TestCase):
             (less_weights, "lack `encoder.layer.0.attention.self.query.weight`"),
             (wider, "do not have the shape that `config.json` says"),
             (with_json("modules.json", []), "there must be Transformer, Pooling, Normalize"),
-            (with_json("modules.json", {"type": 1}), "is no list of modules"),
+            (with_json("modules.json", {"type": 1}), "is not a list of modules"),
             (another_module("sentence_transformers.models.Dense"), "has the module `Dense`; take a model"),
             (another_module("custom_st.Pooling"), "has the module `custom_st.Pooling`"),
             (with_json("1_Pooling/config.json", pooling("max_tokens")), "the pooling is pooling_mode_max_tokens; take"),
@@ -275,7 +275,7 @@ class Refused(unittest.TestCase):
                 self.refused(folder, 2, expected)
 
     def test_settings_that_the_program_does_not_follow(self):
-        """sentence-transformers would write the texts in small letters, and RoBERTa knows capitals."""
+        """sentence-transformers would lower-case the texts, and RoBERTa distinguishes case."""
         folder = changed("roberta")
         change_json(folder / "sentence_bert_config.json", do_lower_case=True)
         self.refused(folder, 2, "gives other ids than sentence-transformers")
@@ -284,7 +284,7 @@ class Refused(unittest.TestCase):
         """Exit code 2, before the model is read."""
         folder = folder_of("bert")
         self.refused(folder, 2, "leave out --graphs", "--graphs", "cpu-fp32,cpu-int8")
-        self.refused(folder, 2, "`half` is no graph", "--graphs", "half")
+        self.refused(folder, 2, "`half` is not a graph", "--graphs", "half")
         self.refused(folder, 2, "--scale is 0", "--scale", 0)
         self.refused(folder, 2, "--scale is nan", "--scale", "nan")
         self.refused(folder, 2, "--max-tokens is 2: give 3 or more", "--max-tokens", 2)
@@ -298,7 +298,7 @@ class Refused(unittest.TestCase):
             self.assertIn("exists and is not an empty folder", said)
 
     def test_a_graph_that_counts_what_fills_a_row_is_wrong(self):
-        """Exit code 1: a text alone would have the right vector."""
+        """Exit code 1, although a text alone would have the right vector."""
 
         def all_tokens(self: Pooled, *tensors: torch.Tensor) -> torch.Tensor:
             states = self.encoder(**dict(zip(self.input_names, tensors, strict=True))).last_hidden_state
@@ -308,12 +308,12 @@ class Refused(unittest.TestCase):
             self.refused(folder_of("bert"), 1, "model.onnx is wrong: its vectors are")
 
     def test_a_graph_that_torch_cannot_export(self):
-        """Exit code 1, with what torch says."""
+        """Exit code 1, with torch's message."""
         with mock.patch.object(Pooled, "forward", side_effect=RuntimeError("no such operator")):
             self.refused(folder_of("bert"), 1, "the family 'bert' cannot be exported: no such operator")
 
     def refused(self, folder: Path, expected: int, sentence: str, *words: object) -> None:
-        """Run the command; nothing may lie where OUT would be."""
+        """Runs the command; nothing may exist at OUT afterwards."""
         place = Path(tempfile.mkdtemp(dir=ROOT))
         code, said = run(folder, place / "out", *words)
         self.assertEqual(code, expected, said)
@@ -323,7 +323,7 @@ class Refused(unittest.TestCase):
 
 
 class Training(unittest.TestCase):
-    """train.py with such a folder as a base."""
+    """train.py with such a folder as its base."""
 
     def test_label_vectors_are_learned_for_any_family(self):
         """The graph stays; the labels of the pipeline file have vectors."""
@@ -338,7 +338,7 @@ class Training(unittest.TestCase):
         self.assertIn("label_vectors.json", manifest["files"])
 
     def test_what_needs_the_encoder_is_refused_before_any_work(self):
-        """BERT's graph, too, does not have the names of the model that ships."""
+        """BERT's graph, too, lacks the tensor names of the default model."""
         for family in ("mpnet", "bert"):
             for words in ((), ("--head-only",), ("--keep-zero-shot", "--pipeline", pipeline_file())):
                 with self.subTest((family, words)), mock.patch("training.whole.read_corpus") as read:
@@ -349,7 +349,7 @@ class Training(unittest.TestCase):
                     self.assertFalse(out.exists())
 
     def test_large_weights_lie_beside_the_graph(self):
-        """And the manifest has their hash."""
+        """The manifest has their hash."""
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             folder = changed("mpnet")
             self.assertEqual(run(folder, folder.parent / "out")[0], 0)
@@ -376,12 +376,12 @@ def cut(name: str) -> Callable[[Path], None]:
 
 
 def with_json(name: str, content: object) -> Callable[[Path], None]:
-    """Write another file."""
+    """Replaces a file."""
     return lambda folder: write(folder / name, content)
 
 
 def another_module(kind: str) -> Callable[[Path], None]:
-    """Put a module behind the others."""
+    """Appends a module."""
 
     def change(folder: Path) -> None:
         modules = json.loads((folder / "modules.json").read_text())
@@ -391,19 +391,19 @@ def another_module(kind: str) -> Callable[[Path], None]:
 
 
 def less_weights(folder: Path) -> None:
-    """A matrix is missing."""
+    """Removes a matrix."""
     weights = load_file(folder / "model.safetensors")
     del weights["encoder.layer.0.attention.self.query.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def wider(folder: Path) -> None:
-    """The configuration is of a wider model."""
+    """Sets the configuration of a wider model."""
     change_json(folder / "config.json", intermediate_size=64)
 
 
 def foreign_tokenizer(folder: Path) -> None:
-    """The tokenizer has more ids than the model."""
+    """Gives the tokenizer more ids than the model has."""
     shutil.copyfile(folder_of("roberta") / "tokenizer.json", folder / "tokenizer.json")
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]

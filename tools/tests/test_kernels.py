@@ -16,10 +16,10 @@ from tests.support import BUILT, ROOT, model_folder, run, source_folder
 
 
 class Kernels(unittest.TestCase):
-    """The list, and the graphs of every family that is built."""
+    """The list of kernels, and the graphs of every supported family."""
 
     def test_each_node_has_a_kernel(self):
-        """In float16, and in float32 the wires that prove it."""
+        """In float16, and in float32 the nodes that verify it."""
         for shape in BUILT:
             source = read_source(source_folder(shape))
             for precision in ("fp16", "fp32"):
@@ -29,14 +29,14 @@ class Kernels(unittest.TestCase):
                     self.assertEqual(sum(kernels.signatures(graph).values()), len(graph.graph.node))
 
     def test_a_type_without_a_kernel_is_found(self):
-        """The same operator with other types is another kernel."""
+        """The same operator with other types needs another kernel."""
         graph = copy.deepcopy(onnx.load(model_folder("tiny-bart") / "cuda-fp16.onnx"))
         graph.graph.node.append(helper.make_node("Tanh", ["last"], ["odd"], name="odd"))
         graph.graph.node.append(helper.make_node("Det", ["mask"], ["even"], name="even"))
         self.assertEqual(kernels.without_kernel(graph), ["Det float -> float", "Tanh int64 -> int64"])
 
     def test_a_graph_with_such_a_node_is_not_made(self):
-        """What would be computed on the host is refused by name."""
+        """A graph with nodes for the host is rejected by name."""
         with mock.patch("models.make.without_kernel", return_value=["Det float -> float"]):
             code, said = run(source_folder("tiny-bart"), ROOT / "host", "--graphs", "cuda-fp16")
         self.assertEqual(code, 1)
@@ -44,7 +44,7 @@ class Kernels(unittest.TestCase):
         self.assertFalse((ROOT / "host").exists())
 
     def test_the_list_is_of_this_version(self):
-        """Of the runtime that the tools pin, and the operators that the graphs are built with."""
+        """For the pinned runtime and the operators of the builders."""
         version, listed = kernels.read_list()
         self.assertEqual(version, onnxruntime.__version__)
         self.assertIn(f"opset {OPSET}:", kernels.LIST.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a made folder holds, read as another program would: from the manifest alone."""
+"""Tests of a model folder's contents, read from the manifest alone as another program would."""
 
 import hashlib
 import tomllib
@@ -32,7 +32,7 @@ class ModelFolder(unittest.TestCase):
                 )
 
     def test_each_graph_gives_the_vectors_of_the_manifest(self):
-        """Each vector alone, and all of them padded in one batch, from nothing but the manifest."""
+        """Each vector alone, and all padded in one batch, using only the manifest."""
         for shape in SHAPES:
             manifest = manifest_of(model_folder(shape))
             for name, graph in manifest["graphs"].items():
@@ -45,7 +45,7 @@ class ModelFolder(unittest.TestCase):
                         self.assertLessEqual(error, graph["tolerance"])
 
     def test_no_vector_is_like_another(self):
-        """Else a graph that ignores its input would pass."""
+        """Otherwise a graph that ignores its input would pass."""
         for shape in SHAPES:
             logits = np.array([vector["logits"] for vector in manifest_of(model_folder(shape))["vectors"]])
             self.assertGreater(np.ptp(logits, axis=0).max(), 0.5, shape)
@@ -68,7 +68,7 @@ class ModelFolder(unittest.TestCase):
                 self.assertEqual(len(full), 4, full)
 
     def test_eight_bits_leave_head_and_heads_alone(self):
-        """Of the last layer's products, those of three dimensions stay; so does the head."""
+        """In the last layer, three-dimensional products stay in float32; so does the head."""
         graph = onnx.load(model_folder("tiny-bart") / "cpu-int8.onnx").graph
         left = {node.name for node in graph.node if node.op_type == "MatMul"}
         last = "model.decoder.layers.1"
@@ -78,7 +78,7 @@ class ModelFolder(unittest.TestCase):
         self.assertFalse([name for name in left - wanted if not name.startswith("MatMul_")])  # of two activations
 
     def test_large_weights_lie_beside_their_graph(self):
-        """As they do from 256 MB on."""
+        """As for graphs from 256 MB on."""
         folder = copy_of("tiny-bart").parent / "made"
         with mock.patch("models.export.INLINE_LIMIT_BYTES", 1000):
             code, said = run(source_folder("tiny-bart"), folder)
@@ -88,7 +88,7 @@ class ModelFolder(unittest.TestCase):
             self.assertGreater((folder / graph["data"][0]).stat().st_size, (folder / graph["file"]).stat().st_size)
 
     def test_the_order_of_the_classes_is_the_model_s_own(self):
-        """The same weights under other names: same logits, other classes."""
+        """The same weights under other names give the same logits and other classes."""
         folder = copy_of("tiny-bart")
         change_json(folder / "config.json", label2id={"Entailment": 0, "other": 2, "NEUTRAL": 1}, id2label=None)
         self.assertEqual(run(folder, folder.parent / "made", "--graphs", "cpu-fp32")[0], 0)
@@ -98,7 +98,7 @@ class ModelFolder(unittest.TestCase):
         self.assertEqual(other["vectors"], own["vectors"])
 
     def test_odd_strings_survive_the_manifest(self):
-        """What is written is what the standard library reads."""
+        """The standard library reads what was written."""
         odd = 'a "b" \\ c\n\td \u0001 🚆 </s>'
         content = {
             "text": odd,
@@ -111,7 +111,7 @@ class ModelFolder(unittest.TestCase):
 
 
 def session_of(path: Path, settings: dict[str, str]) -> onnxruntime.InferenceSession:
-    """The graph under the settings that the manifest gives."""
+    """Loads the graph with the manifest's settings."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     for key, value in settings.items():
@@ -120,7 +120,7 @@ def session_of(path: Path, settings: dict[str, str]) -> onnxruntime.InferenceSes
 
 
 def inputs_of(manifest: dict, graph: dict, batch: list[dict]) -> dict[str, np.ndarray]:
-    """A batch as README.md describes the inputs, row by row: another hand than `models.inputs.feed`."""
+    """Builds a batch as README.md describes the inputs, row by row, independently of `models.inputs.feed`."""
     contract = manifest["contract"]
     width = max(len(vector["input_ids"]) for vector in batch)
     columns = {name: [] for name in graph["inputs"] if name != "positions"}

@@ -1,4 +1,4 @@
-"""What must not become a model folder: wrong graphs (exit code 1) and models that cannot be used (exit code 2)."""
+"""Tests of rejected models: wrong graphs (exit code 1) and unusable models (exit code 2)."""
 
 import json
 import tempfile
@@ -20,10 +20,10 @@ from tests.support import ROOT, change_json, copy_of, manifest_of, model_folder,
 
 
 class WrongGraphs(unittest.TestCase):
-    """A graph that is not the model never leaves the tools."""
+    """A wrong graph is never written to the output."""
 
     def test_the_stock_optimizer_s_fusion_of_bart_is_refused(self):
-        """Told that BART is a BERT, it fuses some of its attention wrongly and says nothing."""
+        """With the wrong model type, BERT for BART, the optimizer fuses some attention wrongly and silently."""
         source = read_source(source_folder("tiny-bart"))
         proof = proof_of(source)
         pair = source.pair("The home team scored twice.", "This text is about sports.")
@@ -41,7 +41,7 @@ class WrongGraphs(unittest.TestCase):
                 verify(source, fused, proof, 1e-4)
 
     def test_a_wrong_graph_leaves_nothing_behind(self):
-        """Here the decoder sees what comes after."""
+        """Here the decoder attends to later tokens."""
         out = ROOT / "never"
         before = sorted(ROOT.iterdir())
         real = bart.attention
@@ -52,11 +52,11 @@ class WrongGraphs(unittest.TestCase):
         with mock.patch("models.bart.attention", seeing_all):
             code, said = run(source_folder("tiny-bart"), out)
         self.assertEqual(code, 1)
-        self.assertRegex(said, r"^nothing is written: cpu-fp32 is wrong: its logits are [\d.]+ off torch's")
+        self.assertRegex(said, r"^nothing was written: cpu-fp32 is wrong: its logits are [\d.]+ off torch's")
         self.assertEqual(sorted(ROOT.iterdir()), before)
 
     def test_a_wrong_cuda_graph_is_refused_in_single_precision(self):
-        """The mask of the last layer is left out; half precision alone might hide it."""
+        """The mask of the last layer is missing; half precision alone might hide it."""
         real = bart.attention_of_one
 
         def unmasked(graph, query, memory, names, heads, mask):
@@ -69,7 +69,7 @@ class WrongGraphs(unittest.TestCase):
 
 
 class OddShapes(unittest.TestCase):
-    """What a checkpoint may differ in without being another family."""
+    """Differences within a family."""
 
     def test_bart_of_uneven_halves(self):
         """Other numbers of layers, heads and inner width in the decoder, and scaled embeddings."""
@@ -91,7 +91,7 @@ class OddShapes(unittest.TestCase):
         self.assertEqual(code, 0, said)
 
     def test_weights_of_the_older_kind(self):
-        """`pytorch_model.bin` gives what safetensors give."""
+        """`pytorch_model.bin` gives the same result as safetensors."""
         folder = copy_of("tiny-roberta")
         torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
@@ -102,7 +102,7 @@ class OddShapes(unittest.TestCase):
             np.testing.assert_allclose(one["logits"], other["logits"], atol=1e-5)
 
     def test_bert_of_one_layer(self):
-        """Its only layer is the last."""
+        """The only layer is the last."""
         folder = copy_of("tiny-bert")
         change_json(folder / "config.json", num_hidden_layers=1)
         code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32")
@@ -110,10 +110,10 @@ class OddShapes(unittest.TestCase):
 
 
 class UnusableModels(unittest.TestCase):
-    """One line that says what is wrong, and exit code 2."""
+    """Exit code 2, with one line that names the problem."""
 
     def test_each_is_refused_in_one_line(self):
-        """Each change of a good folder with words of the refusal."""
+        """Each change of a valid folder, with words of the error."""
         cases: list[tuple[str, str, Callable[[Path], object], str]] = [
             ("no classes", "tiny-bart", set_config(label2id=None, id2label=None), "has no `label2id`"),
             ("unnamed classes", "tiny-bart", set_classes("LABEL_0", "LABEL_1", "LABEL_2"), "is the entailment"),
@@ -155,11 +155,11 @@ class UnusableModels(unittest.TestCase):
                 self.assertFalse(out.exists())
 
     def test_arguments_are_checked(self):
-        """No such folder, no such graph, an output folder that holds something."""
+        """Missing folder, missing graph, non-empty output folder."""
         taken = copy_of("tiny-bart")
         for words, complaint in [
             ([ROOT / "nowhere", ROOT / "never"], "is no folder"),
-            ([source_folder("tiny-bart"), ROOT / "never", "--graphs", "cpu-fp16"], "`cpu-fp16` is no graph: there are"),
+            ([source_folder("tiny-bart"), ROOT / "never", "--graphs", "cpu-fp16"], "`cpu-fp16` is not a graph: choose from"),
             ([source_folder("tiny-bart"), taken], "is not an empty folder"),
         ]:
             code, said = run(*words)
@@ -168,17 +168,17 @@ class UnusableModels(unittest.TestCase):
 
 
 def set_config(**fields: object) -> Callable[[Path], None]:
-    """Set fields of config.json."""
+    """Sets fields of config.json."""
     return lambda folder: change_json(folder / "config.json", **fields)
 
 
 def set_classes(*names: str) -> Callable[[Path], None]:
-    """Name the classes."""
+    """Names the classes."""
     return set_config(label2id={name: index for index, name in enumerate(names)}, id2label=None)
 
 
 def shrink_vocabulary(folder: Path) -> None:
-    """Leave the model 16 tokens less than its tokenizer has."""
+    """Reduces the model's positions to 16 fewer than its tokenizer's limit."""
     path = folder / "model.safetensors"
     weights = load_file(path)
     weights["model.shared.weight"] = weights["model.shared.weight"][:-16].contiguous()
@@ -193,7 +193,7 @@ def remove(name: str) -> Callable[[Path], None]:
 
 
 def halve(name: str) -> Callable[[Path], object]:
-    """Cut a file in the middle, as a download that broke off."""
+    """Truncates a file in the middle, as an interrupted download does."""
 
     def change(folder: Path) -> None:
         content = (folder / name).read_bytes()
@@ -203,7 +203,7 @@ def halve(name: str) -> Callable[[Path], object]:
 
 
 def drop_weights(prefix: str) -> Callable[[Path], object]:
-    """Take the weights of a part out of the file."""
+    """Removes the weights of a module from the file."""
 
     def change(folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -214,7 +214,7 @@ def drop_weights(prefix: str) -> Callable[[Path], object]:
 
 
 def lose_shard(folder: Path) -> None:
-    """Weights in several files, of which one is not there."""
+    """Splits the weights into several files, one of them missing."""
     names = load_file(folder / "model.safetensors")
     index = {"metadata": {}, "weight_map": dict.fromkeys(names, "model-00001-of-00001.safetensors")}
     (folder / "model.safetensors").unlink()
@@ -222,7 +222,7 @@ def lose_shard(folder: Path) -> None:
 
 
 def spoil_weights(folder: Path) -> None:
-    """A weight that is not a number."""
+    """Sets a weight to NaN."""
     path = folder / "model.safetensors"
     weights = load_file(path)
     weights["model.encoder.layers.0.fc1.weight"][0, 0] = float("nan")

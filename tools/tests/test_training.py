@@ -1,4 +1,4 @@
-"""Training on a few made-up posts: the whole way, a stop and its resumption, and what is refused."""
+"""Tests of training on a few made-up posts: end to end, resuming, and rejected inputs."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ WORDS = {
 
 
 def posts(each: int = 12) -> list[dict]:
-    """Posts as an export has them, in which a few words decide the label."""
+    """Returns posts as exported, whose labels depend on a few words."""
     rows = []
     for label, words in WORDS.items():
         for number in range(each):
@@ -49,7 +49,7 @@ def posts(each: int = 12) -> list[dict]:
 
 
 def written(rows: list[dict], ending: str = ".ndjson") -> Path:
-    """A file with these rows."""
+    """Writes a file with these rows."""
     path = Path(tempfile.mkdtemp(dir=ROOT)) / f"posts{ending}"
     if ending == ".csv":
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -62,12 +62,12 @@ def written(rows: list[dict], ending: str = ".ndjson") -> Path:
 
 
 def another_precision() -> None:
-    """Let the next training of this process compute in another one: accelerate holds on to the first."""
+    """Resets accelerate, so that the next training in this process can use another precision."""
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
-    """Run the command in this process: exit code, stderr, and where OUT is."""
+    """Runs the command in this process; returns exit code, stderr and OUT."""
     another_precision()
     out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
     said = io.StringIO()
@@ -99,7 +99,7 @@ class TheWholeWay(unittest.TestCase):
     """From an export to a model folder."""
 
     def test_fine_tuning_leaves_a_model_folder_and_its_curves(self):
-        """Each graph is proved by tools/model.py; the record has every epoch."""
+        """tools/model.py verifies each graph; the record has every epoch."""
         code, said, out = run(written(posts()), "--epochs", 2, "--batch", 8, "--soft", 0.5)
         self.assertEqual(code, 0, said)
         manifest = manifest_of(out)
@@ -111,7 +111,7 @@ class TheWholeWay(unittest.TestCase):
             self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"])
 
     def test_a_linear_head_on_the_model_that_ships_learns(self):
-        """Frozen vectors suffice for words like these; the labels take the words of a pipeline file."""
+        """Frozen vectors suffice for such words; the labels use the words of a pipeline file."""
         pipeline = written([{}]).with_name("mine.toml")
         topics = [f'[[topic]]\nslug = "{slug}"\nlabel = "{slug} and more"\n' for slug in WORDS]
         pipeline.write_text("\n".join(topics))
@@ -122,7 +122,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertGreater(record["held_out"]["accuracy"], 0.8)
 
     def test_the_weights_read_back_are_those_of_the_graph(self):
-        """The network in torch gives the vectors of the ONNX file."""
+        """The torch network gives the vectors of the ONNX file."""
         ids = np.array([[101, 7592, 2088, 102]])
         session = onnxruntime.InferenceSession(SHIPPED / "model.onnx", providers=["CPUExecutionProvider"])
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -132,7 +132,7 @@ class TheWholeWay(unittest.TestCase):
         np.testing.assert_allclose((mean / mean.norm(dim=-1)).numpy(), expected, atol=1e-5)
 
     def test_gold_counts_more_than_a_label_and_contradictions_are_left_out(self):
-        """A post on which people do not agree has the label of the export."""
+        """A post with conflicting gold answers keeps the exported label."""
         rows = posts()
         gold = written([{"id": "t3_food0", "label": "music"}, {"id": "t3_food1", "label": "music"}], ".csv")
         with gold.open("a") as file:
@@ -143,7 +143,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertTrue(any("contradict" in note for note in corpus.notes), corpus.notes)
 
     def test_a_post_that_fits_no_label_by_its_gold_is_not_trained_on(self):
-        """The label that a person rejected is no target."""
+        """A label rejected by an annotator is not a target."""
         rows = posts()
         gold = written([{"id": "t3_food0", "label": ""}, {"id": "t3_food1", "label": "music"}], ".csv")
         corpus = read_corpus(written(rows), Wishes(gold=gold, both_forms=False))
@@ -153,7 +153,7 @@ class TheWholeWay(unittest.TestCase):
         self.assertTrue(any("none of the labels fits" in note for note in corpus.notes), corpus.notes)
 
     def test_teachers_are_averaged(self):
-        """Their scores are shares of one."""
+        """The scores of a teacher add up to one."""
         rows = posts()
         other = [row | {"score_food": 0.1, "score_travel": 0.1, "score_music": 0.8} for row in rows]
         wishes = Wishes(soft=True, teachers=(written(other),), both_forms=False)
@@ -162,20 +162,20 @@ class TheWholeWay(unittest.TestCase):
         np.testing.assert_allclose(row.scores, [0.45, 0.1, 0.45], atol=1e-6)
 
     def test_both_forms_of_a_post_are_on_one_side(self):
-        """Else the title would be judged by a model that learned it with its body."""
+        """Otherwise the title would be evaluated by a model that was trained on it with its body."""
         corpus = read_corpus(written(posts(40)), Wishes())
         self.assertFalse({row.name for row in corpus.train} & {row.name for row in corpus.held_out})
         self.assertLess(len({row.name for row in corpus.train}), len(corpus.train))
 
 
 class Measures(unittest.TestCase):
-    """What makes a step faster or smaller, and changes nothing of it."""
+    """Optimisations that do not change a step's result."""
 
     def setUp(self):
         another_precision()
 
     def test_layers_that_are_held_are_computed_once_and_do_not_move(self):
-        """The logits are those of the whole network but for half precision, and only the upper layers learn."""
+        """The logits equal those of the whole network up to half precision, and only the upper layers train."""
         corpus = read_corpus(written(posts()), Wishes())
         base = read_base(SHIPPED)
         model = base.classifier(corpus.labels, 1)
@@ -192,7 +192,7 @@ class Measures(unittest.TestCase):
         self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
 
     def test_bf16_is_taken_where_the_device_is_faster_in_it(self):
-        """CPUs with instructions for it, an Intel CPU without AMX, one without any, GPUs; and what was asked for."""
+        """CPUs with bf16 instructions, an Intel CPU without AMX, one without any, GPUs, and an explicit choice."""
         for on_gpu, known, wanted in [
             (False, {"cpu_name": "AMD EPYC", "avx512_bf16": True}, "bf16"),
             (False, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, "bf16"),
@@ -233,7 +233,7 @@ class Measures(unittest.TestCase):
         self.assertGreater(torch.nn.functional.cosine_similarity(*found, dim=0).item(), 0.99)
 
     def test_progress_says_what_is_left(self):
-        """Loss, macro-F1, speed and time, in one line where there is no terminal."""
+        """Loss, macro-F1, speed and time, in one line when not on a terminal."""
         said: list[str] = []
         with mock.patch("training.report.time.monotonic", side_effect=itertools.count(0, 31)):
             meter = Meter(10, 40, said.append)
@@ -243,19 +243,19 @@ class Measures(unittest.TestCase):
 
 
 class Stops(unittest.TestCase):
-    """What a stop leaves, and what goes on from there."""
+    """Checkpoints and resuming."""
 
     def setUp(self):
         another_precision()
 
     def test_a_run_that_goes_on_gives_the_same_weights_to_the_bit(self):
-        """Killed behind the first epoch, and gone on in another process's state of randomness."""
+        """Killed after the first epoch, and resumed in a process with another random state."""
         for precision in ("fp32", "bf16"):
             with self.subTest(precision):
                 self.goes_on(precision)
 
     def goes_on(self, precision: str) -> None:
-        """Compare a run that was killed with one that was not."""
+        """Compares a killed and resumed run with an undisturbed one."""
         path = written(posts())
         words = (path, "--epochs", 3, "--batch", 8, "--patience", 9, "--precision", precision)
         code, said, whole = run(*words)
@@ -283,7 +283,7 @@ class Stops(unittest.TestCase):
             self.assertTrue(torch.equal(tensor, second[name]), name)
 
     def test_a_micro_batch_does_not_change_what_is_learned(self):
-        """The gradient of a step is the same, however it is cut."""
+        """The gradient of a step does not depend on its micro-batches."""
         gradients = []
         for tokens in (16, 4096):
             torch.manual_seed(0)
@@ -304,7 +304,7 @@ class Stops(unittest.TestCase):
             torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-3)
 
     def test_no_number_for_a_loss_stops_and_the_best_weights_stay(self):
-        """Exit code 1, and the line says where."""
+        """Exit code 1, and the message says where."""
         once, steps = Fit.loss_of, []
 
         def spoiled(fit: Fit, batch: list[int]) -> torch.Tensor:
@@ -319,7 +319,7 @@ class Stops(unittest.TestCase):
         self.assertTrue((out.with_name("out.train") / "run/best.pt").is_file())
 
     def test_a_full_disk_at_a_checkpoint_says_so(self):
-        """The file before stays, and nothing half written."""
+        """The previous file stays, and no partial one."""
         with mock.patch("training.fit.torch.save", side_effect=OSError(28, "No space left on device")):
             code, said, out = run(written(posts()), "--batch", 8)
         self.assertEqual(code, 1)
@@ -328,7 +328,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
 
     def test_a_full_disk_at_the_end_says_so(self):
-        """When the best weights are written: they are still in the checkpoint."""
+        """On writing the best weights, the checkpoint still has them."""
         full = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         with mock.patch("transformers.modeling_utils.safe_save_file", side_effect=full):
             code, said, out = run(written(posts()), "--epochs", 1, "--batch", 8)
@@ -357,10 +357,10 @@ class Stops(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    """Each wrong thing has a sentence, and exit code 2."""
+    """Each invalid input has a message, and exit code 2."""
 
     def refused(self, *words: object, base: Path | None = None) -> str:
-        """What is said of it."""
+        """Runs with invalid input and returns the message."""
         code, said, out = run(*words, base=base)
         self.assertEqual(code, 2, said)
         self.assertFalse(out.exists())
@@ -368,7 +368,7 @@ class Refusals(unittest.TestCase):
         return said
 
     def test_posts_that_cannot_be_learned_from(self):
-        """Too few, all alike, nothing there."""
+        """Too few posts, one label only, no posts."""
         few = [row for row in posts() if row["label"] != "food"] + posts()[:3]
         for rows, words in [
             (few, "the label `food` has 3 posts"),
@@ -385,7 +385,7 @@ class Refusals(unittest.TestCase):
                 self.assertIn(words, self.refused(written(changed)))
 
     def test_labels_and_titles_may_be_numbers(self):
-        """As other tools write them."""
+        """Files as other tools write them."""
         number = {label: place for place, label in enumerate(WORDS)}
         rows = [row | {"label": number[row["label"]], "title": place} for place, row in enumerate(posts())]
         rows = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
@@ -393,7 +393,7 @@ class Refusals(unittest.TestCase):
         self.assertEqual(corpus.labels, ["0", "1", "2"])
 
     def test_files_that_cannot_be_read(self):
-        """No file, no JSON, another ending, a file that changes."""
+        """Missing file, invalid JSON, unknown extension, a file that changes."""
         self.assertIn("does not exist", self.refused(ROOT / "nothing.csv"))
         path = written(posts())
         other = path.with_suffix(".txt")
@@ -406,15 +406,15 @@ class Refusals(unittest.TestCase):
             self.assertIn("changed while it was read", self.refused(written(posts())))
 
     def test_arguments_that_cannot_be_meant(self):
-        """Before any hour is spent."""
+        """The error comes before the long work."""
         path = written(posts())
         for words, said in [
             (("--soft", 2), "--soft is 2.0: give 0 to 1"),
             (("--teacher", "x.csv"), "add --soft"),
-            (("--graphs", "tpu"), "`tpu` is no graph"),
+            (("--graphs", "tpu"), "`tpu` is not a graph"),
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
-            (("--freeze-layers", 1), "--freeze-layers works with the model that ships"),
+            (("--freeze-layers", 1), "--freeze-layers works with the default model"),
             (("--precision", "fp16"), "--precision fp16 is for GPUs"),
             (("--freeze-layers", 6, "--base", SHIPPED), "the model has 6 layers"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
@@ -425,7 +425,7 @@ class Refusals(unittest.TestCase):
         self.assertIn("cannot teach", self.refused(written(bare), "--soft", 0.5))
 
     def test_a_base_without_a_fast_tokenizer(self):
-        """And one of a family that nobody knows."""
+        """And one of an unknown family."""
         folder = copy_of("tiny-bert")
         (folder / "tokenizer.json").unlink()
         self.assertIn("no `tokenizer.json`", self.refused(written(posts()), base=folder))

@@ -1,4 +1,4 @@
-"""Learned label vectors: what they learn, what they leave alone, and the folder that carries them."""
+"""Tests of learned label vectors: training, what it leaves unchanged, and the model folder."""
 
 import json
 import re
@@ -37,7 +37,7 @@ label = "music"
 
 
 def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors around three directions, their labels, and words that point a little aside."""
+    """Returns vectors around three directions, their labels, and slightly shifted word vectors."""
     random = np.random.default_rng(seed)
     middle = unit(random.normal(size=(3, 24)))
     labels = np.arange(count) % 3
@@ -46,17 +46,17 @@ def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, 
 
 
 def base_block() -> dict:
-    """What the model that ships says of itself."""
+    """Returns the default model's configuration."""
     return json.loads((SHIPPED / "config.json").read_text())["zero_shot"]
 
 
 def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> float:
-    """How many rows get their label."""
+    """Counts the rows with the right label."""
     return float(((vectors @ found.T).argmax(1) == labels).mean())
 
 
 def pipeline_file(text: str = PIPELINE) -> Path:
-    """A file of its own."""
+    """Returns a temporary file."""
     path = Path(tempfile.mkdtemp(dir=ROOT)) / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -66,7 +66,7 @@ class Learning(unittest.TestCase):
     """Vectors in, vectors out."""
 
     def test_the_slope_is_the_slope_of_the_loss(self):
-        """Else the search would end anywhere."""
+        """Otherwise the search would end anywhere."""
         vectors, labels, start = made_up(30)
         loss = Loss(vectors, shares_of(labels, 3), start, SCALES, DEFAULT)
         _, slope = loss.at(start, loss.smooth)
@@ -78,7 +78,7 @@ class Learning(unittest.TestCase):
             self.assertAlmostEqual(slope[place], measured, delta=1e-3 + 0.01 * abs(measured))
 
     def test_labels_are_learned_and_have_length_one(self):
-        """Of rows that were not learned from, more are right than by the words; the same twice."""
+        """More held-out rows are right than with the words alone; the result is reproducible."""
         vectors, labels, start = made_up(600, noise=1.6)
         found = learn(vectors[:300], labels[:300], start, SCALES)
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
@@ -88,7 +88,7 @@ class Learning(unittest.TestCase):
         self.assertEqual(found.tobytes(), again.tobytes())
 
     def test_few_labels_leave_the_words_near_and_none_leave_them_as_they_are(self):
-        """One row cannot judge what it taught."""
+        """A single row cannot evaluate what it trained."""
         vectors, labels, start = made_up(60)
         few = learn(vectors[:4], labels[:4], start, SCALES)
         self.assertGreater((few * start).sum(1).min(), 0.8)
@@ -97,7 +97,7 @@ class Learning(unittest.TestCase):
         self.assertEqual(nothing.tobytes(), start.astype(np.float32).tobytes())
 
     def test_the_pull_is_weaker_where_there_are_more_posts(self):
-        """Cross-validation finds it."""
+        """Cross-validation selects it."""
         vectors, labels, start = made_up(1200, noise=1.6)
         pulls = [
             choose_pull(
@@ -109,7 +109,7 @@ class Learning(unittest.TestCase):
         self.assertLess(pulls[1], WORDS)
 
     def test_what_is_no_number_is_refused(self):
-        """Before anything is learned from it."""
+        """Before anything is trained on it."""
         vectors, labels, start = made_up(9)
         vectors[3, 3] = np.nan
         with self.assertRaisesRegex(ValueError, "no number"):
@@ -120,7 +120,7 @@ class Learning(unittest.TestCase):
             learn(vectors[:5], labels, start, SCALES)
 
     def test_posts_without_a_label_help(self):
-        """With three labels, and with none at all."""
+        """Without any labelled post, and with 30."""
         vectors, labels, start = made_up(600, noise=1.2, seed=3)
         before = share_right(vectors, labels, start)
         known = np.full(600, UNKNOWN)
@@ -139,10 +139,10 @@ class Learning(unittest.TestCase):
 
 
 class Words(unittest.TestCase):
-    """The texts of labels, as the program makes them."""
+    """Texts of labels, as the program makes them."""
 
     def test_a_pipeline_file_is_read_as_the_program_reads_it(self):
-        """The template once, descriptions trimmed, empty ones left out, a slug made of the words."""
+        """The template once, descriptions trimmed, empty ones omitted, a slug made from the words."""
         food, travel, music = read_labels(pipeline_file())
         self.assertEqual((food.slug, food.words), ("food", "food & drink"))
         self.assertEqual(food.texts, ["All about food & drink.", "What people eat."])
@@ -166,7 +166,7 @@ class Folder(unittest.TestCase):
     """`tools/train.py --head-only --keep-zero-shot`."""
 
     def test_the_folder_takes_any_labels_and_carries_the_vectors(self):
-        """The graph is the base's to the byte; the file has the texts of each label, and vectors of length 1."""
+        """The graph equals the base's byte for byte; the file has the texts of each label, and vectors of length 1."""
         code, said, out = run(
             written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
         )
@@ -192,7 +192,7 @@ class Folder(unittest.TestCase):
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
 
     def test_fine_tuning_keeps_other_labels_too(self):
-        """The graph has a share of the new weights; a share of nothing is the base."""
+        """The graph has a share of the new weights; with a share of zero it is the base."""
         words = ("--keep-zero-shot", "--pipeline", pipeline_file(), "--epochs", 1, "--batch", 12)
         code, said, out = run(written(posts()), *words, base=SHIPPED)
         self.assertEqual(code, 0, said)
@@ -209,7 +209,7 @@ class Folder(unittest.TestCase):
         self.assertGreater(float(found @ base), 0.9999)
 
     def test_a_label_with_few_posts_or_none_has_a_vector_too(self):
-        """The program takes the vectors only if every label has one."""
+        """The program uses the vectors only if every label has one."""
         rows = [row for row in posts() if row["label"] != "music"] + posts()[-2:]
         words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file())
         code, said, out = run(written(rows), *words, base=SHIPPED)
@@ -217,7 +217,7 @@ class Folder(unittest.TestCase):
         self.assertEqual(len(json.loads((out / "label_vectors.json").read_text())["labels"]), 3)
 
     def test_few_gold_answers_and_many_posts_without_one(self):
-        """Labels that nobody said are not believed: here each of them is wrong."""
+        """Labels without a gold answer are not trusted: here each of them is wrong."""
         wrong = {"food": "travel", "travel": "music", "music": "food"}
         rows = [row | {"label": wrong[row["label"]]} for row in posts(40)]
         right = {row["fullname"]: row["label"] for row in posts(40)}
@@ -233,7 +233,7 @@ class Folder(unittest.TestCase):
         self.assertIn("add --head-only --keep-zero-shot --gold", said)
 
     def test_what_it_refuses(self):
-        """With a sentence that says what to do, and nothing written."""
+        """The message gives advice, and nothing is written."""
         path, pipeline = written(posts()), pipeline_file()
         twins = pipeline_file("".join(f'[[topic]]\nslug = "{slug}"\nlabel = "x"\n' for slug in TOPICS))
         few = pipeline_file('labels = ["food"]')
@@ -266,10 +266,10 @@ class Folder(unittest.TestCase):
 
 
 class Manifest(unittest.TestCase):
-    """What the manifest of an embedding folder says, and where there is none."""
+    """Graphs named in an embedding folder's manifest, and folders without a manifest."""
 
     def test_a_graph_that_the_program_reads_itself_has_none(self):
-        """It lies in a folder below, or computes in whole numbers."""
+        """A graph in a subfolder, or an int8 one."""
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)
         (folder / "onnx").mkdir()
@@ -278,7 +278,7 @@ class Manifest(unittest.TestCase):
         self.assertFalse((folder / "manifest.toml").exists())
 
     def test_a_library_that_computes_something_else_is_noticed(self):
-        """And no manifest is written."""
+        """No manifest is written."""
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)
         real = Embedder.raw
@@ -292,10 +292,10 @@ class Manifest(unittest.TestCase):
 
 
 class Vectors(unittest.TestCase):
-    """The vectors of texts."""
+    """Vectors of texts."""
 
     def test_a_vector_does_not_depend_on_its_neighbours(self):
-        """In a batch as alone."""
+        """A text has the same vector in a batch as alone."""
         embedder = Embedder(SHIPPED)
         texts = ["a soup", "a night train along the lake " * 40, "[SEP] is text"]
         together = embedder.vectors(texts)
@@ -303,7 +303,7 @@ class Vectors(unittest.TestCase):
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
     def test_a_folder_that_is_no_embedding_model_is_refused(self):
-        """With its name."""
+        """The error names the file."""
         folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
         shutil.copytree(SHIPPED, folder)
         (folder / "config.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""What a training begins with and what it leaves: a Hugging Face folder, or the model that ships, without a download.
+"""What a training begins with and what it leaves: a Hugging Face folder, or the default model, without a download.
 
 In goes a folder; out comes a classifier with a new head for some labels. After training, `leave` writes the Hugging
 Face folder from which tools/model.py makes a model folder.
@@ -27,7 +27,7 @@ from training.shipped import read_shipped
 
 @dataclass(frozen=True)
 class Base:
-    """A folder to begin with; `is_shipped` where it is a topicmill embedding model, the one that ships or another."""
+    """A base folder; `is_shipped` is true for a topicmill embedding model, the default one or another."""
 
     folder: Path
     config: dict
@@ -35,7 +35,7 @@ class Base:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether its weights are in an ONNX graph of an embedding model."""
+        """True if its weights are in the ONNX graph of an embedding model."""
         return "zero_shot" in self.config
 
     def check_encoder(self) -> None:
@@ -54,7 +54,7 @@ class Base:
             ) from None
 
     def classifier(self, labels: list[str], seed: int) -> PreTrainedModel:
-        """The encoder with a new head: the same for the same seed."""
+        """Returns the encoder with a new head, determined by the seed."""
         torch.manual_seed(seed)
         names = dict(enumerate(labels))
         if self.is_shipped:
@@ -83,7 +83,7 @@ class Base:
 
 
 def read_base(folder: Path) -> Base:
-    """Read and check the folder. Raises `InputError`."""
+    """Reads and checks the folder. Raises `InputError`."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"`{folder}` has no `config.json`: give a Hugging Face folder, or models/minilm-reddit-topics")
@@ -100,7 +100,7 @@ def read_base(folder: Path) -> Base:
 
 
 def last_linear(model: PreTrainedModel) -> torch.nn.Linear:
-    """The layer that gives the logits."""
+    """Returns the layer that computes the logits."""
     found = [
         module
         for module in model.modules()
@@ -110,7 +110,7 @@ def last_linear(model: PreTrainedModel) -> torch.nn.Linear:
 
 
 def cool(model: PreTrainedModel, temperature: float) -> None:
-    """Divide the logits by a temperature for good, so that scores say how often a label is right."""
+    """Divides the logits by a temperature permanently, so that scores are calibrated."""
     with torch.no_grad():
         layer = last_linear(model)
         layer.weight.div_(temperature)
@@ -119,7 +119,7 @@ def cool(model: PreTrainedModel, temperature: float) -> None:
 
 
 def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> None:
-    """Write the Hugging Face folder: weights, configuration, tokenizer, and the licences of the base."""
+    """Writes the Hugging Face folder: weights, configuration, tokenizer, and the licences of the base."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if base.is_shipped:

@@ -41,7 +41,7 @@ def micro_batches(
 
 
 class Embedder:
-    """An embedding model folder, opened. Raises `InputError`."""
+    """An open embedding model folder. Raises `InputError`."""
 
     def __init__(self, folder: Path, threads: int | None = None, optimized: bool = True):
         graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
@@ -68,7 +68,7 @@ class Embedder:
         self.inputs = {entry.name for entry in self.session.get_inputs()}
 
     def vectors(self, texts: list[str], say: Say = lambda _: None) -> np.ndarray:
-        """Vectors [texts, D], float32."""
+        """Returns vectors [texts, D], float32."""
         cut = [text[: LETTERS * self.max_tokens] for text in texts]
         ids = [encoding.ids for encoding in self.tokenizer.encode_batch(cut)]
         vectors, done, shown = None, 0, time.monotonic()
@@ -84,12 +84,12 @@ class Embedder:
         return np.empty((0, 0), np.float32) if vectors is None else vectors
 
     def raw(self, rows: list[list[int]]) -> np.ndarray:
-        """What the graph gives for some rows of ids, padded to the longest."""
+        """Runs the graph on rows of ids, padded to the longest."""
         (found,) = self.session.run([self.output], self.feed(rows))
         return found
 
     def feed(self, rows: list[list[int]]) -> dict[str, np.ndarray]:
-        """A padded batch."""
+        """Returns a padded batch."""
         width = max(1, *map(len, rows)) if rows else 1
         ids = np.zeros((len(rows), width), np.int64)
         mask = np.zeros_like(ids)
@@ -100,7 +100,7 @@ class Embedder:
         return {name: array for name, array in feed.items() if name in self.inputs}
 
     def of_labels(self, texts: list[list[str]]) -> np.ndarray:
-        """A vector for each label: the mean of the vectors of its texts, of length 1."""
+        """Returns a vector for each label: the mean of the vectors of its texts, scaled to length 1."""
         flat = self.vectors([text for of_one in texts for text in of_one]).astype(np.float64)
         ends = np.cumsum([len(of_one) for of_one in texts])
         return unit(np.stack([flat[end - len(one) : end].mean(0) for end, one in zip(ends, texts, strict=True)]))

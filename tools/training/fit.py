@@ -28,14 +28,14 @@ Say = Callable[[str], None]
 
 CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
 GPU_TOKENS = 8192  # halved where the memory is too small
-# Forward and back, torch's fused attention takes three to four times as long in bf16 on a CPU as plain products do.
+# On a CPU, torch's fused attention takes three to four times as long in bf16, forward and backward, as plain products.
 CPU_ATTENTION = "eager"
 NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's, and those of --precision
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every number that decides the weights."""
+    """Hyperparameters: every number that affects the weights."""
 
     seed: int = 1
     epochs: int = 3
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """Where a run is, and what it saw."""
+    """Progress of a run, and its history."""
 
     step: int = 0
     best: float = -1.0
@@ -63,7 +63,7 @@ class Progress:
 
 
 class DivergedError(Exception):
-    """The loss is no number."""
+    """The loss is not finite."""
 
 
 class Fit:
@@ -103,11 +103,11 @@ class Fit:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU computes."""
+        """True if a GPU is used."""
         return self.accelerator.device.type == "cuda"
 
     def run(self) -> Progress:
-        """Train until the end or until held-out macro-F1 has not grown for `patience` epochs."""
+        """Trains until the last epoch, or until held-out macro-F1 has not improved for `patience` epochs."""
         meter = Meter(self.progress.step, self.steps, self.say)
         self.model.train()
         while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
@@ -120,7 +120,7 @@ class Fit:
         return self.progress
 
     def once_in_memory(self) -> tuple[float, int]:
-        """A step; if the GPU's memory is too small for a micro-batch, the same step in smaller ones."""
+        """Makes one step, in smaller micro-batches if the GPU runs out of memory."""
         while True:
             try:
                 return self.once()
@@ -132,7 +132,7 @@ class Fit:
                 torch.cuda.empty_cache()
 
     def once(self) -> tuple[float, int]:
-        """One step: its loss, and how many tokens it read, padding included."""
+        """Makes one step; returns its loss and the number of tokens read, padding included."""
         plan, step = self.plan, self.progress.step
         torch.manual_seed(plan.seed * 1_000_003 + step)
         epoch, place = divmod(step, self.an_epoch)
@@ -155,7 +155,7 @@ class Fit:
         return total, read
 
     def loss_of(self, batch: list[int]) -> torch.Tensor:
-        """The sum of the losses of some rows: of their label, and of their teacher's scores."""
+        """Returns the summed losses of some rows: against their label, and against their teacher's scores."""
         plan, rows = self.plan, [self.corpus.train[index] for index in batch]
         with self.accelerator.autocast():
             logits = self.model(**self.input(batch, self.ids, self.states)).logits.float()
@@ -173,7 +173,7 @@ class Fit:
         return torch.where(known, plan.soft * soft + (1 - plan.soft) * hard, hard).sum()
 
     def feed(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
-        """A padded batch on the device."""
+        """Returns a padded batch on the device."""
         width = max(map(len, rows))
         ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
@@ -181,7 +181,7 @@ class Fit:
         return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
 
     def input(self, batch: list[int], ids: list[list[int]], states: list[torch.Tensor] | None) -> dict:
-        """What the model is called with: ids, or what the layers that do not move gave for them."""
+        """Returns the model's inputs: ids, or the precomputed states of the frozen layers."""
         feed = self.feed([ids[index] for index in batch])
         if states is None:
             return feed
@@ -190,7 +190,7 @@ class Fit:
 
     @torch.no_grad()
     def below(self, ids: list[list[int]]) -> list[torch.Tensor]:
-        """The states of each text above the layers that do not move, in half precision: an epoch begins there."""
+        """Returns the states of each text after the frozen layers, in half precision: the start of each epoch."""
         states: list[torch.Tensor] = [torch.empty(0)] * len(ids)
         plain = self.plain().eval()
         for batch in micro_batches(range(len(ids)), ids, self.budget):
@@ -201,7 +201,7 @@ class Fit:
 
     @torch.no_grad()
     def logits(self) -> np.ndarray:
-        """Returns the logits of the rows held out."""
+        """Returns the logits of the held-out rows."""
         self.model.eval()
         places, parts = [], []
         for batch in micro_batches(range(len(self.held_ids)), self.held_ids, 4 * self.budget):
@@ -211,7 +211,7 @@ class Fit:
         return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
 
     def judge(self, loss: float, speed: float) -> float:
-        """Measure what the rows held out say, and store the weights if they are the best so far; returns macro-F1."""
+        """Evaluates the held-out rows, and stores the weights if they are the best so far; returns macro-F1."""
         logits = self.logits()
         target = np.array([row.label for row in self.corpus.held_out])
         found = logits.argmax(1)
@@ -235,11 +235,11 @@ class Fit:
         return f1
 
     def plain(self) -> PreTrainedModel:
-        """The model without what distributes it."""
+        """Returns the model without its distributed wrapper."""
         return self.accelerator.unwrap_model(self.model)
 
     def identity(self) -> dict:
-        """What a checkpoint must agree with."""
+        """Returns the values that a checkpoint must match."""
         return {
             "plan": asdict(self.plan),
             "posts": self.corpus.digest,
@@ -248,7 +248,7 @@ class Fit:
         }
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Writes a checkpoint."""
         content = {
             "identity": json.dumps(self.identity(), sort_keys=True),
             "progress": asdict(self.progress),
@@ -258,7 +258,7 @@ class Fit:
         self.write("checkpoint.pt", content)
 
     def write(self, name: str, content: dict) -> None:
-        """Write a file whole or not at all; the one before stays if the disk is full."""
+        """Writes a file atomically; the previous one stays if the disk is full."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f"{name}.partial"
         try:
@@ -271,7 +271,7 @@ class Fit:
             ) from None
 
     def load(self) -> None:
-        """Go on where a checkpoint was written. Raises `InputError` where it is of something else."""
+        """Resumes from a checkpoint. Raises `InputError` if it belongs to another training."""
         path = self.folder / "checkpoint.pt"
         if not path.is_file():
             self.say(f"`{self.folder}` has no checkpoint yet: beginning at step 0")
@@ -283,17 +283,17 @@ class Fit:
             raise InputError(f"`{path}` cannot be read ({problem}): remove it, and begin again") from None
         for key, what in (("posts", "posts"), ("labels", "labels"), ("plan", "settings"), ("precision", "precision")):
             if stored[key] != wanted[key]:
-                raise InputError(f"`{path}` is of other {what}: run without --resume, or with what it began with")
+                raise InputError(f"`{path}` belongs to other {what}: run without --resume, or with the original ones")
         try:
             self.plain().load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
         except (RuntimeError, ValueError):
-            raise InputError(f"`{path}` is of another model: run without --resume, or with the same --base") from None
+            raise InputError(f"`{path}` belongs to another model: run without --resume, or with its --base") from None
         self.progress = Progress(**content["progress"])
         self.say(f"going on at step {self.progress.step} of {self.steps}")
 
     def take_best(self) -> None:
-        """Put the best weights that were seen back into the model, which computes in float32 from here on."""
+        """Restores the best weights; the model computes in float32 from here on."""
         path = self.folder / "best.pt"
         if path.is_file():
             self.plain().load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
@@ -301,7 +301,7 @@ class Fit:
 
 
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
-    """No dropout, and embeddings that do not move: each is in few posts, and they cost most memory."""
+    """Disables dropout and freezes the embeddings: each is in few posts, and they need the most memory."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -312,14 +312,14 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
         freeze = getattr(model, "freeze", None)
         layers = model.config.num_hidden_layers
         if freeze is None:
-            raise InputError("--freeze-layers works with the model that ships as a base: leave it out")
+            raise InputError("--freeze-layers works with the default model as a base: leave it out")
         if plan.freeze_layers >= layers:
             raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: give fewer")
         freeze(plan.freeze_layers)
 
 
 def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
-    """The head learns faster than the encoder: it begins with nothing."""
+    """Returns parameter groups; the head has a higher learning rate, because it starts untrained."""
     encoder = {id(weight) for weight in model.base_model.parameters()}
     moving = [weight for weight in model.parameters() if weight.requires_grad]
     return [
@@ -329,22 +329,22 @@ def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> list[list[int]]:
-    """The ids of each text, cut."""
+    """Returns the ids of each text, truncated."""
     texts = [row.text[: 20 * most] for row in rows]  # the tokenizer reads megabytes before it cuts them
     return tokenizer(texts, truncation=True, max_length=most, padding=False)["input_ids"]
 
 
 def share_of_rate(warmup: float, step: int, steps: int) -> float:
-    """Up in a straight line, then down in one."""
+    """Returns the schedule: linear warm-up, then linear decay."""
     rise = max(1, int(warmup * steps))
     return min((step + 1) / rise, (steps - step) / max(1, steps - rise))
 
 
 def precision_of(wish: str) -> str:
-    """`auto`: bf16 where the device is faster in it, else fp16 on a GPU, else float32. Raises `InputError`."""
+    """Chooses for `auto`: bf16 where it is faster, else fp16 on a GPU, else float32. Raises `InputError`."""
     on_gpu = torch.cuda.is_available()
     if wish == "fp16" and not on_gpu:
-        raise InputError("--precision fp16 is for GPUs, and there is none: take bf16 or fp32")
+        raise InputError("--precision fp16 needs a GPU, and none was found: use bf16 or fp32")
     if wish == "auto":
         wish = "bf16" if has_fast_bf16() else "fp16" if on_gpu else "fp32"
     return next(name for name, known in NAMES.items() if known == wish)

@@ -27,7 +27,7 @@ from training.words import Label
 Say = Callable[[str], None]
 
 FILE = "label_vectors.json"
-# A manifest has the hash of config.json, which changes; what was verified was the folder of the base.
+# A manifest has the hash of config.json, which changes; the verified folder was the base.
 LEFT_OUT = (".*", "manifest.toml", FILE)
 DIGITS = 9  # of a number: each float32 is told from its neighbours
 
@@ -52,7 +52,7 @@ def keep_zero_shot(
     check_texts(texts, corpus.words)
     judges = [row for row in corpus.held_out if row.is_gold or not arguments.only_gold]
     if not judges:
-        raise InputError("no post that is held out has gold: collect more gold, or leave out --only-gold")
+        raise InputError("no held-out post has a gold label: collect more, or leave out --only-gold")
     train = embedder.vectors([row.text for row in corpus.train], say)
     held = embedder.vectors([row.text for row in judges], say)
     before, made_of = vectors_in(tuned or base, texts), "the learned vectors of the base"
@@ -82,7 +82,7 @@ def keep_zero_shot(
 
 
 def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.ndarray, threads: int | None) -> dict:
-    """How good the base is without training: by its learned vectors for these labels, or by their words."""
+    """Evaluates the base without training: by its learned vectors for these labels, or by their words."""
     embedder = Embedder(base, threads)
     of_labels = vectors_in(base, texts)
     if of_labels is None:
@@ -92,7 +92,7 @@ def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.nd
 
 
 def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
-    """The learned vectors that a folder has for these labels, if it has one for each: with them it labels posts now."""
+    """Returns a folder's learned vectors for these labels if every label has one: then it labels posts with them."""
     try:
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["zero_shot"].get("label_vectors")
         if name is None:
@@ -107,12 +107,12 @@ def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
 
 
 def interval_of(one: dict[str, float]) -> str:
-    """An accuracy with its interval."""
+    """Formats an accuracy with its interval."""
     return f"{one['accuracy']:.3f} ({one['accuracy_from']:.3f} to {one['accuracy_to']:.3f})"
 
 
 def check_texts(texts: list[list[str]], labels: list[Label]) -> None:
-    """Refuse labels that the program could not tell apart by their texts."""
+    """Rejects labels that the program cannot distinguish by their texts."""
     seen: dict[tuple[str, ...], str] = {}
     for of_one, label in zip(texts, labels, strict=True):
         other = seen.setdefault(tuple(of_one), label.slug)
@@ -123,18 +123,18 @@ def check_texts(texts: list[list[str]], labels: list[Label]) -> None:
 
 
 def numbers_of(rows: list[Row]) -> np.ndarray:
-    """The labels of rows."""
+    """Returns the labels of rows."""
     return np.array([row.label for row in rows])
 
 
 def groups_of(rows: list[Row]) -> np.ndarray:
-    """A number for each post: both of its forms have the same."""
+    """Returns a number for each post; both of its forms have the same one."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(row.name or row.text, len(known)) for row in rows])
 
 
 def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:
-    """Write the folder `source`, which was made of `base`, with these vectors, or nothing at all."""
+    """Writes the folder `source`, made from `base`, with these vectors, or nothing at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
@@ -148,7 +148,7 @@ def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarr
 
 
 def write_vectors(folder: Path, labels: list[Label], vectors: np.ndarray) -> None:
-    """Put vectors into a folder, and their name into its `config.json`."""
+    """Adds vectors to a folder, and their file name to its `config.json`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["zero_shot"]["label_vectors"] = FILE
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -156,7 +156,7 @@ def write_vectors(folder: Path, labels: list[Label], vectors: np.ndarray) -> Non
 
 
 def file_of(labels: list[Label], vectors: np.ndarray) -> str:
-    """The text of `label_vectors.json`, a line for each label."""
+    """Returns the text of `label_vectors.json`, one line per label."""
     lines = []
     for label, vector in zip(labels, vectors, strict=True):
         numbers = [float(f"{number:.{DIGITS}g}") for number in vector.tolist()]

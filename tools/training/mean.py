@@ -1,6 +1,6 @@
 """A BERT classifier that reads the mean of all tokens' states, of length 1, and not the first token's.
 
-The vectors of the model that ships are such means. So a linear head on its frozen vectors is a classifier of this
+The vectors of the default model are such means. So a linear head on its frozen vectors is a classifier of this
 shape, and fine-tuning begins with what the model is good at.
 """
 
@@ -26,12 +26,12 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         self.post_init()
 
     def vectors(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **types) -> torch.Tensor:
-        """The vectors of texts: [rows, width] of ids in, [rows, D] of length 1 out."""
+        """Returns the vectors of texts: ids [rows, width] in, [rows, D] of length 1 out."""
         states = self.bert(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
         return self.pooled(states, attention_mask)
 
     def pooled(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """The mean of the states of each text's tokens, of length 1."""
+        """Returns the mean of the states of each text's tokens, scaled to length 1."""
         if attention_mask is None:
             mean = states.mean(1)
         else:
@@ -40,7 +40,7 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         return functional.normalize(mean.float(), dim=-1)
 
     def through(self, states: torch.Tensor, attention_mask: torch.Tensor, first: int, last: int | None) -> torch.Tensor:
-        """States [rows, width, D] through some layers."""
+        """Applies some layers to states [rows, width, D]."""
         real = attention_mask.bool()
         mask = None if real.all() else torch.where(real, 0.0, -1e4).to(states.dtype)[:, None, None, :]
         for layer in self.bert.encoder.layer[first:last]:
@@ -49,14 +49,14 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         return states
 
     def freeze(self, layers: int) -> None:
-        """Let the embeddings and the lowest layers not move: what they give can be computed once, by `below`."""
+        """Freezes the embeddings and the lowest layers, so that `below` can compute their states once."""
         self.frozen = layers
         for part in (self.bert.embeddings, *self.bert.encoder.layer[:layers]):
             part.requires_grad_(False)
 
     @torch.no_grad()
     def below(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """States [rows, width, D] above the layers that do not move."""
+        """Returns states [rows, width, D] after the trained layers."""
         return self.through(self.bert.embeddings(input_ids=input_ids), attention_mask, 0, self.frozen)
 
     def forward(
@@ -67,7 +67,7 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         labels: torch.Tensor | None = None,
         states: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Logits [rows, classes]; with `labels`, their cross-entropy, too. `states`, of `below`, stand for ids."""
+        """Returns logits [rows, classes], and with `labels` their cross-entropy. `states` of `below` replace ids."""
         if states is None:
             vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
         else:

@@ -1,4 +1,4 @@
-"""What `topicmill export` wrote, read and checked: rows to train with, rows held out, and the names of the labels.
+"""Reads and checks the output of `topicmill export`: training rows, held-out rows, and label names.
 
 In goes a file or a folder of an export; out comes a `Corpus`, or an `InputError` that says what is wrong with it.
 """
@@ -29,7 +29,7 @@ FULLNAME = "t3_"
 
 @dataclass(frozen=True)
 class Row:
-    """A text, the number of its label, and where a teacher gave them, the scores of all labels."""
+    """A text, the number of its label, and the teachers' scores of all labels, if any."""
 
     name: str
     text: str
@@ -58,7 +58,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Which columns, files and rows to take."""
+    """The columns, files and rows to use."""
 
     label_column: str = "label"
     pipeline: Path | None = None
@@ -67,11 +67,11 @@ class Wishes:
     soft: bool = False
     both_forms: bool = True
     whole_set: bool = False
-    """Whether every label of the pipeline file counts, also one that few posts or none have."""
+    """True if every label of the pipeline file counts, including labels with few posts or none."""
 
 
 def read_corpus(path: Path, wishes: Wishes) -> Corpus:
-    """Read and check an export. Raises `InputError`."""
+    """Reads and checks an export. Raises `InputError`."""
     files = files_of(path)
     before = digest_of(files)
     records = as_text(list(records_of(files)), (*TEXTS, *NAMES, wishes.label_column), path)
@@ -96,7 +96,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     train, held = parted(rows, wishes.whole_set)
     if gold:
         before = hashlib.sha256(before.encode() + wishes.gold.read_bytes()).hexdigest()
-    # What a model said is no measure of another one.
+    # One model's labels cannot measure another model.
     said_by_people = not gold and wishes.label_column != Wishes.label_column
     tested = [row for row in rows if row.part == "test" and row.name.startswith(FULLNAME)]
     test = {row.name: slugs[row.label] for row in tested if row.is_gold or said_by_people}
@@ -104,7 +104,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of an export."""
+    """Returns the files of an export."""
     if path.is_dir():
         found = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and not file.name.startswith("."))
         if not found:
@@ -120,7 +120,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def digest_of(files: list[Path]) -> str:
-    """A hash of what the files hold."""
+    """Hashes the contents of the files."""
     whole = hashlib.sha256()
     for file in files:
         try:
@@ -131,7 +131,7 @@ def digest_of(files: list[Path]) -> str:
 
 
 def records_of(files: list[Path]) -> Iterator[dict]:
-    """The rows as they stand there; the part of a folder's file is in its name."""
+    """Yields the rows as stored; the part of a file in a folder is in its name."""
     for file in files:
         part = next((name for name in ("train", "validation", "test") if file.name.startswith(f"{name}-")), None)
         try:
@@ -146,7 +146,7 @@ def records_of(files: list[Path]) -> Iterator[dict]:
 
 
 def read_file(file: Path) -> Iterator[dict]:
-    """The rows of one file."""
+    """Yields the rows of one file."""
     if file.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -162,14 +162,14 @@ def read_file(file: Path) -> Iterator[dict]:
                 try:
                     record = json.loads(line)
                 except ValueError:
-                    raise InputError(f"line {number} of `{file}` is no JSON: export it again") from None
+                    raise InputError(f"line {number} of `{file}` is not JSON: export it again") from None
                 if not isinstance(record, dict):
-                    raise InputError(f"line {number} of `{file}` is no JSON object: export it again")
+                    raise InputError(f"line {number} of `{file}` is not a JSON object: export it again")
                 yield record
 
 
 def as_text(records: list[dict], columns: tuple[str, ...], path: Path) -> list[dict]:
-    """The same rows with text in these columns; a number counts as its digits."""
+    """Returns the same rows with text in these columns; a number becomes its digits."""
     for place, record in enumerate(records, 1):
         for column in columns:
             value = record.get(column)
@@ -198,7 +198,7 @@ def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
 
 
 def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str]) -> list[str]:
-    """The short names of the labels: in the order of the columns of scores, else sorted."""
+    """Returns the slugs of the labels: in the order of the score columns, else sorted."""
     if column not in records[0]:
         raise InputError(f"`{path}` has no column `{column}`: name the right one with --label-column")
     scored = [name.removeprefix(SCORE) for name in records[0] if name.startswith(SCORE)]
@@ -211,7 +211,7 @@ def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str])
 
 
 def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: list[str]) -> dict[str, np.ndarray]:
-    """The teachers' scores of each post, averaged over the teachers that scored it."""
+    """Returns each post's scores, averaged over the teachers that scored it."""
     sums: dict[str, list[np.ndarray]] = defaultdict(list)
     teachers = [records, *(list(records_of(files_of(path))) for path in wishes.teachers)]
     for number, teacher in enumerate(teachers):
@@ -225,9 +225,9 @@ def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: li
                 try:
                     scores = np.array(values, np.float32)
                 except (TypeError, ValueError):
-                    raise InputError(f"a score of `{name_of(record)}` is no number: export the posts again") from None
+                    raise InputError(f"a score of `{name_of(record)}` is not a number: export it again") from None
                 if scores.min() < 0 or not np.isfinite(scores).all() or scores.sum() <= 0:
-                    raise InputError("scores are below 0 or no numbers: export them in single mode")
+                    raise InputError("scores are negative or not numbers: export them in single mode")
                 sums[name_of(record)].append(scores / scores.sum())
     if wishes.teachers:
         notes.append(f"{len(teachers)} teachers, averaged")
@@ -235,12 +235,12 @@ def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: li
 
 
 def name_of(record: dict) -> str:
-    """What a row is joined by."""
+    """Returns the join key of a row."""
     return str(record.get("fullname") or record.get("id") or record.get("text_hash") or "")
 
 
 def texts_of(record: dict) -> tuple[str, str]:
-    """The text of a post, as the program makes it, and its bare title."""
+    """Returns the text of a post, as the program makes it, and its bare title."""
     if record.get("text") and not record.get("title"):
         return record["text"], record["text"]
     title = record.get("title") or ""
@@ -255,7 +255,7 @@ def rows_of(
     soft: dict[str, np.ndarray],
     notes: list[str],
 ) -> list[Row]:
-    """A row for each post that has a text and a label; what a person said counts more than what a model said."""
+    """Returns a row for each post with a text and a label; a gold label takes precedence over a model's."""
     rows, seen, without = [], set(), Counter()
     for record in records:
         name = name_of(record)
@@ -287,7 +287,7 @@ def rows_of(
 
 
 def check_counts(rows: list[Row], slugs: list[str], fewest: int) -> None:
-    """Refuse what cannot be learned."""
+    """Rejects data that cannot be trained on."""
     posts = {(row.name, row.label): row.label for row in rows} if rows and rows[0].name else None
     counts = Counter(posts.values() if posts else (row.label for row in rows))
     if len(counts) < 2:
@@ -301,7 +301,7 @@ def check_counts(rows: list[Row], slugs: list[str], fewest: int) -> None:
 
 
 def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
-    """Rows to train with and rows to judge by. The part `test` is for `labels evaluate` and is never read."""
+    """Returns training and held-out rows. The part `test` is for `labels evaluate` and is never read."""
     if any(row.part == "validation" for row in rows):
         train = [row for row in rows if row.part == "train"]
         held = [row for row in rows if row.part == "validation"]
@@ -310,20 +310,20 @@ def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
         train = [row for row in rows if not is_held_out(row)]
         held = [row for row in rows if is_held_out(row)]
     if not train or not held:
-        raise InputError("there is nothing to train with or nothing to judge by: export more posts")
+        raise InputError("there are no training posts or no held-out posts: export more posts")
     if not some_may_lack and {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
-        raise InputError("a label has no post to train with: export more posts, or another --split")
+        raise InputError("a label has no training post: export more posts, or another --split")
     return train, held
 
 
 def is_held_out(row: Row) -> bool:
-    """By the hash of the post's name, so that both forms of a post are on one side."""
+    """Splits by the hash of the post's name, so that both forms of a post are on one side."""
     number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
     return number / 2**64 < HELD_OUT
 
 
 def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:
-    """The labels of the pipeline file that the posts have, or all of them; none without a file."""
+    """Returns the labels of the pipeline file that the posts have, or all of them; none without a file."""
     by_slug = {label.slug: label for label in known}
     lacking = [slug for slug in slugs if known and slug not in by_slug]
     if lacking:

@@ -1,4 +1,4 @@
-"""`manifest.toml` of an embedding folder: the hash of each file, and texts with the vectors that the graph gives them.
+"""`manifest.toml` of an embedding folder: the hash of each file, and texts with their vectors.
 
 In goes a finished folder; out comes its manifest, by which the program notices a file that was exchanged or damaged, a
 tokenizer that gives other ids, and a processor or a library that computes something else. The vectors are those of the
@@ -21,7 +21,7 @@ from training.embed import Embedder
 GRAPH = "model.onnx"
 TOLERANCE = 1e-4  # of a number of a vector: a wrong graph is off by a thousand times that
 DEVICES = ("cpu", "cuda")  # the same file: without a manifest, the program takes it on either
-# What `topicmill model pull` fetches beside graphs: a manifest that lists more calls a pulled folder incomplete.
+# Files that `topicmill model pull` downloads besides graphs: with a longer list, a downloaded folder is incomplete.
 FILES = (
     "config.json",
     "tokenizer.json",
@@ -86,12 +86,12 @@ def write_proof(folder: Path, base: Path) -> float | None:
 
 
 def most_tokens(embedder: Embedder, config: dict) -> int:
-    """The most ids that the program may give the graph; it takes less where the folder says less elsewhere."""
+    """Returns the maximum ids for the graph; the program uses less if another file of the folder says so."""
     return int(embedder.head.get("max_length") or config.get("max_position_embeddings") or 512)
 
 
 def outside_of(graph: onnx.ModelProto) -> set[str]:
-    """Names of the files that have weights of the graph. Raises `InputError` where one is in another folder."""
+    """Returns the names of the graph's weight files. Raises `InputError` if one is in another folder."""
     outside = {
         entry.value
         for tensor in graph.graph.initializer
@@ -99,12 +99,12 @@ def outside_of(graph: onnx.ModelProto) -> set[str]:
         if entry.key == "location"
     }
     if any("/" in name for name in outside):
-        raise InputError(f"`{GRAPH}` has weights in another folder: put them beside it")
+        raise InputError(f"`{GRAPH}` has weights in another folder: put them next to it")
     return outside
 
 
 def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: float) -> dict:
-    """The table of the graph on one device."""
+    """Returns the table of the graph on one device."""
     return {
         "file": GRAPH,
         "data": sorted(outside_of(graph)),

@@ -1,4 +1,4 @@
-"""What a training says about itself: `train.json`, `curves.csv`, `test.csv`, figures of rows held out."""
+"""Reports of a training: `train.json`, `curves.csv`, `test.csv`, metrics of held-out rows."""
 
 import argparse
 import csv
@@ -21,13 +21,13 @@ Say = Callable[[str], None]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Scores of logits, row by row."""
+    """Returns the scores of logits, row by row."""
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
 
 def best_temperature(logits: np.ndarray, target: np.ndarray) -> float:
-    """What logits are divided by so that the log loss is lowest."""
+    """Returns the temperature with the lowest log loss."""
 
     def loss(power: float) -> float:
         return log_loss(target, softmax(logits / np.exp(power)), labels=range(logits.shape[1]))
@@ -36,7 +36,7 @@ def best_temperature(logits: np.ndarray, target: np.ndarray) -> float:
 
 
 def calibration_error(scores: np.ndarray, target: np.ndarray) -> float:
-    """Expected calibration error over equal bins of the best score."""
+    """Returns the expected calibration error over equal bins of the best score."""
     best, right = scores.max(1), scores.argmax(1) == target
     places = np.minimum((best * BINS).astype(int), BINS - 1)
     inside = [places == number for number in range(BINS)]
@@ -44,7 +44,7 @@ def calibration_error(scores: np.ndarray, target: np.ndarray) -> float:
 
 
 def figures(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
-    """How good logits are, with an interval of 95 % for the accuracy (Wilson)."""
+    """Returns metrics of logits, with a 95 % confidence interval for the accuracy (Wilson)."""
     found = logits.argmax(1)
     share, count = float((found == target).mean()), len(target)
     z = 1.96
@@ -63,7 +63,7 @@ def figures(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
 def write_report(
     arguments: argparse.Namespace, corpus: Corpus, begun: float, found: dict, curve: list[dict] | None
 ) -> None:
-    """Write `train.json`, and the curve of a fine-tuning as a table."""
+    """Writes `train.json`, and the curve of a fine-tuning as a table."""
     folder = arguments.work
     folder.mkdir(parents=True, exist_ok=True)
     content = {
@@ -82,7 +82,7 @@ def write_report(
 
 
 def write_test(folder: Path, test: dict[str, str]) -> Path | None:
-    """Write labels of posts that training has not seen, if any: `topicmill labels evaluate --gold` reads the file."""
+    """Writes labels of posts that were not used in training, if any, for `topicmill labels evaluate --gold`."""
     if not test:
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def write_test(folder: Path, test: dict[str, str]) -> Path | None:
 
 
 class Meter:
-    """Counts steps, and reports loss, macro-F1, tokens a second and the time that is left, now and then."""
+    """Counts steps, and periodically reports loss, macro-F1, tokens per second and the remaining time."""
 
     def __init__(self, step: int, steps: int, say: Say):
         self.steps, self.say, self.tokens, self.first = steps, say, 0, step

@@ -1,6 +1,6 @@
 """The weights of a topicmill embedding model, read back out of its ONNX graph.
 
-In goes the folder of the model that ships; out comes the same network in torch, ready to be trained. Weights that are
+In goes the folder of the default model; out comes the same network in torch, ready to be trained. Weights that are
 stored in eight bits become what the graph computes with: the whole number times its scale. So no download is needed.
 """
 
@@ -20,7 +20,7 @@ PREFIX = "m."
 
 
 def read_shipped(folder: Path) -> BertModel:
-    """The network of an embedding folder in single precision. Raises `InputError`."""
+    """Returns the network of an embedding folder in float32. Raises `InputError`."""
     path = folder / "model.onnx"
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -30,19 +30,19 @@ def read_shipped(folder: Path) -> BertModel:
     except Exception as problem:  # protobuf raises its own kinds
         raise InputError(f"`{path}` cannot be read: {problem}") from None
     if config.get("model_type") != "bert" or "zero_shot" not in config:
-        raise InputError(f"`{folder}` is no embedding model of the BERT family: give a Hugging Face folder instead")
+        raise InputError(f"`{folder}` is not an embedding model of the BERT family: give a Hugging Face folder instead")
     model = BertModel(BertConfig(**config), add_pooling_layer=False)
     wanted = dict(model.named_parameters())
     weights = weights_of(graph)
     lacking = sorted(set(wanted) - set(weights))
     if lacking:
-        raise InputError(f"`{path}` lacks `{lacking[0]}`: it was not exported as the model that ships was")
+        raise InputError(f"`{path}` lacks `{lacking[0]}`: it was not exported as the default model was")
     model.load_state_dict({name: torch.from_numpy(weights[name].copy()) for name in wanted}, strict=False)
     return model.eval()
 
 
 def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Weights by their names in torch. The exporter numbered the matrices of linear layers: their nodes name them."""
+    """Returns weights by their names in torch. The exporter numbers matrices of linear layers: nodes name them."""
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     made = dict(stored)
     for node in graph.node:
@@ -63,7 +63,7 @@ def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 
 
 def graph_inputs(graph: onnx.GraphProto) -> set[str]:
-    """Names of what the graph is fed."""
+    """Returns the names of the graph's inputs."""
     return {entry.name for entry in graph.input}
 
 

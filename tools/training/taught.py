@@ -1,4 +1,4 @@
-"""Learned label vectors from a few labelled posts and many without a label: the model teaches itself.
+"""Learned label vectors from a few labelled and many unlabelled posts: self-training.
 
 In go vectors of texts, of which some have a label; out come vectors of labels. In each round, the present vectors of
 labels score the rows without a label. These scores are what the next vectors are fitted to, next to the labels that are
@@ -18,7 +18,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Teaching:
-    """Every number that decides the vectors, next to a `Recipe`."""
+    """Hyperparameters in addition to a `Recipe`."""
 
     rounds: int = 3
     gold: float = 10.0
@@ -65,7 +65,7 @@ def self_taught(
 
 
 def balanced(logits: np.ndarray, wanted: np.ndarray, rounds: int = 20) -> np.ndarray:
-    """Scores [n, k] of logits, moved so that their means are the shares that are wanted."""
+    """Returns scores [n, k] of logits, shifted so that their means are the wanted shares."""
     moved = np.zeros(logits.shape[1])
     for _ in range(rounds):
         scores = softmax(logits + moved)

@@ -15,15 +15,15 @@ MARKUP = [
 
 
 def reddit_text(text: str) -> str:
-    """A title or a body as readers of Reddit see it."""
+    """Returns a title or a body as readers of Reddit see it."""
     for pattern, left in MARKUP:
         text = pattern.sub(left, text)
-    # As the program decodes: only what ends with a semicolon.
+    # The program decodes only references that end with a semicolon.
     text = re.sub(r"&(?:#\d+|#[xX][\da-fA-F]+|\w+);", lambda found: html.unescape(found[0]), text)
     return re.sub(r"\s*\n\s*\n\s*", "\n\n", INVISIBLE.sub(r"\1", text)).strip()
 
 
 def post_text(title: str, body: str) -> str:
-    """Title and body, with a blank line between them; without placeholders of removed texts."""
+    """Returns title and body with a blank line between them, without placeholders of removed texts."""
     parts = [reddit_text(part) for part in (title, body)]
     return "\n\n".join(part for part in parts if part and not PLACEHOLDER.search(part))

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every number that decides the weights."""
+    """Hyperparameters: every number that affects the weights."""
 
     seed: int = 1
     tokens: int = 96
@@ -55,7 +55,7 @@ class Recipe:
 
 
 def rows_of(posts: list[dict], labels: list[Label], share: float) -> tuple[list[Row], list[Row]]:
-    """Rows to train with and rows held out. A post with a body is there twice: with it, and as a bare title."""
+    """Returns training and held-out rows. A post with a body is there twice: with it, and as a bare title."""
     number = {label.slug: index for index, label in enumerate(labels)}
     train, held, seen = [], [], set()
     for post in posts:
@@ -166,7 +166,7 @@ class Trainer:
         fit = functional.cross_entropy(recipe.scale * texts @ labels.T, target, label_smoothing=recipe.smoothing)
         before = self.before[chosen]
         moved = 1 - (texts * before).sum(1).mean()
-        # What a text is like among labels that are not trained, for which the scores should stay.
+        # A text's similarities to labels that are not trained, for which the scores should stay.
         wanted = functional.softmax(recipe.scale * before @ self.other_before.T, dim=-1)
         other = functional.kl_div(
             functional.log_softmax(recipe.scale * texts @ self.other_before.T, dim=-1), wanted, reduction="batchmean"

@@ -1,4 +1,4 @@
-"""Learned label vectors: what an embedding model compares posts with, trained on posts that have a label.
+"""Learned label vectors: trained on labelled posts, and compared with posts by an embedding model.
 
 In go vectors of texts, their labels, and the vectors that the words of the labels give; out comes a vector of length 1
 for each label. The encoder and its scales stay as they are, so scores are still softmax(scale x cosine) and
@@ -18,14 +18,14 @@ from threadpoolctl import threadpool_limits
 
 Say = Callable[[str], None]
 
-# How strong the pull back to the words is: from hardly any freedom to hardly any pull, three to a decade.
+# Candidate strengths of the penalty towards the words, from almost none to almost fixed, three per decade.
 PULLS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 WORDS = float("inf")  # the pull that leaves the words as they are
 
 
 @dataclass(frozen=True)
 class Scales:
-    """How cosines become scores: the block `zero_shot` of config.json."""
+    """The function from cosines to scores: the block `zero_shot` of config.json."""
 
     softmax: float
     sigmoid: float
@@ -33,13 +33,13 @@ class Scales:
 
     @staticmethod
     def of(zero_shot: dict) -> "Scales":
-        """As the folder has them."""
+        """Reads it from the folder."""
         return Scales(zero_shot["softmax_scale"], zero_shot["sigmoid_scale"], zero_shot["sigmoid_bias"])
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every number that decides the vectors."""
+    """Hyperparameters: every number that affects the vectors."""
 
     both: float = 0.1
     smoothing: float = 0.0
@@ -71,7 +71,7 @@ def learn(
     if vectors.shape != (len(shares), start.shape[1]):
         raise ValueError(f"{len(shares)} labels and vectors of labels {start.shape} do not fit vectors {vectors.shape}")
     if not (np.isfinite(vectors).all() and np.isfinite(start).all()):
-        raise ValueError("a vector is no number")
+        raise ValueError("a vector contains NaN")
     if pull is None:
         groups = np.arange(len(shares)) if groups is None else groups
         pull = choose_pull(vectors, shares, start, scales, groups, recipe, say)
@@ -89,7 +89,7 @@ def choose_pull(
     recipe: Recipe,
     say: Say = lambda _: None,
 ) -> float:
-    """The pull with the lowest loss on rows that it was not fitted to; `WORDS` where no pull beats the words."""
+    """Returns the penalty with the lowest held-out loss, or `WORDS` if none beats the words."""
     _, groups = np.unique(groups, return_inverse=True)
     count = groups.max() + 1 if len(groups) else 0
     folds = min(recipe.folds, count)
@@ -115,7 +115,7 @@ def choose_pull(
 
 
 class Loss:
-    """What some vectors of labels cost on some rows."""
+    """The loss of label vectors on some rows."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Loss:
         self.smooth = (1 - recipe.smoothing) * shares + recipe.smoothing / shares.shape[1]
 
     def fitted(self, begin: np.ndarray, pull: float) -> np.ndarray:
-        """The vectors of length 1 with the lowest loss; the search begins at `begin`."""
+        """Returns the vectors of length 1 with the lowest loss; the search starts at `begin`."""
 
         def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
             free = flat.reshape(self.start.shape)
@@ -142,22 +142,22 @@ class Loss:
             loss, slope = self.at(found, self.smooth)
             loss += pull * ((found - self.start) ** 2).sum()
             slope += 2 * pull * (found - self.start)
-            # What would make a vector longer changes nothing.
+            # The component along the vector has no effect.
             slope -= (slope * found).sum(1, keepdims=True) * found
             return loss, (slope / lengths).ravel()
 
-        # One thread: the products are small, and the sums come out the same on every machine of a kind.
+        # One thread: the products are small, and sums are reproducible on similar machines.
         with threadpool_limits(1):
             options = {"maxiter": self.recipe.steps, "ftol": 1e-7}
             done = minimize(at, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
         return unit(done.x.reshape(self.start.shape))
 
     def held_out(self, found: np.ndarray) -> float:
-        """The loss of rows that judge: without smoothing, and without the pull."""
+        """Returns the loss of evaluation rows: without smoothing, and without the penalty."""
         return self.at(found, self.shares)[0]
 
     def at(self, found: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
-        """The loss of both forms of scores, and its slope by the vectors of the labels."""
+        """Returns the loss of both forms of scores, and its gradient by the label vectors."""
         scales, both = self.scales, self.recipe.both
         cosines = (self.vectors @ found.astype(np.float32).T).astype(np.float64)
         logits = scales.softmax * cosines
@@ -173,7 +173,7 @@ class Loss:
 
 
 def shares_of(labels: np.ndarray, count: int) -> np.ndarray:
-    """Shares [n, k] that add up to one, of numbers [n]."""
+    """Returns one-hot rows [n, k] of label numbers [n]."""
     labels = np.asarray(labels)
     if labels.size and not 0 <= labels.min() <= labels.max() < count:
         raise ValueError(f"labels are numbers from 0 to {count - 1}")
@@ -181,6 +181,6 @@ def shares_of(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
-    """The same directions, of length 1; zeros stay zeros."""
+    """Scales vectors to length 1; zeros stay zeros."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths > 0, lengths, 1)

@@ -1,4 +1,4 @@
-"""The whole way from posts to a model folder: the order in which everything else here is called."""
+"""The whole training, from posts to a model folder; the entry point of this package."""
 
 import argparse
 import shutil
@@ -28,11 +28,11 @@ from training.vectors import Scales
 Say = Callable[[str], None]
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
-"""Of the regularisation of a linear head: the inverse, as scikit-learn has it."""
+"""Inverse regularisation strength of a linear head, as in scikit-learn."""
 
 
 def train(arguments: argparse.Namespace, say: Say) -> None:
-    """Train, calibrate, and make the folder. Raises what train.py's `main` names."""
+    """Trains, calibrates, and makes the folder. Raises the errors that train.py's `main` names."""
     check(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -54,7 +54,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
         write_tuned(base.folder, trained, arguments.mix, tuned)
         return keep_zero_shot(arguments, corpus, base.folder, say, tuned, curve)
     write_report(arguments, corpus, begun, {"held_out": found}, curve)
-    # Last: what is said of a folder that cannot be written is that there is none.
+    # Last, so that an unwritable folder is reported as missing.
     source = read_source(trained, "classifier")
     make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(
@@ -65,7 +65,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
 
 
 def base_of(arguments: argparse.Namespace) -> Base:
-    """The base, which can do what the arguments ask for. Raises `InputError`."""
+    """Returns the base, checked against the arguments. Raises `InputError`."""
     base = read_base(arguments.base)
     if arguments.head_only and not base.is_shipped:
         raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
@@ -77,12 +77,12 @@ def base_of(arguments: argparse.Namespace) -> Base:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse arguments that contradict each other before hours are spent."""
+    """Rejects contradictory arguments before hours are spent."""
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise InputError(f"`{arguments.out}` exists and is not an empty folder: give another path, or remove it")
     unknown = [name for name in arguments.graphs.split(",") if name not in GRAPHS]
     if unknown:
-        raise InputError(f"`{unknown[0]}` is no graph: there are {', '.join(GRAPHS)}")
+        raise InputError(f"`{unknown[0]}` is not a graph: choose from {', '.join(GRAPHS)}")
     for name, least, most in (
         ("soft", 0, 1),
         ("temperature", 0.01, 100),
@@ -99,18 +99,18 @@ def check(arguments: argparse.Namespace) -> None:
         if given is not None and not least <= given <= most:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give {least} to {most}")
     if arguments.teacher and not arguments.soft:
-        raise InputError("--teacher is about the teacher's scores: add --soft 0.5")
+        raise InputError("--teacher needs a share of the loss: add --soft 0.5")
     precision_of(arguments.precision)
     if arguments.head_only and arguments.soft:
         raise InputError("--head-only learns from labels alone: leave out --soft")
     if arguments.keep_zero_shot and not arguments.pipeline:
         raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
     if arguments.only_gold and not (arguments.head_only and arguments.keep_zero_shot and arguments.gold):
-        raise InputError("--only-gold is for learned label vectors: add --head-only --keep-zero-shot --gold FILE")
+        raise InputError("--only-gold needs learned label vectors: add --head-only --keep-zero-shot --gold FILE")
 
 
 def wishes_of(arguments: argparse.Namespace) -> Wishes:
-    """Which columns and rows the arguments ask for."""
+    """Returns the columns and rows for the arguments."""
     return Wishes(
         arguments.label_column,
         arguments.pipeline,
@@ -125,7 +125,7 @@ def wishes_of(arguments: argparse.Namespace) -> Wishes:
 def run(
     arguments: argparse.Namespace, corpus: Corpus, base: Base, trained: Path, say: Say
 ) -> tuple[list[dict], dict[str, float]]:
-    """Train; leaves the Hugging Face folder `trained`; returns the curve and the figures of the texts held out."""
+    """Trains; leaves the Hugging Face folder `trained`; returns the curve and the held-out metrics."""
     folder = arguments.work / "run"
     if not arguments.resume:
         shutil.rmtree(folder, ignore_errors=True)
@@ -154,7 +154,7 @@ def run(
 
 
 def fit_head(fit: Fit) -> float:
-    """Put the best linear head on the model; returns the strength that was chosen."""
+    """Sets the best linear head of the model; returns the chosen regularisation."""
     fit.model.eval()
     train, held = vectors_of(fit, fit.ids), vectors_of(fit, fit.held_ids)
     target = np.array([row.label for row in fit.corpus.train])
@@ -177,7 +177,7 @@ def fit_head(fit: Fit) -> float:
 
 @torch.no_grad()
 def vectors_of(fit: Fit, ids: list[list[int]]) -> np.ndarray:
-    """The vectors of texts."""
+    """Returns the vectors of texts."""
     places, parts = [], []
     for batch in micro_batches(range(len(ids)), ids, 4 * fit.budget):
         feed = fit.feed([ids[index] for index in batch])
@@ -187,14 +187,14 @@ def vectors_of(fit: Fit, ids: list[list[int]]) -> np.ndarray:
 
 
 def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np.ndarray:
-    """The vectors [labels, D] by which the base labels posts now, times its scale: a head that knows the labels."""
+    """Returns the vectors [labels, D] with which the base labels posts now, times its scale: an initial head."""
     embedder = Embedder(base.folder, threads)
     found = vectors_in(base.folder, texts)
     return Scales.of(embedder.head).softmax * (embedder.of_labels(texts) if found is None else found)
 
 
 def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
-    """Write `folder` like `base`, each weight being `share` of the trained one and the rest of the base's."""
+    """Writes `folder` like `base`, with each weight interpolated: `share` of the trained one, the rest the base's."""
     model = read_shipped(base)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     after = read_source(trained, "classifier").model.bert.state_dict()

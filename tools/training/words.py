@@ -1,4 +1,4 @@
-"""The labels of a pipeline file, and the texts of each that an embedding model compares a post with.
+"""The labels of a pipeline file, and the texts of each that an embedding model compares with a post.
 
 In goes a pipeline file; out come slugs, words and texts, exactly as the program makes them: src/pipeline_file/slug.rs
 and crates/score/src/hypothesis.rs. If one of the two makes other texts, learned label vectors are not found by them.
@@ -21,7 +21,7 @@ RANGES = ((0x2000, 0x200B), (0x2010, 0x206F), (0x3000, 0x303F))  # general punct
 
 @dataclass(frozen=True)
 class Label:
-    """A label: its short name, its words, and the texts that make its vector."""
+    """A label: its slug, its words, and the texts of its vector."""
 
     slug: str
     words: str
@@ -29,7 +29,7 @@ class Label:
 
 
 def read_labels(path: Path) -> list[Label]:
-    """The labels of a pipeline file in its order. Raises `InputError`."""
+    """Returns the labels of a pipeline file in order. Raises `InputError`."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         template = content.get("hypothesis_template", TEMPLATE)
@@ -40,7 +40,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def label_of(topic: dict, template: str) -> Label:
-    """One topic of the file; its descriptions are a text or a list of texts."""
+    """Parses one topic of the file; its descriptions are a text or a list of texts."""
     words, said = topic["label"], topic.get("descriptions", [])
     descriptions = [said] if isinstance(said, str) else said
     texts = [template.replace("{}", words, 1), *(text.strip() for text in descriptions)]
@@ -48,7 +48,7 @@ def label_of(topic: dict, template: str) -> Label:
 
 
 def slug_of(words: str) -> str:
-    """The slug that the words of a label give."""
+    """Returns the slug made from the words of a label."""
     parts = [""]
     for letter in words:
         if letter in SIGNS:
@@ -61,7 +61,7 @@ def slug_of(words: str) -> str:
 
 
 def separates(letter: str) -> bool:
-    """White space and punctuation, but no apostrophe."""
+    """White space and punctuation, except apostrophes."""
     if letter in APOSTROPHES:
         return False
     if letter in PUNCTUATION or any(first <= ord(letter) <= last for first, last in RANGES):
