@@ -1,46 +1,46 @@
--- The tables, triggers and views of a topicmill database on PostgreSQL. migrations/sqlite holds the same for SQLite.
+-- The tables, triggers and views of a topicmill database on PostgreSQL. migrations/sqlite has the same for SQLite.
 --
--- The comments are also the text of `sql --schema` and docs/schema.md: the first paragraph above a table or view says
--- what a row is, and the comment behind a column what it holds. Behind a column of a view, its type comes first.
--- Further paragraphs, and comments elsewhere, are for readers of this file.
+-- `sql --schema` and docs/schema.md are generated from the comments: the first paragraph above a table or view
+-- describes a row, and the comment after a column describes its values. In a view, this comment starts with the type.
+-- Other paragraphs and comments are only for readers of this file.
 --
 -- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
 
--- A row is a note of topicmill about this database.
+-- A row is a property of this database, for topicmill's own use.
 CREATE TABLE meta (
-    key   TEXT PRIMARY KEY, -- such as `author_key`, the key that author names are hashed with
+    key   TEXT PRIMARY KEY, -- such as `author_key`, the key with which author names are hashed
     value TEXT NOT NULL -- its value
 );
--- The version of the rule by which texts are read of posts.
+-- The version of the rule that builds a post's text.
 INSERT INTO meta VALUES ('text_rule', '1');
 INSERT INTO meta VALUES ('author_key', replace(gen_random_uuid()::text, '-', ''));
 
 -- Runs and schedules
 
--- A row says how far a schedule was planned.
+-- A row is the planning state of a schedule.
 CREATE TABLE schedules (
     name          TEXT PRIMARY KEY, -- the name of the schedule
-    cron          TEXT NOT NULL, -- the cron line by which it was planned last
-    timezone      TEXT NOT NULL, -- the time zone of that line, of the IANA database
+    cron          TEXT NOT NULL, -- the cron line of the last planning
+    timezone      TEXT NOT NULL, -- the IANA time zone of the cron line
     planned_until TIMESTAMPTZ NOT NULL -- due times up to this one have rows, or are counted in `scheduled_runs.missed`
 );
 
--- A row is a due time of a schedule. A schedule has one row for each time, so that no scheduled run starts twice.
+-- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
     id           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     schedule     TEXT NOT NULL, -- the name of the schedule
     due_at       TIMESTAMPTZ NOT NULL, -- when the run was due
     status       TEXT NOT NULL, -- `waiting`, `running`, `done`, `partial`, `failed`, `stopped`, `skipped` or `missed`
-    missed       BIGINT NOT NULL DEFAULT 0, -- due times right before this one that nothing ran; a run that is `missed` itself counts as one of them
-    missed_since TIMESTAMPTZ, -- the first of them
-    worker       TEXT, -- the host and the process that claimed it last
-    takes        BIGINT NOT NULL DEFAULT 0, -- the fencing token: grows when a process claims the run, and when the claim of a dead process ends; only the last one may write
-    deaths       BIGINT NOT NULL DEFAULT 0, -- how often its process exited without ending it
+    missed       BIGINT NOT NULL DEFAULT 0, -- missed due times directly before this one; a run that is `missed` itself counts as one of them
+    missed_since TIMESTAMPTZ, -- the first missed due time
+    worker       TEXT, -- host and process that claimed it last
+    takes        BIGINT NOT NULL DEFAULT 0, -- the fencing token: grows when a process claims the run, and when the lease of a crashed process expires; only the holder of the latest token may write
+    deaths       BIGINT NOT NULL DEFAULT 0, -- how often its process crashed
     lease_until  TIMESTAMPTZ, -- after this time, another process may take it over
     started_at   TIMESTAMPTZ, -- when a process claimed it first
     finished_at  TIMESTAMPTZ, -- when it ended
     outcomes     JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each stage that ended: `stage`, `status`, `exit`, `secs` and `error`
-    error        TEXT, -- why it failed, or does not run
+    error        TEXT, -- why it failed, or was not started
     UNIQUE (schedule, due_at)
 );
 CREATE UNIQUE INDEX scheduled_runs_running ON scheduled_runs (schedule) WHERE status = 'running';
@@ -51,34 +51,33 @@ CREATE TABLE runs (
     id               BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     stage            TEXT NOT NULL, -- `collect`, `import`, `classify` or `purge`
     status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `died`
-    worker           TEXT NOT NULL, -- the host and the process
+    worker           TEXT NOT NULL, -- host and process
     started_at       TIMESTAMPTZ NOT NULL, -- when it began
     finished_at      TIMESTAMPTZ, -- when it ended
     heartbeat_at     TIMESTAMPTZ, -- its last heartbeat
-    counts           JSONB NOT NULL DEFAULT '{}', -- what it did, in numbers; for `classify` also its settings, its time by stage and the figures of the GPUs
+    counts           JSONB NOT NULL DEFAULT '{}', -- counts of what it did; for `classify` also settings, time by stage and GPU usage
     outcomes         JSONB NOT NULL DEFAULT '[]', -- an array with one entry for each topic
     error            TEXT, -- why it failed
     scheduled_run_id BIGINT REFERENCES scheduled_runs (id) ON DELETE SET NULL -- the scheduled run that it belongs to
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row says how many runs of a stage ended with a status on a day. `purge --thin` sums old runs up here.
+-- A row is the sum of the runs of one stage, day and status. `purge --thin` replaces old runs with these sums.
 CREATE TABLE run_days (
-    day     TEXT NOT NULL, -- the day on which they began (UTC), as 2026-11-21
+    day     TEXT NOT NULL, -- the day on which the runs began (UTC), such as 2026-11-21
     stage   TEXT NOT NULL, -- as in `runs`
     status  TEXT NOT NULL, -- as in `runs`
-    runs    BIGINT NOT NULL, -- how many there were
-    seconds BIGINT NOT NULL, -- how long they took, all together
-    counts  JSONB NOT NULL DEFAULT '{}', -- the sums of the whole numbers in their `counts`
+    runs    BIGINT NOT NULL, -- number of runs
+    seconds BIGINT NOT NULL, -- total duration in seconds
+    counts  JSONB NOT NULL DEFAULT '{}', -- the sums of the integers in their `counts`
     PRIMARY KEY (day, stage, status)
 );
 
 -- Posts
 
--- A row is a post as last seen.
+-- A row is a post as its source last returned it.
 --
--- The tree of the primary key carries what the views and the search for unlabelled posts read of every post but its
--- text.
+-- The primary key includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE TABLE posts (
     fullname         TEXT NOT NULL, -- key: Reddit's name of the post
     subreddit        TEXT NOT NULL, -- where it was posted
@@ -88,22 +87,22 @@ CREATE TABLE posts (
     url              TEXT, -- what a link post points to
     permalink        TEXT, -- its path on Reddit, which begins with a slash
     author           TEXT, -- `u_` and a hash of the author's name, or the name if `collect.store_author` is set
-    reddit_score     BIGINT, -- Reddit's score: upvotes less downvotes
-    reddit_score_is_placeholder BOOLEAN NOT NULL DEFAULT FALSE, -- true if an archive or a dump read Reddit's score before anybody could vote
-    upvote_ratio     DOUBLE PRECISION, -- upvotes among all votes, 0 to 1
+    reddit_score     BIGINT, -- Reddit's score: upvotes minus downvotes
+    reddit_score_is_placeholder BOOLEAN NOT NULL DEFAULT FALSE, -- true if an archive or dump captured Reddit's score right after the post was made
+    upvote_ratio     DOUBLE PRECISION, -- share of upvotes, 0 to 1
     num_comments     BIGINT, -- number of comments
     flair            TEXT, -- text of the link flair
-    over_18          BOOLEAN NOT NULL, -- marked as not safe for work
-    is_self          BOOLEAN NOT NULL, -- has a body and no link
+    over_18          BOOLEAN NOT NULL, -- true if marked not safe for work
+    is_self          BOOLEAN NOT NULL, -- true for a text post, false for a link
     crosspost_parent TEXT, -- the fullname of the post that a crosspost shows
     source           TEXT NOT NULL, -- where it came from: `reddit`, `sample`, `arctic-shift` or `import`
     text_hash        BYTEA NOT NULL, -- the first 16 bytes of the SHA-256 of its text as models read it (docs/label.md); equal texts are scored once
     created_at       TIMESTAMPTZ NOT NULL, -- when it was posted
     collected_at     TIMESTAMPTZ NOT NULL, -- when it was first stored
-    updated_at       TIMESTAMPTZ NOT NULL, -- when it was last seen
-    checked_at       TIMESTAMPTZ, -- when Reddit last showed it; NULL if Reddit was not asked, or showed it as removed
-    removed_at       TIMESTAMPTZ, -- when Reddit first showed it as removed or deleted
-    text_purged_at   TIMESTAMPTZ, -- when retention deleted title, body, links, author and flair; NULL if they are there
+    updated_at       TIMESTAMPTZ NOT NULL, -- when its source last returned it
+    checked_at       TIMESTAMPTZ, -- when Reddit last returned it; NULL if it was not checked, or is removed
+    removed_at       TIMESTAMPTZ, -- when Reddit first returned it as removed or deleted
+    text_purged_at   TIMESTAMPTZ, -- when retention deleted title, body, links, author and flair; NULL if they are still stored
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS (text_purged_at IS NULL AND text_hash <> '\xe3b0c44298fc1c149afbf4c8996fb924') STORED, -- false if there is nothing to label: the text was purged, or Reddit replaced it by a placeholder such as `[removed]`
     PRIMARY KEY (fullname) INCLUDE (text_hash, created_at, topic, has_text)
 );
@@ -111,13 +110,13 @@ CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
--- What ANALYZE stores of a text would outlive a purge.
+-- The statistics that ANALYZE stores about texts would outlive a purge.
 ALTER TABLE posts
     ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN selftext SET STATISTICS 0,
     ALTER COLUMN url SET STATISTICS 0, ALTER COLUMN permalink SET STATISTICS 0,
     ALTER COLUMN author SET STATISTICS 0, ALTER COLUMN flair SET STATISTICS 0;
--- How many days there are, which the server cannot guess from the times of posts: without it, it sorts all labels for
--- `topic_daily`. By the name 'UTC', the server would look the zone up for each post. Versions before 14 count no
+-- The number of days, which the planner cannot estimate from the times of posts: without it, the planner sorts all
+-- labels for `topic_daily`. `INTERVAL '0'` avoids a time zone lookup per post. Versions before 14 have no statistics on
 -- expressions.
 DO $$
 BEGIN
@@ -126,36 +125,36 @@ BEGIN
     END IF;
 END $$;
 
--- A row says that a run saw a post. `purge --thin` leaves one of each post, topic and day.
+-- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
 --
--- There are no foreign keys, because checking them took half of the time of an import; whoever stores a sighting has
--- just stored the post, and holds it. Triggers below delete the sightings of a deleted post or run.
+-- There are no foreign keys, because checking them took half of the time of an import. A sighting is written in the
+-- same transaction as its post. Triggers below delete the sightings of a deleted post or run.
 CREATE TABLE sightings (
     run_id       BIGINT NOT NULL, -- the run
     topic        TEXT NOT NULL, -- the topic that it was collected for
     fullname     TEXT NOT NULL, -- the post
-    listing      TEXT, -- the order that was read: `hot`, `new`, `top` or `rising`; NULL for files
-    rank         BIGINT, -- its place on the listing
-    reddit_score BIGINT, -- Reddit's score at that time: upvotes less downvotes
+    listing      TEXT, -- the listing: `hot`, `new`, `top` or `rising`; NULL for files
+    rank         BIGINT, -- its position on the listing, from 0
+    reddit_score BIGINT, -- Reddit's score at that time: upvotes minus downvotes
     PRIMARY KEY (run_id, topic, fullname)
 );
 CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
 
--- A row says how far a source was read.
+-- A row is a watermark: how far a subreddit was read.
 CREATE TABLE watermarks (
     source            TEXT NOT NULL, -- the source
     topic             TEXT NOT NULL, -- the topic
     subreddit         TEXT NOT NULL, -- the subreddit
-    listing           TEXT, -- the order that was read
-    after_cursor      TEXT, -- where the next page starts; NULL if everything asked for was read
-    newest_created_at TIMESTAMPTZ, -- the time of the newest post that was read
-    run_id            BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that read last
+    listing           TEXT, -- the listing
+    after_cursor      TEXT, -- where the next page starts; NULL if everything requested was read
+    newest_created_at TIMESTAMPTZ, -- the time of the newest post read
+    run_id            BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
     updated_at        TIMESTAMPTZ NOT NULL, -- when this row last changed
     PRIMARY KEY (source, topic, subreddit)
 );
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few,
--- or a run of `collect --since` did not end.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
+-- few, or a run of `collect --since` did not end.
 CREATE TABLE gaps (
     source    TEXT NOT NULL, -- the source
     topic     TEXT NOT NULL, -- the topic
@@ -167,26 +166,26 @@ CREATE TABLE gaps (
 );
 CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
--- A row says how far a dump was read.
+-- A row is the progress of importing a dump.
 --
--- Written in the transaction of the posts that it counts, so that an import that crashed continues after the last block
--- that is stored.
+-- It is written in the same transaction as the posts that it counts, so that an import continues after the last stored
+-- block if it crashed.
 CREATE TABLE imports (
     file        TEXT NOT NULL, -- the size of the file and the hash of its first MiB
     selection   TEXT NOT NULL, -- a hash of the filters and topics of the import
     name        TEXT NOT NULL, -- the path as given
-    byte_offset BIGINT NOT NULL, -- bytes read, after unpacking
+    byte_offset BIGINT NOT NULL, -- bytes read, after decompression
     rows_read   BIGINT NOT NULL, -- rows read
-    left_out    BIGINT NOT NULL, -- rows that the filters left out
+    left_out    BIGINT NOT NULL, -- rows excluded by the filters
     posts       BIGINT NOT NULL, -- rows stored
-    rejected    BIGINT NOT NULL, -- rows that are no post
-    run_id      BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that read last
+    rejected    BIGINT NOT NULL, -- rows that are not posts
+    run_id      BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the last run that read it
     updated_at  TIMESTAMPTZ NOT NULL, -- when this row last changed
-    finished_at TIMESTAMPTZ, -- when the file was read to its end; NULL if it was not
+    finished_at TIMESTAMPTZ, -- when the file was read to the end; NULL if it was not
     PRIMARY KEY (file, selection)
 );
 
--- A row is a purged post, the tombstone that keeps it from being stored again. Nothing else of the post is kept.
+-- A row is the tombstone of a purged post, which prevents it from being stored again. Nothing else of the post is kept.
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY, -- the post
     reason    TEXT NOT NULL, -- `deleted` by its author, `removed` by moderators, `missing` on Reddit, `requested` by you, or `shown`: a crosspost of a purged post
@@ -195,74 +194,74 @@ CREATE TABLE tombstones (
 );
 CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
 
--- A row is the pace of a client id, for all processes that collect into this database.
+-- A row is the rate-limit state of a client id, shared by all processes that collect into this database.
 CREATE TABLE quotas (
     id         TEXT PRIMARY KEY, -- a hash of the client id and the URL of the API
-    next_at    BIGINT NOT NULL, -- when the next request is due at an even pace (GCRA's theoretical arrival time), in microseconds since 1970
+    next_at    BIGINT NOT NULL, -- GCRA's theoretical arrival time of the next request, in microseconds since 1970
     held_until BIGINT NOT NULL -- no request is sent before this time, in microseconds since 1970
-) WITH (fillfactor = 50); -- One row, written for every request: new versions find room next to it.
+) WITH (fillfactor = 50); -- The row is updated for each request; free space allows HOT updates.
 
 -- Models and labels
 
--- A row is a model as it was used. A model with a shortlist of another one is a row of its own.
+-- A row is a model in one configuration. A model with a shortlist of a small model has its own row.
 CREATE TABLE models (
     id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
-    name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also its numbers and the small model
+    name           TEXT NOT NULL, -- the name of its folder; with a shortlist, also the small model and its settings
     kind           TEXT NOT NULL, -- `nli`, `embedding` or `classifier`
-    manifest_hash  TEXT NOT NULL, -- a hash of the files that decide its scores
-    number_format  TEXT NOT NULL, -- the numbers that it computes with: `fp32`, `fp16` or `int8`, or another name
+    manifest_hash  TEXT NOT NULL, -- a hash of the files that determine its scores
+    number_format  TEXT NOT NULL, -- the number format of its graph: `fp32`, `fp16`, `int8` or another name
     tokenizer_hash TEXT NOT NULL, -- a hash of its tokenizer
     max_tokens     BIGINT NOT NULL, -- the longest input, in tokens
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. Another template, mode, threshold, temperature, background or label makes another
--- version.
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background or label creates a
+-- new version.
 CREATE TABLE label_sets (
     id                BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key; later versions have larger ids
     name              TEXT NOT NULL, -- the name in the pipeline file; several versions may share it
     hash              TEXT NOT NULL UNIQUE, -- the version: a hash of the labels, template, mode, threshold, temperature and background
     template          TEXT NOT NULL, -- the hypothesis template
     mode              TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
-    threshold         DOUBLE PRECISION NOT NULL, -- a post whose best score is lower gets no label
-    temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- logits are divided by it before they become scores
+    threshold         DOUBLE PRECISION NOT NULL, -- posts with a lower best score get no label
+    temperature       DOUBLE PRECISION NOT NULL DEFAULT 1, -- divisor of the logits before they become scores
     background        TEXT, -- name and version of its background (docs/label.md); NULL without one
     background_topics JSONB, -- the whole background: its weight and its topics
-    fitted            JSONB, -- what `labels fit` learned from gold labels, and from how many of whom; NULL if it was not fitted
+    fitted            JSONB, -- what `labels fit` learned from gold labels, with the number of labels by annotator; NULL if it was not fitted
     created_at        TIMESTAMPTZ NOT NULL -- when the version was first used
 );
 
 -- A row is a label of a label set.
 CREATE TABLE labels (
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
-    position     BIGINT NOT NULL, -- its place in the set, from 0
+    position     BIGINT NOT NULL, -- its position in the set, from 0
     slug         TEXT NOT NULL, -- its short name
-    label        TEXT NOT NULL, -- its words
-    hypothesis   TEXT NOT NULL, -- the template with the label in it
-    descriptions JSONB NOT NULL DEFAULT '[]', -- what else it means: an array of texts, for embedding models
+    label        TEXT NOT NULL, -- the candidate label
+    hypothesis   TEXT NOT NULL, -- the template with the label inserted
+    descriptions JSONB NOT NULL DEFAULT '[]', -- further descriptions: an array of texts, for embedding models
     PRIMARY KEY (label_set_id, position),
     UNIQUE (label_set_id, slug)
 );
 
--- The only row: the model and the label set that the views show.
+-- The only row is the model and the label set that the views show.
 CREATE TABLE current_target (
     only_row     BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (only_row), -- key, always true
     model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the current model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE -- the current label set
 );
 
--- A row is a text that models compare posts with, or the texts of a label. A row of a label with a learned vector
--- (docs/models.md) begins with an empty line and `A learned vector of:`.
+-- A row is a hypothesis that models compare with posts, or the texts of a label. For a label with a learned vector
+-- (docs/models.md), the text begins with an empty line and `A learned vector of:`.
 CREATE TABLE hypotheses (
     id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     hash BYTEA NOT NULL UNIQUE, -- the first 16 bytes of the SHA-256 of the text
     text TEXT NOT NULL -- the text
 );
 
--- A row is what an NLI model computed for a text and a hypothesis, or a classifier for a text and one of its labels.
--- topicmill computes it once. It belongs to a text and not to a post.
+-- A row holds the logits of an NLI model for a text and a hypothesis, or of a classifier for a text and one of its
+-- labels. They are computed once per text, and shared by all posts with this text.
 --
--- There are no foreign keys, because checking them took a third of the time of writing labels. A trigger below deletes
+-- There are no foreign keys, because checking them took a third of the time to write labels. A trigger below deletes
 -- the logits of a deleted model.
 CREATE TABLE pair_logits (
     model_id      BIGINT NOT NULL, -- the model
@@ -274,33 +273,31 @@ CREATE TABLE pair_logits (
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 );
 
--- A row is the vector that an embedding model computed for a text. topicmill computes it once, and makes the scores of
--- every label set from it. It goes with the text: a purge, an edit or retention deletes it, unless another labelled post
--- has the same text.
+-- A row is the embedding of a text. It is computed once, and serves all label sets. A purge, an edit or retention
+-- deletes it with the text, unless another labelled post has the same text.
 CREATE TABLE text_vectors (
     model_id  BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     text_hash BYTEA NOT NULL, -- the text, as in `posts.text_hash`
-    vector    BYTEA NOT NULL, -- a 32-bit float, the scale, and then a 16-bit whole number for each dimension, all little-endian; scale × numbers is a vector of length 1
+    vector    BYTEA NOT NULL, -- a 32-bit float, the scale, and then a 16-bit integer for each dimension, all little-endian; scale × integers is a unit vector
     PRIMARY KEY (model_id, text_hash)
 );
--- Nothing searches by it, and what ANALYZE stores of it would outlive a purge. It cannot be compressed.
+-- No query filters by the vector, and its statistics would outlive a purge. It is not compressible.
 ALTER TABLE text_vectors ALTER COLUMN vector SET STATISTICS 0;
 ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
--- A row is the vector that an embedding model computed for a label and its descriptions, or learned for it
--- (docs/models.md).
+-- A row is the embedding of a label and its descriptions, or the learned vector of a label (docs/models.md).
 CREATE TABLE label_vectors (
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE, -- the texts of the label
-    vector        BYTEA NOT NULL, -- a 32-bit float for each dimension, little-endian; a vector of length 1
+    vector        BYTEA NOT NULL, -- a 32-bit float for each dimension, little-endian; a unit vector
     PRIMARY KEY (model_id, hypothesis_id)
 );
 
--- A row is the label of a post under a model and a label set.
+-- A row is the label of a post for a model and a label set.
 --
--- The tree of the primary key carries what the views read of every label. `day` and `topic` repeat the post, so that
--- the views that count read labels alone, in the order of their groups; days come first, because labels are written day
--- by day, more or less.
+-- The primary key includes all columns that the views read. `day` and `topic` are copied from the post, so that the
+-- views that count need no join, and read an index in group order. Days come first, because labels are written roughly
+-- by day.
 CREATE TABLE classifications (
     fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
@@ -309,27 +306,27 @@ CREATE TABLE classifications (
     label         TEXT NOT NULL, -- the slug of the best label
     score         DOUBLE PRECISION NOT NULL, -- its score, 0 to 1
     margin        DOUBLE PRECISION NOT NULL, -- the best score minus the second best; `other` counts like a label
-    abstained     BOOLEAN NOT NULL, -- true if the post has none of the labels
-    other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than every label; `abstained` is then true, too
+    abstained     BOOLEAN NOT NULL, -- true if the post got no label
+    other         BOOLEAN NOT NULL DEFAULT FALSE, -- true if the background fits better than any label; `abstained` is then also true
     mode          TEXT NOT NULL, -- `single`, `multi` or, for a classifier, `raw`
     run_id        BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run that wrote it; NULL if that run was summed up in `run_days`
     classified_at TIMESTAMPTZ NOT NULL, -- when it was written
-    day           BIGINT, -- the day of the post, for the views that count: whole days since 1970 (UTC); NULL if the post has another text now
-    topic         TEXT, -- `posts.topic`, for the same views; where `day` is NULL, nothing reads it
+    day           BIGINT, -- the day of the post, for the views that count: whole days since 1970 (UTC); NULL if the text changed since
+    topic         TEXT, -- `posts.topic`, for the same views; unused where `day` is NULL
     PRIMARY KEY (model_id, label_set_id, fullname) INCLUDE (text_hash, label, score, abstained, other)
 );
 CREATE INDEX classifications_fullname ON classifications (fullname);
 CREATE INDEX classifications_run ON classifications (run_id);
--- By texts; only a statement that has the condition as well uses it.
+-- For lookups by text. Only queries that repeat the condition use it.
 CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE text_hash >= '';
--- The condition of `uncertain_posts`, in its order.
+-- Serves `uncertain_posts`: same condition, same order.
 CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
     WHERE margin < 0.2 OR abstained;
 CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic)
     INCLUDE (score) WHERE day IS NOT NULL;
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
--- A row is all scores of a classification. The view `label_scores` unpacks them.
+-- A row holds all scores of a classification. The view `label_scores` has one row per score.
 CREATE TABLE packed_scores (
     fullname     TEXT NOT NULL, -- the post
     model_id     BIGINT NOT NULL, -- the model
@@ -340,44 +337,44 @@ CREATE TABLE packed_scores (
         REFERENCES classifications (model_id, label_set_id, fullname) ON DELETE CASCADE
 );
 
--- A row is what a person said about a post: an answer of `serve --review`, or one that `labels gold import` read. It
--- goes with the post when the post is purged, and stays when retention deletes the text.
+-- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
+-- deleted when the post is purged, and kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
-    reviewer         TEXT NOT NULL, -- who said it; each person has one answer about a post, the latest
-    label            TEXT, -- the slug of the right label; NULL for none of the labels that were offered
-    label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set whose labels were offered
+    reviewer         TEXT NOT NULL, -- the annotator; only the latest answer of each annotator about a post is kept
+    label            TEXT, -- the slug of the right label; NULL for none of the offered labels
+    label_set_id     BIGINT REFERENCES label_sets (id) ON DELETE SET NULL, -- the label set of the offered labels
     text_hash        BYTEA NOT NULL, -- the text that the answer is about; if `posts.text_hash` differs, the post was edited since
-    chosen           TEXT NOT NULL, -- why the person was asked about this post: `random`, `closest` (a close call), or `import` (a file chose it)
-    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post is one of those that stand for all posts: the random ones, and those that a random draw would have met by now
-    source           TEXT NOT NULL, -- where it was said: `review`, `import` or `label-studio`
-    answered_at      TIMESTAMPTZ NOT NULL, -- when
+    chosen           TEXT NOT NULL, -- how the post was selected: `random`, `closest` (its two best labels are close), or `import` (by a file)
+    in_random_sample BOOLEAN NOT NULL DEFAULT FALSE, -- true if the post belongs to the random sample: drawn at random, or selected otherwise and already passed by the random draw
+    source           TEXT NOT NULL, -- where the answer was given: `review`, `import` or `label-studio`
+    answered_at      TIMESTAMPTZ NOT NULL, -- when it was given
     PRIMARY KEY (fullname, reviewer)
 );
 
 -- The backlog
 
--- A row is a worker's claim on posts of the backlog, until a time.
+-- A row is a lease: a worker's claim on posts of the backlog, with an expiry.
 --
--- Whoever takes an expired claim over deletes the row, which returns its posts to the backlog; a late writer then finds
--- no row, and writes nothing.
+-- A worker that takes over an expired lease deletes the row, which returns the posts to the backlog. The late worker
+-- then finds no row, and writes nothing.
 CREATE TABLE leases (
     id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key, and the fencing token: a worker may write only while this row exists
-    worker     TEXT NOT NULL, -- the host and the process
+    worker     TEXT NOT NULL, -- host and process
     run_id     BIGINT REFERENCES runs (id) ON DELETE SET NULL, -- the run
     claimed_at TIMESTAMPTZ NOT NULL, -- when the worker claimed the posts
-    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take them over
+    expires_at TIMESTAMPTZ NOT NULL -- after this time, another worker may take the posts over
 );
 CREATE INDEX leases_expires_at ON leases (expires_at);
 
 -- A row is a post that waits for a label. Posts that crashed fewer workers are claimed first.
 CREATE TABLE backlog (
-    model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model that is to label it
+    model_id     BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE, -- the model
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE, -- the post
-    lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease of the worker that holds it
+    lease_id     BIGINT REFERENCES leases (id) ON DELETE SET NULL, -- the lease that covers it
     attempts     BIGINT NOT NULL DEFAULT 0, -- how often it failed
-    deaths       BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or let its lease expire, while it held the post
+    deaths       BIGINT NOT NULL DEFAULT 0, -- how often a worker crashed, or its lease expired, while it held the post
     error        TEXT, -- the error of the last failure
     PRIMARY KEY (model_id, label_set_id, fullname)
 );
@@ -387,11 +384,11 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 
 -- Triggers
 --
--- Two of them run with the owner's rights and search path, so that whoever changes a post or a run needs no right on
--- what follows from it. They do without a sequential scan, because a plan stays for as long as a connection, and one
--- that was made while a table was small would read all of it for each row.
+-- Two of them run with the owner's rights and search path, so that changing a post or a run needs no rights on
+-- dependent tables. They disable sequential scans, because plans are cached per connection: a plan made while a table
+-- was small would read the whole table for each row.
 
--- Wakes workers that wait for new posts, whoever stores them.
+-- Notifies workers that wait for new posts.
 CREATE FUNCTION topicmill_notify_posts() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('topicmill_posts', '');
@@ -425,7 +422,7 @@ END $$;
 CREATE TRIGGER models_forget_logits AFTER DELETE ON models
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_logits();
 
--- Keeps `day` and `topic` of labels as the post has them.
+-- Copies changes of a post to `day` and `topic` of its labels.
 CREATE FUNCTION topicmill_change_labels() RETURNS trigger LANGUAGE plpgsql
     SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 BEGIN
@@ -443,10 +440,10 @@ CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic 
 
 -- Views
 --
--- `CASE WHEN … = … THEN TRUE ELSE FALSE END` compares hashes: the planner does not know that a name and a hash go
--- together, takes the plain comparison for one more coincidence, expects a single row and plans for that.
+-- `CASE WHEN … = … THEN TRUE ELSE FALSE END` compares hashes. For a plain comparison the planner would assume that name
+-- and hash are independent, estimate a single row, and choose a bad plan.
 
--- A row is a post. Without a label for its present text, its label columns are NULL.
+-- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
 CREATE VIEW labeled_posts AS
 SELECT p.fullname, -- text: Reddit's name of the post
        p.subreddit, -- text: where it was posted
@@ -456,8 +453,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
        c.score, -- number or NULL: the score of the best label, 0 to 1
        c.margin, -- number or NULL: the best score minus the second best; `other` counts like a label
-       c.abstained, -- boolean or NULL: true if the post has none of the labels: `outcome` is `other` or `unsure`
-       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       c.abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
        p.num_comments, -- integer or NULL: number of comments
        p.created_at, -- time: when it was posted
        c.classified_at, -- time or NULL: when it got its label
@@ -467,7 +464,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: the outcome: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
   FROM posts p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -475,8 +472,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
 
--- A row is a labelled post whose best two labels are closer than 0.2, or whose outcome is `unsure`. The closest come
--- first. A post that is surely `other` is not there.
+-- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
+-- come first. A post that is clearly `other` is not included.
 CREATE VIEW uncertain_posts AS
 SELECT p.fullname, -- text: Reddit's name of the post
        p.subreddit, -- text: where it was posted
@@ -486,8 +483,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
        c.score, -- number: the score of the best label, 0 to 1
        c.margin, -- number: the best score minus the second best; `other` counts like a label
-       c.abstained, -- boolean: true if the post has none of the labels
-       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       c.abstained, -- boolean: true if the post got no label
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
        p.num_comments, -- integer or NULL: number of comments
        p.created_at, -- time: when it was posted
        c.classified_at, -- time: when it got its label
@@ -497,7 +494,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md)
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
@@ -507,17 +504,17 @@ SELECT p.fullname, -- text: Reddit's name of the post
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
 
--- A row is the score of one label for one post, under any model and any label set, by their keys. The view unpacks
+-- A row is the score of one label for one post, for any model and any label set, by their keys. The view unnests
 -- `packed_scores`.
 CREATE VIEW label_scores AS
 SELECT p.fullname, -- text: the post
        p.model_id, -- integer: the model
        p.label_set_id, -- integer: the label set
-       s.n - 1 AS position, -- integer: the place of the label in its set, from 0
+       s.n - 1 AS position, -- integer: the position of the label in its set, from 0
        s.score -- number: its score, 0 to 1
   FROM packed_scores p CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS s (score, n);
 
--- A row is the score of one label for one post, under the current model and label set.
+-- A row is the score of one label for one post, for the current model and label set.
 CREATE VIEW post_scores AS
 SELECT s.fullname, -- text: the post
        l.slug AS label_topic, -- text: the slug of the label
@@ -527,9 +524,9 @@ SELECT s.fullname, -- text: the post
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
--- A row is a topic of the current label set, and how often the label of a post agrees with the topic that the post was
--- collected for. A file may name the topic by its label, too. Topics that the label set does not have are left out.
--- Without a current label set, all topics are there.
+-- A row is a topic of the current label set, with the share of its posts whose label agrees with the topic that they
+-- were collected for. A file may also name the topic by its label. Topics that are not in the label set are excluded;
+-- without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
        SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
@@ -547,7 +544,7 @@ CREATE VIEW topic_agreement AS
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
                   AND day IS NOT NULL AND topic IS NOT NULL
-                ORDER BY day, label, abstained, other, topic) c -- The planner reads the index only if asked for its order.
+                ORDER BY day, label, abstained, other, topic) c -- The planner only uses the index for this order.
         GROUP BY topic, label, abstained
         UNION ALL
        SELECT p.topic, c.label, c.abstained, 0, 1
@@ -558,8 +555,8 @@ CREATE VIEW topic_agreement AS
           AND c.day IS NULL AND p.topic IS NOT NULL)
 SELECT COALESCE(n.slug, c.topic) AS topic, -- text: the slug of the topic
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: its posts
-       CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its posts that are classified
-       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts whose label is this topic
+       CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its labelled posts
+       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts with this topic as label
        CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS double precision)
          / NULLIF(SUM(c.labelled), 0)::double precision AS agreement -- number or NULL: `agreed` divided by `labelled`
   FROM counted c
@@ -567,7 +564,7 @@ SELECT COALESCE(n.slug, c.topic) AS topic, -- text: the slug of the topic
  WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
  GROUP BY COALESCE(n.slug, c.topic);
 
--- A row is a day and an outcome.
+-- A row is the number of posts of one day with one outcome.
 CREATE VIEW topic_daily AS
   WITH counted AS (
        SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
@@ -593,15 +590,15 @@ SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on whi
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post under any model and any version of a label set, for its present text. Name the label set
--- that you want: `WHERE label_set = 'trial'`.
+-- A row is a label of a post, for any model and any version of a label set, and for its present text. Select a label
+-- set: `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname, -- text: Reddit's name of the post
        s.name AS label_set, -- text: the name of the label set
        substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
        m.number_format, -- text: the number format of the model; models may share a name
-       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
@@ -609,8 +606,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
        c.score, -- number: the score of the best label, 0 to 1
        c.margin, -- number: the best score minus the second best; `other` counts like a label
-       c.abstained, -- boolean: true if the post has none of the labels
-       p.reddit_score, -- integer or NULL: Reddit's score: upvotes less downvotes
+       c.abstained, -- boolean: true if the post got no label
+       p.reddit_score, -- integer or NULL: Reddit's score: upvotes minus downvotes
        p.num_comments, -- integer or NULL: number of comments
        p.created_at, -- time: when it was posted
        c.classified_at, -- time: when it got its label
@@ -620,27 +617,27 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: what became of the post: the slug of its label, `other` or `unsure` (docs/label.md)
-       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models with the same name
   FROM classifications c
   JOIN label_sets s ON s.id = c.label_set_id
   JOIN models m ON m.id = c.model_id
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
 
--- A row is the score of one label for one post, under any model and any version of a label set. Scores of a text that
--- was edited since stay until the post is scored again.
+-- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
+-- stay until the post is scored again.
 CREATE VIEW post_scores_all AS
 SELECT p.fullname, -- text: the post
        s.name AS label_set, -- text: the name of the label set
        substr(s.hash, 1, 12) AS version, -- text: the version: the first 12 letters of `label_sets.hash`; versions may share a name
        m.name AS model, -- text: the name of the model
        m.number_format, -- text: the number format of the model; models may share a name
-       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if the views above show this model and this version
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
        l.slug AS label_topic, -- text: the slug of the label
        l.label, -- text: the label in words
        e.score, -- number: its score, 0 to 1
-       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models of one name
+       substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models with the same name
   FROM packed_scores p
   JOIN label_sets s ON s.id = p.label_set_id
   JOIN models m ON m.id = p.model_id

@@ -1,23 +1,23 @@
--- The tables, triggers and views of a topicmill database on SQLite. migrations/postgres holds the same for PostgreSQL,
--- with what each column holds.
+-- The tables, triggers and views of a topicmill database on SQLite. migrations/postgres has the same for PostgreSQL,
+-- with a comment on each column.
 --
--- Times are whole seconds in UTC as `2026-11-21T12:00:00+00:00`, which sorts as text and which SQLite's date functions
--- read. Lists and objects are JSON.
+-- Times are whole seconds in UTC, as `2026-11-21T12:00:00+00:00`. This form sorts as text, and SQLite's date functions
+-- accept it. Lists and objects are JSON.
 --
 -- Until the first release, this file is edited in place, and databases of an earlier build are rejected.
 
--- A row is a note of topicmill about this database.
+-- A row is a property of this database, for topicmill's own use.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY NOT NULL,
     value TEXT NOT NULL
 );
--- The version of the rule by which texts are read of posts.
+-- The version of the rule that builds a post's text.
 INSERT INTO meta VALUES ('text_rule', '1');
 INSERT INTO meta VALUES ('author_key', lower(hex(randomblob(16))));
 
 -- Runs and schedules
 
--- A row says how far a schedule was planned.
+-- A row is the planning state of a schedule.
 CREATE TABLE schedules (
     name          TEXT PRIMARY KEY NOT NULL,
     cron          TEXT NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE schedules (
     planned_until TEXT NOT NULL
 );
 
--- A row is a due time of a schedule. A schedule has one row for each time, so that no scheduled run starts twice.
+-- A row is a scheduled run. A schedule has one row for each due time, to prevent a run from starting twice.
 CREATE TABLE scheduled_runs (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     schedule     TEXT NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_of_scheduled_runs ON runs (scheduled_run_id) WHERE scheduled_run_id IS NOT NULL;
 
--- A row says how many runs of a stage ended with a status on a day. `purge --thin` sums old runs up here.
+-- A row is the sum of the runs of one stage, day and status. `purge --thin` replaces old runs with these sums.
 CREATE TABLE run_days (
     day     TEXT NOT NULL,
     stage   TEXT NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE run_days (
 
 -- Posts
 
--- A row is a post as last seen.
+-- A row is a post as its source last returned it.
 CREATE TABLE posts (
     fullname         TEXT PRIMARY KEY NOT NULL,
     subreddit        TEXT NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE posts (
     checked_at       TEXT,
     removed_at       TEXT,
     text_purged_at   TEXT,
-    -- The hash is that of an empty text.
+    -- The hash of an empty text.
     has_text         BOOLEAN NOT NULL GENERATED ALWAYS AS
         (text_purged_at IS NULL AND text_hash <> X'e3b0c44298fc1c149afbf4c8996fb924') VIRTUAL
 );
@@ -109,13 +109,13 @@ CREATE INDEX posts_created_at ON posts (created_at);
 CREATE INDEX posts_checked_at ON posts (checked_at, fullname);
 CREATE INDEX posts_with_text ON posts (collected_at) WHERE text_purged_at IS NULL;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
--- What the views and the search for unlabelled posts read of every post but its text.
+-- Includes all columns that the views and the search for unlabelled posts read, except the text.
 CREATE INDEX posts_current ON posts (fullname, text_hash, created_at, topic, has_text);
--- For `topic_agreement`. The condition holds for every topic: a list of the newest posts of a topic does not use this
--- index, which is not in the order of time.
+-- For `topic_agreement`. The condition is true for any topic. It stops queries for the newest posts of a topic from
+-- using this index, which is not in time order.
 CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
 
--- A row says that a run saw a post. `purge --thin` leaves one of each post, topic and day.
+-- A row records that a run saw a post. `purge --thin` keeps one row per post, topic and day.
 CREATE TABLE sightings (
     run_id       INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     topic        TEXT NOT NULL,
@@ -127,7 +127,7 @@ CREATE TABLE sightings (
 ) WITHOUT ROWID;
 CREATE INDEX sightings_fullname ON sightings (fullname, run_id DESC, topic);
 
--- A row says how far a source was read.
+-- A row is a watermark: how far a subreddit was read.
 CREATE TABLE watermarks (
     source            TEXT NOT NULL,
     topic             TEXT NOT NULL,
@@ -140,8 +140,8 @@ CREATE TABLE watermarks (
     PRIMARY KEY (source, topic, subreddit)
 ) WITHOUT ROWID;
 
--- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too few,
--- or a run of `collect --since` did not end.
+-- A row is a gap: a time range in which some of a subreddit's posts could not be fetched, because Reddit listed too
+-- few, or a run of `collect --since` did not end.
 CREATE TABLE gaps (
     source    TEXT NOT NULL,
     topic     TEXT NOT NULL,
@@ -153,7 +153,7 @@ CREATE TABLE gaps (
 ) WITHOUT ROWID;
 CREATE INDEX gaps_run ON gaps (run_id) WHERE run_id IS NOT NULL;
 
--- A row says how far a dump was read.
+-- A row is the progress of importing a dump.
 CREATE TABLE imports (
     file        TEXT NOT NULL,
     selection   TEXT NOT NULL,
@@ -169,7 +169,7 @@ CREATE TABLE imports (
     PRIMARY KEY (file, selection)
 ) WITHOUT ROWID;
 
--- A row is a purged post, the tombstone that keeps it from being stored again. Nothing else of the post is kept.
+-- A row is the tombstone of a purged post, which prevents it from being stored again. Nothing else of the post is kept.
 CREATE TABLE tombstones (
     fullname  TEXT PRIMARY KEY NOT NULL,
     reason    TEXT NOT NULL,
@@ -178,7 +178,7 @@ CREATE TABLE tombstones (
 ) WITHOUT ROWID;
 CREATE INDEX tombstones_run ON tombstones (run_id) WHERE run_id IS NOT NULL;
 
--- A row is the pace of a client id, for all processes that collect into this database.
+-- A row is the rate-limit state of a client id, shared by all processes that collect into this database.
 CREATE TABLE quotas (
     id         TEXT PRIMARY KEY NOT NULL,
     next_at    BIGINT NOT NULL,
@@ -187,7 +187,7 @@ CREATE TABLE quotas (
 
 -- Models and labels
 
--- A row is a model as it was used. A model with a shortlist of another one is a row of its own.
+-- A row is a model in one configuration. A model with a shortlist of a small model has its own row.
 CREATE TABLE models (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     name           TEXT NOT NULL,
@@ -199,8 +199,8 @@ CREATE TABLE models (
     UNIQUE (manifest_hash, number_format, max_tokens)
 );
 
--- A row is a version of a label set. Another template, mode, threshold, temperature, background or label makes another
--- version.
+-- A row is a version of a label set. A change of template, mode, threshold, temperature, background or label creates a
+-- new version.
 CREATE TABLE label_sets (
     id                INTEGER PRIMARY KEY AUTOINCREMENT,
     name              TEXT NOT NULL,
@@ -227,23 +227,23 @@ CREATE TABLE labels (
     UNIQUE (label_set_id, slug)
 ) WITHOUT ROWID;
 
--- The only row: the model and the label set that the views show.
+-- The only row is the model and the label set that the views show.
 CREATE TABLE current_target (
     only_row     BOOLEAN PRIMARY KEY NOT NULL DEFAULT TRUE CHECK (only_row),
     model_id     INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE
 );
 
--- A row is a text that models compare posts with, or the texts of a label. A row of a label with a learned vector
--- (docs/models.md) begins with an empty line and `A learned vector of:`.
+-- A row is a hypothesis that models compare with posts, or the texts of a label. For a label with a learned vector
+-- (docs/models.md), the text begins with an empty line and `A learned vector of:`.
 CREATE TABLE hypotheses (
     id   INTEGER PRIMARY KEY AUTOINCREMENT,
     hash BLOB NOT NULL UNIQUE,
     text TEXT NOT NULL
 );
 
--- A row is what an NLI model computed for a text and a hypothesis, or a classifier for a text and one of its labels.
--- topicmill computes it once. It belongs to a text and not to a post.
+-- A row holds the logits of an NLI model for a text and a hypothesis, or of a classifier for a text and one of its
+-- labels. They are computed once per text, and shared by all posts with this text.
 CREATE TABLE pair_logits (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash     BLOB NOT NULL,
@@ -254,9 +254,8 @@ CREATE TABLE pair_logits (
     PRIMARY KEY (model_id, text_hash, hypothesis_id)
 ) WITHOUT ROWID;
 
--- A row is the vector that an embedding model computed for a text. topicmill computes it once, and makes the scores of
--- every label set from it. It goes with the text: a purge, an edit or retention deletes it, unless another labelled post
--- has the same text.
+-- A row is the embedding of a text. It is computed once, and serves all label sets. A purge, an edit or retention
+-- deletes it with the text, unless another labelled post has the same text.
 CREATE TABLE text_vectors (
     model_id  INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     text_hash BLOB NOT NULL,
@@ -264,8 +263,7 @@ CREATE TABLE text_vectors (
     PRIMARY KEY (model_id, text_hash)
 );
 
--- A row is the vector that an embedding model computed for a label and its descriptions, or learned for it
--- (docs/models.md).
+-- A row is the embedding of a label and its descriptions, or the learned vector of a label (docs/models.md).
 CREATE TABLE label_vectors (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     hypothesis_id INTEGER NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
@@ -273,7 +271,7 @@ CREATE TABLE label_vectors (
     PRIMARY KEY (model_id, hypothesis_id)
 );
 
--- A row is the label of a post under a model and a label set.
+-- A row is the label of a post for a model and a label set.
 CREATE TABLE classifications (
     fullname      TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
@@ -293,16 +291,16 @@ CREATE TABLE classifications (
 ) WITHOUT ROWID;
 CREATE INDEX classifications_fullname ON classifications (fullname);
 CREATE INDEX classifications_run ON classifications (run_id);
--- By texts; only a statement that has the condition as well uses it.
+-- For lookups by text. Only queries that repeat the condition use it.
 CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE text_hash >= '';
--- The condition of `uncertain_posts`, in its order.
+-- Serves `uncertain_posts`: same condition, same order.
 CREATE INDEX classifications_uncertain ON classifications (model_id, label_set_id, margin, fullname)
     WHERE margin < 0.2 OR abstained;
 CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic, score)
     WHERE day IS NOT NULL;
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 
--- A row is all scores of a classification. The view `label_scores` unpacks them.
+-- A row holds all scores of a classification. The view `label_scores` has one row per score.
 CREATE TABLE packed_scores (
     fullname     TEXT NOT NULL,
     model_id     INTEGER NOT NULL,
@@ -313,8 +311,8 @@ CREATE TABLE packed_scores (
         REFERENCES classifications (model_id, label_set_id, fullname) ON DELETE CASCADE
 ) WITHOUT ROWID;
 
--- A row is what a person said about a post: an answer of `serve --review`, or one that `labels gold import` read. It
--- goes with the post when the post is purged, and stays when retention deletes the text.
+-- A row is a gold label: an annotator's answer about a post, from `serve --review` or `labels gold import`. It is
+-- deleted when the post is purged, and kept when retention deletes the text.
 CREATE TABLE gold (
     fullname         TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     reviewer         TEXT NOT NULL,
@@ -330,7 +328,7 @@ CREATE TABLE gold (
 
 -- The backlog
 
--- A row is a worker's claim on posts of the backlog, until a time.
+-- A row is a lease: a worker's claim on posts of the backlog, with an expiry.
 CREATE TABLE leases (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     worker     TEXT NOT NULL,
@@ -357,7 +355,7 @@ CREATE INDEX backlog_fullname ON backlog (fullname);
 
 -- A trigger
 
--- Keeps `day` and `topic` of labels as the post has them.
+-- Copies changes of a post to `day` and `topic` of its labels.
 CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic ON posts
   WHEN OLD.text_hash IS NOT NEW.text_hash OR OLD.created_at IS NOT NEW.created_at OR OLD.topic IS NOT NEW.topic
 BEGIN
@@ -370,11 +368,10 @@ END;
 
 -- Views
 --
--- `NOT INDEXED` and `CROSS JOIN` read labels by the key of their table, and tables in the order that is written.
--- `uncertain_posts` reads the index of the closest calls, which SQLite uses only where its condition is written in the
--- query as it is in the index.
+-- `NOT INDEXED` forces labels to be read by primary key, and `CROSS JOIN` fixes the join order. `uncertain_posts` uses
+-- a partial index, which SQLite only considers if the query repeats the condition of the index literally.
 
--- A row is a post. Without a label for its present text, its label columns are NULL.
+-- A row is a post with its current label. Without a label for its present text, the label columns are NULL.
 CREATE VIEW labeled_posts AS
 SELECT p.fullname,
        p.subreddit,
@@ -403,8 +400,8 @@ SELECT p.fullname,
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
 
--- A row is a labelled post whose best two labels are closer than 0.2, or whose outcome is `unsure`. The closest come
--- first. A post that is surely `other` is not there.
+-- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
+-- come first. A post that is clearly `other` is not included.
 CREATE VIEW uncertain_posts AS
 SELECT p.fullname,
        p.subreddit,
@@ -435,22 +432,22 @@ SELECT p.fullname,
    AND (c.margin < 0.2 OR NOT c.other)
  ORDER BY c.margin, c.fullname;
 
--- A row is the score of one label for one post, under any model and any label set, by their keys. The view unpacks
+-- A row is the score of one label for one post, for any model and any label set, by their keys. The view unnests
 -- `packed_scores`.
 CREATE VIEW label_scores AS
 SELECT p.fullname, p.model_id, p.label_set_id, s.key AS position, s.value AS score
   FROM packed_scores p, json_each(p.scores) s;
 
--- A row is the score of one label for one post, under the current model and label set.
+-- A row is the score of one label for one post, for the current model and label set.
 CREATE VIEW post_scores AS
 SELECT s.fullname, l.slug AS label_topic, l.label, s.score
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
--- A row is a topic of the current label set, and how often the label of a post agrees with the topic that the post was
--- collected for. A file may name the topic by its label, too. Topics that the label set does not have are left out.
--- Without a current label set, all topics are there.
+-- A row is a topic of the current label set, with the share of its posts whose label agrees with the topic that they
+-- were collected for. A file may also name the topic by its label. Topics that are not in the label set are excluded;
+-- without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
        SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
@@ -487,7 +484,7 @@ SELECT COALESCE(n.slug, c.topic) AS topic,
  WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
  GROUP BY COALESCE(n.slug, c.topic);
 
--- A row is a day and an outcome.
+-- A row is the number of posts of one day with one outcome.
 CREATE VIEW topic_daily AS
   WITH counted AS (
        SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
@@ -512,8 +509,8 @@ SELECT date(c.day * 86400, 'unixepoch') AS day,
  GROUP BY c.day, CASE WHEN c.abstained THEN NULL ELSE c.label END,
           CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
 
--- A row is a label of a post under any model and any version of a label set, for its present text. Name the label set
--- that you want: `WHERE label_set = 'trial'`.
+-- A row is a label of a post, for any model and any version of a label set, and for its present text. Select a label
+-- set: `WHERE label_set = 'trial'`.
 CREATE VIEW labeled_posts_all AS
 SELECT p.fullname,
        s.name AS label_set,
@@ -547,8 +544,8 @@ SELECT p.fullname,
  CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
 
--- A row is the score of one label for one post, under any model and any version of a label set. Scores of a text that
--- was edited since stay until the post is scored again.
+-- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
+-- stay until the post is scored again.
 CREATE VIEW post_scores_all AS
 SELECT p.fullname,
        s.name AS label_set,

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs once, when the database's volume is empty. topicmill's user owns its database and has no power over the server:
-# `topicmill sql` and `topicmill serve` refuse a superuser.
+# Runs once, when the database volume is empty. The role topicmill owns its database, but is no superuser, which
+# `topicmill sql` and `topicmill serve` reject.
 set -eu
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$(cat /run/secrets/database_password)" \
     --username "$POSTGRES_USER" --dbname postgres <<'END'

@@ -1,10 +1,10 @@
--- Roles for those who use a topicmill database and do not own it. Run it as the owner of the tables, in topicmill's
--- database, after `topicmill db create` and again after each upgrade:
+-- Creates roles for users of a topicmill database who do not own it. Run it in topicmill's database as the owner of the
+-- tables, after `topicmill db create` and after each upgrade:
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f roles.sql
 --
--- These roles cannot log in: they are groups. docs/postgres.md says how people and services become members.
--- Roles belong to the whole server, so whoever runs this for the first time needs the right CREATEROLE.
+-- These are group roles, which cannot log in. docs/postgres.md explains how to add people and services as members.
+-- Roles belong to the whole server, so the first run needs the right CREATEROLE.
 
 DO $$
 DECLARE role text;
@@ -15,33 +15,34 @@ BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role);
             END IF;
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL; -- somebody else just made it
+            NULL; -- created concurrently
         END;
     END LOOP;
 END $$;
 
--- All of them read everything, also what an upgrade adds before this file runs again.
+-- All roles may read all tables, including tables that an upgrade adds before this file is run again.
 GRANT USAGE ON SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public
     GRANT SELECT ON TABLES TO topicmill_reader, topicmill_collector, topicmill_worker, topicmill_reviewer;
 
--- collect, import and purge: posts and what is known of them. No label.
+-- collect, import and purge: posts and their metadata, but no labels.
 GRANT INSERT, UPDATE ON runs, watermarks, imports, quotas, meta TO topicmill_collector;
 GRANT INSERT, UPDATE, DELETE ON posts, sightings, tombstones, gaps, backlog TO topicmill_collector;
 GRANT DELETE ON pair_logits, text_vectors TO topicmill_collector;
--- Thinning sums old runs up.
+-- `purge --thin` replaces old runs with sums.
 GRANT DELETE ON runs TO topicmill_collector;
 GRANT INSERT, UPDATE ON run_days TO topicmill_collector;
 
--- schedule run: what ran when. Its stages need what they need.
+-- schedule run: the state of schedules. Stages need the rights of their own roles.
 GRANT INSERT, UPDATE ON schedules, scheduled_runs TO topicmill_collector, topicmill_worker;
 
--- classify: labels, scores and the queue. No post: the right on one column lets it hold a post while it is labelled.
+-- classify: labels, scores and the backlog, but no posts. The right on one column allows it to lock a post while
+-- labelling it.
 GRANT INSERT, UPDATE ON runs, meta, models, label_sets, labels, hypotheses, current_target TO topicmill_worker;
 GRANT INSERT, UPDATE, DELETE ON leases, backlog, classifications, packed_scores, pair_logits, text_vectors, label_vectors
     TO topicmill_worker;
 GRANT UPDATE (checked_at) ON posts TO topicmill_worker;
 
--- serve --review: what people say is right.
+-- serve --review: gold labels.
 GRANT INSERT, UPDATE, DELETE ON gold TO topicmill_reviewer;

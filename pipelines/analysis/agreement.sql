@@ -1,4 +1,4 @@
--- How often the label agrees with the topic that a post was collected for.
+-- Agreement of labels with the topics that posts were collected for.
 SELECT topic, posts, labelled, agreed, agreement
   FROM topic_agreement
  ORDER BY agreement DESC, topic

@@ -1,4 +1,4 @@
--- Posts for each day and label, the latest days first.
+-- Posts per day and outcome, latest days first.
 SELECT day, outcome, posts, mean_score
   FROM topic_daily
  ORDER BY day DESC, posts DESC, 2

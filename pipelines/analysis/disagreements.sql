@@ -1,4 +1,4 @@
--- Posts whose label differs from their topic, those with the highest scores first.
+-- Posts whose label differs from their topic, highest scores first.
 SELECT fullname, topic, label_topic, score, title
   FROM labeled_posts
  WHERE label_topic <> topic

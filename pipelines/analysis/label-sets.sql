@@ -1,4 +1,4 @@
--- The versions of label sets, the latest first: threshold, temperature, and posts with and without a label under each model.
+-- Versions of label sets, latest first: threshold, temperature, and posts with and without a label per model.
 SELECT substr(s.hash, 1, 12) AS version,
        s.name,
        s.threshold,

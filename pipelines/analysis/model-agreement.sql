@@ -1,4 +1,4 @@
--- Which labels the two latest models give to the same posts, under the current label set.
+-- Labels of the two latest models for the same posts, with the current label set.
 WITH used AS (
     SELECT c.model_id,
            ROW_NUMBER() OVER (ORDER BY MAX(c.classified_at) DESC, c.model_id DESC) AS place

@@ -1,4 +1,4 @@
--- Where each label comes from: model, tokenizer, label set, text, run and worker, the latest first.
+-- Provenance of labels: model, tokenizer, label set, text, run and worker, latest first.
 SELECT c.fullname,
        CASE WHEN c.abstained THEN '(none of these)' ELSE c.label END AS label_topic,
        c.score,

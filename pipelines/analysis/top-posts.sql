@@ -1,4 +1,4 @@
--- The three posts with the most votes for each label.
+-- The three posts with the highest Reddit score per label.
 SELECT label_topic, reddit_score, title
   FROM (SELECT label_topic, reddit_score, title, fullname,
                ROW_NUMBER() OVER (PARTITION BY label_topic ORDER BY reddit_score DESC, fullname) AS place

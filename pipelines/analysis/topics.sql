@@ -1,4 +1,4 @@
--- Posts for each topic and label.
+-- Posts per topic and label.
 SELECT topic, COALESCE(label_topic, '(none of these)') AS label_topic, COUNT(*) AS posts, AVG(score) AS mean_score
   FROM labeled_posts
  WHERE classified_at IS NOT NULL

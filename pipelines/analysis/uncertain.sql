@@ -1,4 +1,4 @@
--- Posts whose best two labels have nearly the same score, the closest first.
+-- Posts whose two best labels have nearly the same score, closest first.
 SELECT fullname, topic, COALESCE(label_topic, '(none of these)') AS label_topic, score, margin, title
   FROM uncertain_posts
  ORDER BY margin, fullname

@@ -13,7 +13,7 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
 use self::header::{column_names, detect_delimiter, header_error, io_error, read_header};
-pub(super) use self::header::{has_names, is_prose};
+pub(super) use self::header::{has_header_row, is_prose};
 use self::quotes::QuoteTracker;
 pub use self::write::{CsvWriter, cell_text, to_csv, value_text};
 use super::bytes::TextReader;

@@ -359,7 +359,7 @@ pub fn detect_format(
             b'[' => TableFormat::Json,
             _ => TableFormat::Ndjson,
         },
-        (None, Some(TableFormat::Text)) if csv::has_names(&start) => TableFormat::Csv,
+        (None, Some(TableFormat::Text)) if csv::has_header_row(&start) => TableFormat::Csv,
         (Some(format), _) | (None, Some(format)) => format,
         (None, None) if start[0] == b'{' => TableFormat::Ndjson,
         (None, None) if csv::is_prose(&start) => TableFormat::Text,

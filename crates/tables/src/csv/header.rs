@@ -17,7 +17,7 @@ pub(super) const MAX_COLUMNS: usize = 10_000;
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// True if the text starts with a header row that has a common column name.
-pub(crate) fn has_names(start: &[u8]) -> bool {
+pub(crate) fn has_header_row(start: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"text", b"title", b"id", b"label", b"body"];
     let line = first_line(start);
     let names = line.split(|byte| *byte == detect_delimiter(line));
