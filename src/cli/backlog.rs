@@ -1,4 +1,5 @@
-//! Labelling the backlog from any command: the size of a batch, the bar, what is logged, and the exit code.
+//! Labels the backlog, for every command that does so: tunes the batch size, shows progress, logs the result, and
+//! returns the exit code.
 
 use super::{CliError, Exit};
 use crate::advice;
@@ -11,8 +12,9 @@ use topicmill_core::record::{BudgetOrigin, ClassifyCounts, LabelAgreement, RunSe
 use topicmill_score::{Device, LabelSet, ModelFolder, Models, hypothesis};
 use topicmill_store::Store;
 
-/// Models with the best token budget, as far as it is known or worth searching for, and where it comes from.
-/// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
+/// Sets the token budget of the models: a remembered one, or one found by a search. Returns the models and the origin.
+///
+/// A found budget is also stored in the database, for machines where no cache folder is writable.
 async fn tune_batch_tokens(
     context: &Context,
     mut models: Vec<Models>,
@@ -26,7 +28,7 @@ async fn tune_batch_tokens(
         Budget::OfModel => return Ok((models, BudgetOrigin::Model)),
         Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),
     };
-    tracing::debug!(key, "looking for the best size of a batch");
+    tracing::debug!(key, "looking up the token budget of a batch");
     let kept = context.store.kept(&key).await?;
     let kept = kept.and_then(|kept| kept.parse().ok());
     let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
@@ -36,14 +38,14 @@ async fn tune_batch_tokens(
         let (first, found) =
             classify::tune(&context.store, &context.clock, first, set, limit).await?;
         let batch_tokens = first.large.batch_tokens();
-        // Back in its place: the engines keep the order of their devices.
+        // The models must stay in the order of their devices.
         models.insert(0, first);
-        // What a search found that was cut short holds for this run only.
+        // An incomplete search counts for this run only.
         if found.is_some_and(|found| found.whole) {
-            tracing::info!(batch_tokens, "found the best size of a batch");
+            tracing::info!(batch_tokens, "found the best token budget of a batch");
             context.store.keep(&key, &batch_tokens.to_string()).await?;
             if let Err(why) = budget.remember(batch_tokens) {
-                tracing::debug!("only this database keeps the size of a batch: {why}");
+                tracing::debug!("the token budget is stored only in this database: {why}");
             }
             (batch_tokens, BudgetOrigin::Searched)
         } else {
@@ -56,7 +58,7 @@ async fn tune_batch_tokens(
     Ok((models, origin))
 }
 
-/// Labels the backlog of a store, with a bar, and tells what to exit with.
+/// Labels the backlog of a store with a progress bar, logs the result, and returns the exit code.
 pub async fn label(
     context: &Context,
     engines: EnginePool,
@@ -93,7 +95,7 @@ pub async fn label(
         ..options.clone()
     };
     if let Some(note) = options.gpus.note() {
-        tracing::warn!("GPU figures are missing or doubtful: {note}");
+        tracing::warn!("GPU figures are missing or unreliable: {note}");
     }
     let bar = Progress::start("classify", "posts", 0);
     let on_step = |step: LabelStep| match step {
@@ -108,16 +110,15 @@ pub async fn label(
     log_result(&done);
     Ok(match done {
         _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
-        // As many as were asked for.
+        // The limit was reached.
         _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
-        // Someone else at work on all that is left is no failure, but not the end either.
+        // Other workers hold the rest: not a failure, but not finished either.
         _ if done.held_elsewhere > 0 => Exit::TryAgain,
         _ => Exit::Done,
     })
 }
 
-/// Returns the current label set if `labels fit` made it from this one, so that new posts get fitted labels, too; else the
-/// same.
+/// Returns the current label set if `labels fit` made it from `set`, so that new posts get fitted labels; else `set`.
 pub async fn fitted_or_given(
     store: &Store,
     folder: &ModelFolder,
@@ -134,8 +135,8 @@ pub async fn fitted_or_given(
     if fitted.base != set.hash() {
         if is_of_file {
             tracing::warn!(
-                "the labels of `{}` have changed since they were fitted: this run uses their words alone; `topicmill labels \
-                 fit --make-current` fits them again",
+                "the labels of `{}` have changed since they were fitted, so this run uses them without the fit; `topicmill \
+                 labels fit --make-current` fits them again",
                 set.name
             );
         }
@@ -143,7 +144,7 @@ pub async fn fitted_or_given(
     }
     if fitted.model != folder.manifest_hash {
         tracing::warn!(
-            "the current labels `{}` were fitted with another model than `{}`: this run uses the words alone",
+            "the current label set `{}` was fitted with another model than `{}`: this run uses the labels without the fit",
             current.name,
             folder.name
         );
@@ -151,18 +152,18 @@ pub async fn fitted_or_given(
     }
     tracing::info!(
         answers = fitted.provenance.answers,
-        "labelling with `{}`, which is fitted to answers",
+        "labelling with `{}`, which is fitted to gold labels",
         current.name
     );
     Ok(current)
 }
 
-/// Warns of labels that always get the same score from this model.
+/// Warns about labels that always get the same score from this model, because it reads the same words for both.
 pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
     for (a, b) in hypothesis::twins(&folder.kind, set) {
         tracing::warn!(
-            "`{}` reads the same words for the labels `{a}` and `{b}`: their scores are always equal; change one, as \
-             `topicmill labels validate` asks",
+            "`{}` reads the same words for the labels `{a}` and `{b}`, so their scores are always equal: change one, as \
+             `topicmill labels validate` advises",
             folder.name
         );
     }
@@ -190,19 +191,19 @@ fn log_result(done: &ClassifyCounts) {
         tracing::info!(
             posts,
             same,
-            "of the posts that the large model labelled alone, too, this many have the same label"
+            "checked the shortlist: this many posts were also labelled without it, and this many got the same label"
         );
     }
     for gpu in &done.gpu {
         tracing::info!("{}", advice::line(gpu));
     }
     if advice::verdict(done).on_target == Some(false) {
-        tracing::info!("`topicmill doctor --bottleneck` tells what to change");
+        tracing::info!("`topicmill doctor --bottleneck` shows what to change");
     }
     if done.set_aside > 0 {
         tracing::warn!(
             posts = done.set_aside,
-            "set aside after failing too often: `topicmill status` has the errors, `classify --select failed` tries again"
+            "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` retries them"
         );
     }
 }

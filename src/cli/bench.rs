@@ -1,4 +1,4 @@
-//! `topicmill bench`: how fast this machine scores, and what makes it so.
+//! `topicmill bench`: measures how fast this machine scores, and searches for faster settings.
 
 mod agreement;
 mod autotune;
@@ -23,15 +23,15 @@ use topicmill_sources::sample;
   topicmill bench autotune
   topicmill bench sweep --model models/bart-large-mnli --posts 20")]
 pub enum Bench {
-    /// Measure posts per second for each size of batch, in posts and in tokens
+    /// Measure posts per second for each batch size, in posts and in tokens
     Sweep(sweep::Sweep),
-    /// Search for the best number of tokens in a batch, show the search, and store the result
+    /// Search for the fastest number of tokens per batch, and store the result
     Autotune(autotune::Autotune),
-    /// Measure how fast each engine and precision is, how often its labels agree with float32, and store the result
+    /// Measure the speed of each engine and precision and its agreement with float32, and store the result
     Agreement(agreement::AgreementBench),
 }
 
-/// What is measured, on what.
+/// Flags that select the model and the texts to measure.
 #[derive(Debug, Args)]
 struct BenchFlags {
     /// Score these texts, one JSON object on each line (text, or title and selftext) [default: the sample posts]
@@ -46,7 +46,7 @@ struct BenchFlags {
     model: ModelFlags,
 }
 
-/// A model, loaded, and texts for it.
+/// A loaded model, and encoded texts for it.
 struct Workload {
     model: OpenedModel,
     set: LabelSet,
@@ -81,7 +81,7 @@ impl BenchFlags {
 }
 
 impl Workload {
-    /// What was measured, for whoever reads the figures later.
+    /// Describes the workload, so that later readers of the figures know what was measured.
     fn facts(&self) -> Value {
         let folder = self.model.labeler.folder();
         let rows = self.model.labeler.rows(&self.prepared, &self.encoded);
@@ -96,7 +96,7 @@ impl Workload {
     }
 }
 
-/// Texts of a file, a JSON object on each line.
+/// Reads up to `most` texts from a file with one JSON object on each line.
 pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("read `{}`: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -111,7 +111,7 @@ pub(super) fn read_texts(path: &Path, most: usize) -> Result<Vec<String>, CliErr
         });
     }
     if texts.is_empty() {
-        return Err(wrong("there is no text in it".to_owned()));
+        return Err(wrong("the file has no texts".to_owned()));
     }
     Ok(texts)
 }

@@ -1,4 +1,4 @@
-//! `topicmill doctor --bottleneck`: where the time of a run of `classify` went, and what to change.
+//! `topicmill doctor --bottleneck`: shows where a run of `classify` spent its time, and what to change.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use topicmill_core::Stage;
 use topicmill_core::record::{BudgetOrigin, ClassifyCounts, RunCounts};
 use topicmill_store::{Access, RunId, RunRow, Store, Table};
 
-/// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
+/// Runs to search for the latest one that labelled posts: half a week of one run every five minutes.
 const SEARCHED_RUNS: u32 = 1_000;
 
-/// Tells of a run, or else of the latest one that labelled anything.
+/// Reports on the run with this id, or else on the latest one that labelled posts.
 pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result<Exit, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let (run, done) = match id {
@@ -40,7 +40,7 @@ async fn run_by_id(store: &Store, id: i64) -> Result<(RunRow, ClassifyCounts), C
     };
     if run.stage != Stage::Classify {
         return Err(CliError::Usage(format!(
-            "run {id} is one of `{}`: name one of `classify`, or leave out --run for the latest",
+            "run {id} is a run of `{}`: give the id of a run of `classify`, or leave out --run for the latest",
             run.stage
         )));
     }
@@ -52,20 +52,20 @@ async fn latest_run(store: &Store) -> Result<(RunRow, ClassifyCounts), CliError>
         .runs()
         .recent_runs(Some(Stage::Classify), SEARCHED_RUNS)
         .await?;
-    // One that found nothing to do tells nothing.
+    // A run that found nothing to label has no timings to report.
     let place = runs
         .iter()
         .position(|run| timings(run).is_some_and(|done| done.posts > 0))
         .unwrap_or(0);
     if runs.is_empty() {
         return Err(CliError::Usage(
-            "the database has no run of `classify` yet: `topicmill classify` makes one".into(),
+            "the database has no run of `classify` yet: run `topicmill classify` first".into(),
         ));
     }
     with_timings(runs.swap_remove(place))
 }
 
-/// What a run recorded, where it is one that measured its stages.
+/// Returns the stage timings of a run, if it recorded any.
 fn timings(run: &RunRow) -> Option<ClassifyCounts> {
     match RunCounts::read(run.stage, &run.counts) {
         RunCounts::Classify(done) => Some(*done),
@@ -77,8 +77,8 @@ fn with_timings(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
     match timings(&run) {
         Some(done) => Ok((run, done)),
         None => Err(CliError::Usage(format!(
-            "run {} ({}) did not record where its time went: it is not over, was killed, computed nothing, or is of \
-             an earlier version; run `topicmill classify` again, or name another run with --run",
+            "run {} ({}) has no timings: it is still running, was killed, computed nothing, or was recorded by an earlier \
+             version; run `topicmill classify` again, or give another id with --run",
             run.id, run.status
         ))),
     }
@@ -87,18 +87,18 @@ fn with_timings(run: RunRow) -> Result<(RunRow, ClassifyCounts), CliError> {
 fn printout(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdict) -> Printout {
     let settings = &done.settings;
     let head = format!(
-        "Run {} ({}): {} posts in {:.1} s, {:.1} a second",
+        "Run {} ({}): {} posts in {:.1} s, {:.1} per second",
         run.id, run.status, done.posts, done.seconds, done.posts_per_sec
     );
     let given = (!settings.devices.is_empty()).then(|| {
         let from = match settings.batch_tokens_from {
             BudgetOrigin::Default => "the default",
-            BudgetOrigin::Set => "as set",
-            BudgetOrigin::Searched => "found by search",
-            BudgetOrigin::Model => "of this precision",
+            BudgetOrigin::Set => "from the settings",
+            BudgetOrigin::Searched => "found by a search",
+            BudgetOrigin::Model => "fixed for this precision",
         };
         format!(
-            "; {} on {} in {}, batches of {} padded tokens ({from})",
+            "; {} on {}, precision {}, batches of {} padded tokens ({from})",
             settings.model,
             settings.devices.join(", "),
             settings.precision,
@@ -123,13 +123,13 @@ fn stages(done: &ClassifyCounts) -> Table {
         row("engine: computing", of.engine_busy_secs),
         row("engine: waiting for posts", of.engine_idle_secs),
         row("engine: waiting for the writer", of.engine_blocked_secs),
-        row("beside it: claiming posts", of.claim_secs),
-        row("beside it: looking up known pairs", of.look_up_secs),
-        row("beside it: tokenising", of.tokenize_secs),
-        row("beside it: writing labels", of.write_secs),
+        row("concurrently: claiming posts", of.claim_secs),
+        row("concurrently: looking up known pairs", of.look_up_secs),
+        row("concurrently: tokenising", of.tokenize_secs),
+        row("concurrently: writing labels", of.write_secs),
     ];
     if of.shortlist_secs > 0.0 {
-        rows.insert(5, row("beside it: the small model", of.shortlist_secs));
+        rows.insert(5, row("concurrently: the small model", of.shortlist_secs));
     }
     output::table(["stage", "seconds", "share of the engine's time"], rows)
 }

@@ -1,4 +1,4 @@
-//! `topicmill classify`
+//! `topicmill classify`: labels stored posts that have no label yet.
 
 use clap::Args;
 use serde_json::json;
@@ -26,15 +26,15 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Choose posts: with `failed`, also retry posts set aside after repeated failures
+    /// Choose posts: with `failed`, also retry posts parked after repeated failures
     #[arg(hide_short_help = true, long, value_name = "WHAT", value_enum)]
     select: Option<Select>,
-    /// Wait for new posts when none is left, until a signal stops the run
+    /// Keep running and label new posts as they arrive, until a signal
     #[arg(long)]
     pub watch: bool,
     #[command(flatten)]
     pub metrics: MetricsFlags,
-    /// Show what is missing and how long it would take, and write nothing
+    /// Show how many posts have no label and how long labelling takes; write nothing
     #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
@@ -50,12 +50,12 @@ pub struct Classify {
     record: RunFlags,
 }
 
-/// Which posts are labelled.
+/// The posts to label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Select {
-    /// Posts without a label, except posts set aside after repeated failures
+    /// Posts without a label, except posts parked after repeated failures
     Missing,
-    /// Posts without a label, and posts set aside after repeated failures
+    /// Posts without a label, and posts parked after repeated failures
     Failed,
 }
 
@@ -68,8 +68,8 @@ impl Classify {
             let models = setup.models(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
             let set = backlog::fitted_or_given(&store, models.large.folder(), &set).await?;
-            let told = classify::dry_run(&store, &setup.clock, models, &set).await?;
-            output::print_wrapped_table(&table(&told), self.format)?;
+            let estimate = classify::dry_run(&store, &setup.clock, models, &set).await?;
+            output::print_wrapped_table(&table(&estimate), self.format)?;
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model)?;
@@ -96,14 +96,14 @@ impl Classify {
 
 fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
     let mut rows = vec![
-        ("posts not labelled yet".to_owned(), json!(missing.posts)),
-        ("their texts, equal ones once".into(), json!(missing.texts)),
+        ("posts without a label".to_owned(), json!(missing.posts)),
+        ("distinct texts of these posts".into(), json!(missing.texts)),
         ("pairs to compute".into(), json!(missing.pairs)),
-        ("pairs known already".into(), json!(missing.known)),
+        ("pairs already computed".into(), json!(missing.known)),
         ("posts that need no inference".into(), json!(missing.ready)),
     ];
     for (what, of) in [
-        ("tokens to read", cost.tokens),
+        ("tokens to compute", cost.tokens),
         ("seconds with this model and device", cost.seconds),
     ] {
         let Some(CostEstimate { mean, low, high }) = of else {
@@ -115,7 +115,7 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
         }
     }
     rows.push((
-        "texts that were measured".into(),
+        "texts measured for the estimate".into(),
         json!(cost.measured_texts),
     ));
     output::key_value_table("dry run", rows)

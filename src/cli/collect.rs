@@ -1,4 +1,4 @@
-//! `topicmill collect`
+//! `topicmill collect`: stores posts of the pipeline's topics from a source.
 
 use clap::Args;
 
@@ -27,13 +27,13 @@ pub struct Collect {
     record: RunFlags,
 }
 
-/// What is collected, and from where.
+/// Flags that select the source, the topics and the posts to collect.
 #[derive(Debug, Clone, Args, Default)]
 pub struct CollectFlags {
-    /// Read from reddit (needs a key), from arctic-shift (an archive, no key), or from sample (sample posts)
+    /// Read from reddit (needs a key), arctic-shift (an archive, no key) or sample (sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
-    /// Read only this topic, by its slug; give it several times for several topics
+    /// Read only this topic, by its slug; repeatable
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
     /// Read posts in this order: hot, new, top or rising; arctic-shift has new only [default: the pipeline's, else
@@ -43,12 +43,12 @@ pub struct CollectFlags {
     /// Read at most this many posts for each topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
-    /// Read all posts since then: a day (UTC) like 2026-11-20, a time with its zone like 2026-11-20T08:00:00+01:00, or
-    /// how long ago like 36h, 1d or 2w. Reddit lists about 1,000 posts of a subreddit; what is missing is recorded as a
-    /// gap
+    /// Read all posts since this time: a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long
+    /// ago, like 36h, 1d or 2w. Reddit lists only the latest 1,000 posts or so of a subreddit; missing posts are recorded
+    /// as a gap
     #[arg(long, value_name = "TIME", conflicts_with = "limit")]
     pub since: Option<String>,
-    /// Read posts until then, a day to its end [default: until now]
+    /// Read posts up to this time; a day includes all of it [default: now]
     #[arg(long, value_name = "TIME", requires = "since")]
     pub until: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Collect {
     }
 }
 
-/// A source that answered its settings, and the topics to read from it.
+/// An opened source, and the topics to read from it.
 pub struct Collector {
     source: Box<dyn Source>,
     topics: Vec<Topic>,
@@ -74,7 +74,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Makes the source ready; nothing is sent yet.
+    /// Checks the flags and opens the source. No request is sent yet.
     pub async fn prepare(
         setup: &Setup,
         pipeline: &Pipeline,
@@ -85,13 +85,13 @@ impl Collector {
         let skipped = pipeline.skip_unread(!flags.topics.is_empty())?;
         if !skipped.is_empty() {
             let topics = skipped.join(", ");
-            tracing::info!(topics, "not collected: these topics name no subreddits");
+            tracing::info!(topics, "topics without subreddits are not collected");
         }
         let listing = flags.listing.as_deref();
         let listing = listing.map(|text| parse_word::<Listing>("--listing", text));
         let listing = listing.transpose()?;
         for topic in &mut pipeline.topics {
-            // An order that somebody asked for by a flag is kept in every run.
+            // A listing given by flag is used in every run.
             topic.is_default_listing &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = flags.limit.unwrap_or(topic.limit);
@@ -114,7 +114,7 @@ impl Collector {
         })
     }
 
-    /// Collects, with a bar, and tells what to exit with.
+    /// Collects posts with a progress bar, logs a summary, and returns the exit code.
     pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
         let topics = &self.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
@@ -133,7 +133,7 @@ impl Collector {
     }
 }
 
-/// An archive has one order. To ask for another is an error; a pipeline made for Reddit is only logged.
+/// Returns an error if `--listing` names an order that the source does not have; for a pipeline file, only logs it.
 fn check_order(
     kind: SourceKind,
     asked: Option<Listing>,
@@ -143,17 +143,17 @@ fn check_order(
     let can = |listing| kind.listing(listing) == listing;
     match asked {
         Some(listing) if !can(listing) => Err(CliError::Usage(format!(
-            "{title} knows no order but time: leave out `--listing {listing}`, or give `--listing {only}`"
+            "{title} can only be read in order of time: leave out `--listing {listing}`, or give `--listing {only}`"
         ))),
         None if !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
-            tracing::info!("{title} knows no order but time: the newest posts are read");
+            tracing::info!("{title} can only be read in order of time: reading the newest posts");
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// A stretch of time is read from the new posts back, or through an archive.
+/// Returns an error if the source or `--listing` does not allow a time range.
 fn check_span(
     kind: SourceKind,
     asked: Option<Listing>,
@@ -174,7 +174,8 @@ fn check_span(
     }
 }
 
-/// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.
+/// Returns the exit code: rejected credentials, and a quota that was exhausted for every topic, are more than a partial
+/// failure.
 fn exit(reports: &[TopicReport], status: RunStatus) -> Exit {
     let mut outcomes = reports.iter().map(|report| report.outcome);
     let is_limited = |outcome| outcome == Outcome::RateLimited;

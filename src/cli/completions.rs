@@ -1,4 +1,4 @@
-//! `topicmill completions SHELL`
+//! `topicmill completions SHELL`: prints a completion script.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `topicmill config show`
+//! `topicmill config show`: prints the effective settings, with secrets hidden.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -12,7 +12,7 @@ use topicmill_core::redact_url;
   topicmill config show
   topicmill config show --origin")]
 pub enum Config {
-    /// Show the settings in force; secrets are hidden
+    /// Show the effective settings; secrets are hidden
     #[command(after_help = "Examples:
   topicmill config show --origin
   topicmill --config my.toml config show --format json")]

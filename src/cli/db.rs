@@ -1,4 +1,4 @@
-//! `topicmill db`
+//! `topicmill db`: creates, upgrades, backs up, copies, checks and inspects the database.
 
 mod maintenance;
 
@@ -18,7 +18,7 @@ use topicmill_store::{Access, Info, Table};
   topicmill db info
   topicmill db backup copy.db")]
 pub enum Db {
-    /// Create the database and its tables; nothing happens if they exist
+    /// Create the database and its tables, unless they exist
     #[command(after_help = "Examples:
   topicmill db create
   topicmill --database postgres://me@localhost/topicmill db create")]
@@ -28,9 +28,9 @@ pub enum Db {
   topicmill db migrate
   topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Copy a SQLite database to a file, as of one moment, even while others write
+    /// Copy a SQLite database to a file: a consistent snapshot, even while others write
     ///
-    /// The file gets its name when it is whole. A PostgreSQL database is copied with `pg_dump`.
+    /// The copy is atomic: FILE appears only when it is complete. Use `pg_dump` for a PostgreSQL database.
     #[command(after_help = "Examples:
   topicmill db backup copy.db
   topicmill --database sqlite:demo.db db backup copy.db --overwrite")]
@@ -38,16 +38,16 @@ pub enum Db {
         /// Write the copy to this file
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Replace the file, once the copy is whole
+        /// Replace the file once the copy is complete
         #[arg(long)]
         overwrite: bool,
     },
     /// Copy everything from a SQLite database to a PostgreSQL database
     ///
-    /// TO has to be empty; it is created if it does not exist. Every table is copied with its keys, as of one moment,
-    /// and both sides are compared before the copy counts. A copy that does not end leaves TO empty, and the same
-    /// command begins anew. The password of a URL may come from PGPASSWORD or from ~/.pgpass, so that nobody sees it
-    /// among the processes.
+    /// TO must be empty; it is created if it does not exist. Every table is copied with its keys from one consistent
+    /// snapshot, and both sides are compared before the copy is committed. An interrupted copy leaves TO empty; run the
+    /// same command again. Give the password in PGPASSWORD or ~/.pgpass rather than in the URL, to keep it out of the
+    /// process list.
     #[command(after_help = "Examples:
   topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill
   topicmill db copy sqlite:demo.db postgres://me@localhost/demo --format json")]
@@ -55,17 +55,17 @@ pub enum Db {
         /// Copy from this database
         #[arg(value_name = "FROM")]
         from: String,
-        /// Copy to this database, which is empty or does not exist yet
+        /// Copy to this database, which must be empty or not exist yet
         #[arg(value_name = "TO")]
         to: String,
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
-    /// Check that the database is whole, and say what to do if it is not
+    /// Check the integrity of the database, and show how to fix what is wrong
     ///
-    /// It runs the database's own checks, and looks for rows that lack what they belong to and for counts that must
-    /// agree. It changes nothing. The exit code is 1 if there is a problem. A large database takes minutes.
+    /// It runs the database's own checks, looks for orphaned rows, and compares counts that must agree. It changes
+    /// nothing. The exit code is 1 if there is a problem. A large database takes minutes.
     #[command(after_help = "Examples:
   topicmill db check
   topicmill db check --format json")]
@@ -74,15 +74,15 @@ pub enum Db {
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
-    /// Rewrite the database's files, so that no bytes of purged posts are left in them
+    /// Rewrite the database's files, so that no bytes of purged posts remain in them
     ///
-    /// On SQLite this needs disk space for two more copies of the file, and other writers wait meanwhile. On
-    /// PostgreSQL it runs VACUUM FULL on each table, and nobody can use a table meanwhile.
+    /// On SQLite this needs disk space for two more copies of the file, and blocks other writers until it is done. On
+    /// PostgreSQL it runs VACUUM FULL, which locks each table while it is rewritten.
     #[command(after_help = "Examples:
   topicmill db vacuum
   topicmill --database sqlite:demo.db db vacuum")]
     Vacuum,
-    /// Show which database this is and what it holds
+    /// Show the database's address, server, schema version, size and row counts
     #[command(after_help = "Examples:
   topicmill db info
   topicmill db info --format json")]
@@ -134,10 +134,10 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
     drop(bar);
     store.close().await?;
     if let Some(remedy) = rewritten.remedy() {
-        tracing::warn!("not everything could be rewritten: {remedy}");
+        tracing::warn!("the database was not rewritten completely: {remedy}");
         return Ok(Exit::Partial);
     }
-    tracing::info!("the database is rewritten");
+    tracing::info!("the database was rewritten");
     Ok(Exit::Done)
 }
 

@@ -1,4 +1,4 @@
-//! `topicmill demo`: the whole way, from posts to SQL, on the sample Reddit.
+//! `topicmill demo`: the whole pipeline, from posts to SQL, on the sample posts.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use topicmill_core::redact_url;
 use topicmill_pages::report::{self, ReportOptions};
 use topicmill_store::{Access, Address, Store};
 
-/// The demo's own database, unless one is named: a trial does not belong among real posts.
+/// The default database of the demo, separate from real posts.
 const DEMO_DATABASE: &str = "sqlite:demo.db";
 
 #[derive(Debug, Args)]
@@ -62,8 +62,8 @@ impl Demo {
     }
 }
 
-/// Draws the report beside the database, and says where it is. A file of this name that is no report stays, and there
-/// is none then.
+/// Writes the report next to the database and returns its path, or `None` if a file of this name exists that is not a
+/// report.
 async fn write_report(
     setup: &Setup,
     store: &Store,
@@ -86,8 +86,8 @@ async fn write_report(
     }
 }
 
-/// Where the data is, and three commands that work as they are printed, but for a password in the URL, which is
-/// not shown.
+/// Formats the location of the data and commands to try next. They run as printed, except that a password in the URL is
+/// hidden.
 fn next_steps(url: &str, report: Option<&Path>) -> String {
     let program = std::env::args_os()
         .next()
@@ -101,7 +101,7 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
     };
     let report = report.map_or_else(String::new, |report| {
         format!(
-            " Open {} in a browser for the whole picture.",
+            " Open {} in a browser for an overview.",
             report.display()
         )
     });

@@ -1,4 +1,4 @@
-//! `topicmill doctor`: what is here, what is missing, and what to do about it.
+//! `topicmill doctor`: shows what is installed, what is missing, and how to fix it.
 
 use clap::Args;
 use serde_json::json;
@@ -17,24 +17,24 @@ const AFTER_HELP: &str = "Examples:
   topicmill doctor --source arctic-shift
   topicmill doctor --bottleneck
 
-The exit code is 0 if everything is ready. Otherwise it is the code of the first command that would fail: 5 for ONNX \
-Runtime and the model; 4 for a database that is damaged, of another version or out of reach; 3 for credentials that are \
-missing or refused; 75 if Reddit does not answer. A database that does not exist yet is no fault: collect and import \
-create it.";
+The exit code is 0 if everything is ready. Otherwise it is the exit code of the first command that would fail: 5 for \
+ONNX Runtime and the model; 4 for a database that is damaged, has another schema version or cannot be reached; 3 for \
+credentials that are missing or rejected; 75 if Reddit does not respond. A database that does not exist yet is not an \
+error: `collect` and `import` create it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
-    /// Skip the request that asks Reddit whether the credentials are good
+    /// Do not send the request that tests the Reddit credentials
     #[arg(long)]
     offline: bool,
     /// Check what this source needs; arctic-shift, sample and import need no credentials
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
-    /// Show instead what limited the latest run of `classify`, and what to change
+    /// Show what limited the latest run of `classify`, and what to change
     #[arg(long, conflicts_with = "offline")]
     bottleneck: bool,
-    /// Show the run with this id; `topicmill status` lists the ids
+    /// Show the run with this id; `topicmill status` shows ids
     #[arg(long, value_name = "ID", requires = "bottleneck")]
     run: Option<i64>,
     /// Print in this format; with --bottleneck, json has everything
@@ -42,12 +42,12 @@ pub struct Doctor {
     format: OutputFormat,
 }
 
-/// What came of one check.
+/// The result of one check.
 struct Finding {
     what: &'static str,
     /// `ok`; `missing` or `wrong`.
     state: &'static str,
-    /// What whatever needs it ends with; none where it is good, or is made by what needs it.
+    /// The exit code of commands that need it; `None` if it is ready, or is created on demand.
     exit: Option<Exit>,
     detail: String,
 }
@@ -63,7 +63,7 @@ impl Doctor {
             pipeline(setup),
             database(setup).await,
         ];
-        // Above the model, which it may compute.
+        // Listed before the model, which it may run.
         if let Some(openvino) = openvino(setup) {
             findings.insert(1, openvino);
         }
@@ -82,7 +82,7 @@ impl Doctor {
     }
 }
 
-/// A good finding, or the error with its exit code.
+/// Turns a result into a finding; an error keeps its exit code.
 fn finding(what: &'static str, found: Result<String, CliError>) -> Finding {
     let (state, exit, detail) = match found {
         Ok(detail) => ("ok", None, detail),
@@ -120,7 +120,7 @@ fn library(setup: &Setup) -> Finding {
     finding("ONNX Runtime", found)
 }
 
-/// The second engine, if it is here or the settings ask for it.
+/// Checks OpenVINO, if it is installed or the settings require it.
 fn openvino(setup: &Setup) -> Option<Finding> {
     let set = &setup.settings().classify;
     let wanted = set.engine == EngineName::OpenVino.as_str() || set.precision == "bf16";
@@ -143,7 +143,7 @@ fn openvino(setup: &Setup) -> Option<Finding> {
     Some(finding("OpenVINO", found))
 }
 
-/// Who named the library, by the name of the setting.
+/// Returns how the library was found: the setting or variable that names it, or a search path.
 fn library_origin(by: FoundBy, setting: &str) -> String {
     match by {
         FoundBy::Caller => setting.to_owned(),
@@ -153,7 +153,7 @@ fn library_origin(by: FoundBy, setting: &str) -> String {
 }
 
 fn model(setup: &Setup) -> Finding {
-    // Only a session tells whether the graph is whole.
+    // Open a session, because only that shows that the graph is intact.
     let flags = ModelFlags::default();
     let found = setup
         .model_choice(&flags)
@@ -197,9 +197,9 @@ fn pipeline(setup: &Setup) -> Finding {
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
-        // SQLite says the same of a file that is missing and of one that it may not open.
+        // SQLite returns the same error for a missing file and for one without permission.
         Err(error @ StoreError::Open { .. }) if is_missing_file(url) => {
-            let detail = format!("{error} (collect and import make it, too)");
+            let detail = format!("{error} (`collect` and `import` also create it)");
             missing("database", None, detail)
         }
         Err(error) => finding("database", Err(error.into())),
@@ -224,9 +224,8 @@ fn is_missing_file(url: &str) -> bool {
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if setup.settings().reddit.client_id.is_empty() {
-        let detail = "set client_id, client_secret and user_agent of [reddit], see the README; \
-                      `collect --source arctic-shift` needs none";
-        // What `collect` would end with.
+        let detail = "set client_id, client_secret and user_agent in [reddit], see the README; \
+                      `collect --source arctic-shift` needs no credentials";
         return missing(WHAT, Some(Exit::Policy), detail.into());
     }
     let reddit = match setup.reddit() {
@@ -234,17 +233,17 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
         Err(error) => return finding(WHAT, Err(error)),
     };
     if offline {
-        return finding(WHAT, Ok("set; not tried, as asked".into()));
+        return finding(WHAT, Ok("set; not tested because of --offline".into()));
     }
-    // As `collect` would: a token, then the first subreddit of the topics that are built in.
-    let answer = async {
+    // Like `collect`: request a token, then the first subreddit of the built-in topics.
+    let response = async {
         let subreddit = &setup.load_pipeline(None)?.topics[0].subreddits[0];
         Ok(reddit.check_credentials(subreddit).await?)
     };
-    let answer: Result<Credentials, CliError> = answer.await;
+    let response: Result<Credentials, CliError> = response.await;
     finding(
         WHAT,
-        answer.map(|credentials| describe_credentials(&credentials, setup)),
+        response.map(|credentials| describe_credentials(&credentials, setup)),
     )
 }
 
@@ -252,14 +251,14 @@ fn describe_credentials(credentials: &Credentials, setup: &Setup) -> String {
     let who = if credentials.account {
         "the account of reddit.username"
     } else {
-        "the application alone"
+        "the application only"
     };
     let quota = match credentials.quota {
-        None => "the API tells no quota".to_owned(),
+        None => "the API reports no quota".to_owned(),
         Some(quota) => {
             let until = quota.resets_at.as_datetime() - setup.clock.now();
             format!(
-                "quota {:.0} of {:.0} left for the next {} s",
+                "quota: {:.0} of {:.0} requests left for the next {} s",
                 quota.remaining,
                 quota.remaining + quota.used,
                 until.num_seconds().max(0)

@@ -1,4 +1,4 @@
-//! What `labels drop` and `model drop` have in common.
+//! Drops the labels of a label set or a model: the common part of `labels drop` and `model drop`.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -9,18 +9,20 @@ use super::{CliError, Exit, Setup};
 use crate::telemetry::Progress;
 use topicmill_store::{Dropped, Store};
 
-/// Flags of both.
+/// Flags of both commands.
 #[derive(Debug, Clone, Args)]
 pub struct DropFlags {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
-    /// Also drop what the views show; they are then empty until `topicmill labels use` or the next `classify`
+    /// Also drop the current labels; the views are then empty until `topicmill labels use` or the next `classify`
     #[arg(long)]
     pub current: bool,
 }
 
-/// Drops a label set or a model with all that belongs to it. `hypotheses` go as well, with their logits.
+/// Drops a label set or a model with everything that depends on it, and the logits of `hypotheses`.
+///
+/// It deletes in batches, so a signal leaves it partly done; running it again continues.
 pub async fn run(
     setup: &Setup,
     store: &Store,
@@ -35,25 +37,25 @@ pub async fn run(
         .await?;
     if dependents.is_current && !flags.current {
         return Err(CliError::Usage(format!(
-            "drop {name}: the views show it; show others with `topicmill labels use`, or add --current"
+            "drop {name}: the views show its labels; switch to others with `topicmill labels use`, or add --current"
         )));
     }
     if dependents.held > 0 {
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "drop {name}: a worker labels {} posts under it now; stop it, or wait until it is done",
+                "drop {name}: a worker is labelling {} posts with it; stop the worker, or wait until it is done",
                 thousands(dependents.held)
             ),
         ));
     }
-    // One that waits for posts holds none, and would label again what goes.
+    // A run that waits for posts has claimed none, but would label again what is dropped here.
     let running = store.runs().running().await?;
     if let Some(run) = running.iter().find(|run| run.is_alive()) {
         return Err(CliError::Message(
             Exit::TryAgain,
             format!(
-                "drop {name}: the run {} of `{}` is under way and may label under it; stop it, or wait until it is done",
+                "drop {name}: run {} of `{}` is in progress and may label with it; stop the run, or wait until it is done",
                 run.id.0, run.worker
             ),
         ));
@@ -92,17 +94,17 @@ pub async fn run(
         labels = dependents.labels,
         vectors = some(dependents.vectors),
         gold_kept = some(dependents.gold),
-        "dropped {name}; the space is used again, and a file gets smaller with `topicmill db vacuum`"
+        "dropped {name}; the database reuses the space, and `topicmill db vacuum` shrinks a file"
     );
     Ok(Exit::Done)
 }
 
 fn warn_partial(name: &str) -> Exit {
-    tracing::warn!("{name} is dropped in part: run the same command again");
+    tracing::warn!("stopped: {name} is only partly dropped; run the same command again");
     Exit::Partial
 }
 
-/// Asks on the terminal whether to go on; where there is none, `--yes` has to say it.
+/// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
 #[expect(clippy::print_stderr, reason = "a question is no log line")]
 fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     if yes {
@@ -110,7 +112,7 @@ fn confirm(yes: bool, what: &str) -> Result<bool, CliError> {
     }
     if !io::stdin().is_terminal() {
         return Err(CliError::Usage(format!(
-            "{what}: nobody can be asked here; add --yes if that is meant"
+            "{what}: stdin is not a terminal, so the command cannot ask for confirmation; add --yes"
         )));
     }
     eprint!("{what}. Go on? [y/N] ");

@@ -1,4 +1,4 @@
-//! How commands end: exit codes, and the one error type that carries each module's own, with what to do about it.
+//! Exit codes, and the error type of all commands: wraps each module's error and adds a hint on how to fix it.
 
 use std::io;
 use std::path::Path;
@@ -30,31 +30,31 @@ use topicmill_sources::SourceError;
 use topicmill_sources::file::dump::DumpError;
 use topicmill_store::StoreError;
 
-/// How a command ended, for whoever called the program.
+/// The outcome of a command, as an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything asked for was done.
+    /// Success.
     Done,
-    /// Finished, but some rows or topics failed.
+    /// Completed, but some rows or topics failed.
     Partial,
-    /// Called or configured wrongly.
+    /// Invalid flags or settings.
     Usage,
-    /// Credentials refused, or blocked.
+    /// Credentials rejected or blocked by Reddit.
     Policy,
-    /// The database.
+    /// A database error.
     Database,
-    /// The model or the device.
+    /// An error of the model or the device.
     Model,
-    /// A bug of the program.
+    /// A bug in the program.
     Bug,
-    /// Nothing is wrong here, but now is not the time: quota, a source that does not answer, or another holder.
+    /// A temporary failure: exhausted quota, a source that does not respond, or a lease that another process holds.
     TryAgain,
-    /// Stopped by a signal after draining; its number.
+    /// Stopped by the signal with this number, after finishing the work in progress.
     Signal(u8),
 }
 
 impl Exit {
-    /// The number that the process exits with.
+    /// Returns the exit code of the process.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -69,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// Done, unless something failed.
+    /// Returns `Done` if `is_done`, else `Partial`.
     pub const fn done_if(is_done: bool) -> Self {
         if is_done { Self::Done } else { Self::Partial }
     }
@@ -94,7 +94,7 @@ impl From<FailureKind> for Exit {
     }
 }
 
-/// Why a command ended early.
+/// An error that ends a command.
 #[derive(Debug, thiserror::Error)]
 #[expect(
     missing_docs,
@@ -103,7 +103,7 @@ impl From<FailureKind> for Exit {
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its text, and what the program exits with.
+    /// A message with an explicit exit code.
     #[error("{1}")]
     Message(Exit, String),
     #[error(transparent)]
@@ -148,10 +148,10 @@ pub enum CliError {
     Purge(#[from] PurgeError),
     #[error("{0}{hint}", hint = hints::for_files(.0))]
     Files(#[from] FilesError),
-    /// Called in a way that cannot work.
+    /// Invalid flags, settings or input.
     #[error("{0}")]
     Usage(String),
-    /// Neither stdout nor a file takes what is written.
+    /// Stdout or a file could not be written.
     #[error("write `{path}`: {source}{hint}", hint = hints::for_io(.source))]
     Write {
         path: String,
@@ -172,14 +172,13 @@ impl From<EnginesError> for CliError {
 }
 
 impl CliError {
-    /// A file that cannot be written, of whatever kind.
+    /// Returns a function that turns an I/O error into `CliError::Write` for `path`.
     pub fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Write { path, source }
     }
 
-    /// A file that the user named was not written: the name is wrong, unless the disk is full. `advice` says what to do about
-    /// the name.
+    /// Returns the error for an output path given by the user: a usage error with `advice`, unless the disk is full.
     pub fn cannot_write(path: &Path, source: io::Error, advice: &str) -> Self {
         let path = path.display().to_string();
         if is_full(&source) {
@@ -189,7 +188,7 @@ impl CliError {
         }
     }
 
-    /// The exit code that this error ends the program with.
+    /// Returns the exit code for this error.
     pub fn exit(&self) -> Exit {
         Exit::from(match self {
             Self::Message(exit, _) => return *exit,

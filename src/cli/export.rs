@@ -1,4 +1,4 @@
-//! `topicmill export`: the labelled posts as a data set.
+//! `topicmill export`: writes the labelled posts as a data set.
 
 mod tasks;
 
@@ -25,83 +25,84 @@ use topicmill_tables::bytes;
   topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8
   topicmill export data-set --split 80/10/10")]
 pub struct Export {
-    /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
-    /// with a data card, which `datasets.load_dataset` opens
+    /// Write this file, in the format of its extension; without an extension, write a folder of Parquet files with a
+    /// data card, which `datasets.load_dataset` opens
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Write this format, whatever the ending
+    /// Write this format, whatever the extension
     #[arg(long, value_enum)]
     format: Option<ExportFormat>,
-    /// Export only posts with this label; give it several times for several labels
+    /// Export only posts with this label; repeatable
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
-    /// Export only posts that were posted at this time or later: a day (UTC) like 2026-11-20, a time with its zone like
-    /// 2026-11-20T08:00:00+01:00, or how long ago like 36h, 1d or 2w
+    /// Export only posts created at or after this time: a day (UTC) like 2026-11-20, a time like
+    /// 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Export only posts that were posted before this time; a day counts to its end
+    /// Export only posts created before this time; a day includes all of it
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Export only posts whose label has this score or a higher one, 0 to 1
+    /// Export only posts whose label has at least this score, 0 to 1
     #[arg(long, value_name = "SCORE")]
     min_score: Option<f64>,
-    /// Export only posts for which this SQL expression over the columns of the data set is true
+    /// Export only posts for which this SQL expression is true; it can use the columns of the data set
     #[arg(long = "where", value_name = "SQL")]
     expression: Option<String>,
     /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
     #[arg(long, value_name = "NAME")]
     label_set: Option<String>,
-    /// Export the labels of this model, by its name or the beginning of its hash [default: the only model that gave labels
-    /// under the label set, else the current one]
+    /// Export the labels of this model: its name or the first letters of its hash [default: the only model with labels of
+    /// this label set, else the current one]
     #[arg(long, value_name = "MODEL", requires = "label_set")]
     model: Option<String>,
-    /// With label-studio, write this many tasks [default: 200]
+    /// With --format label-studio, write this many tasks [default: 200]
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// With label-studio, draw this share of the tasks at random, so that answers can say how good labels are;
-    /// the others are the closest calls [default: 0.2]
+    /// With --format label-studio, sample this share of the tasks at random, for unbiased estimates; the rest are the
+    /// closest calls [default: 0.2]
     #[arg(long, value_name = "SHARE")]
     random_share: Option<f64>,
-    /// Export posts without a label, too
+    /// Also export posts without a label
     #[arg(long, conflicts_with_all = ["label", "min_score"])]
     unlabelled: bool,
     /// Replace OUT if it exists
     #[arg(long)]
     overwrite: bool,
-    /// Begin a CSV with a byte order mark, by which spreadsheets recognise UTF-8
+    /// Begin a CSV file with a byte order mark, so that spreadsheets recognise UTF-8
     #[arg(long)]
     bom: bool,
-    /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
+    /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
     #[arg(long)]
     safe_csv: bool,
-    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test: parts
-    /// of a folder, a column `split` of a file. Posts with almost the same text are in the same part
+    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test. A
+    /// folder has a file for each split, a file has a column `split`. Near-duplicates go to the same split
     #[arg(long, value_name = "80/10/10")]
     split: Option<Shares>,
-    /// Split by this: `text` puts a post into the same part each time, `time` puts the oldest posts of each label into train
+    /// Split by `text`, which assigns a post to the same split in every export, or by `time`, which assigns the oldest
+    /// posts of each label to train
     #[arg(long, value_name = "HOW", value_parser = ["text", "time"], default_value = "text", requires = "split")]
     split_by: String,
-    /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
+    /// Allow --where as a PostgreSQL superuser, who can read the server's files
     #[arg(long)]
     allow_superuser: bool,
-    /// Print what was exported as JSON
+    /// Print a summary of the export as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Formats that the flag takes.
+/// Values of `--format`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ExportFormat {
     Csv,
-    /// One JSON object a line; `ndjson` is the same
+    /// One JSON object per line; also called `ndjson`
     #[value(alias = "ndjson")]
     Jsonl,
     Parquet,
-    /// The ids of the posts alone, without labels and texts
+    /// Post ids only, without labels and texts
     Ids,
     /// Parquet files in a folder, with a data card
     Folder,
-    /// Tasks for Label Studio, and its labelling interface beside them: the posts that are closest calls
+    /// Tasks for Label Studio and a file with its labelling interface: closest calls and random posts
     LabelStudio,
 }
 
@@ -109,7 +110,7 @@ impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
-                "an export is written to a file or a folder: name one in place of `-`; `topicmill sql --format csv` prints rows"
+                "an export cannot go to stdout: give a file or a folder in place of `-`; `topicmill sql --format csv` prints rows"
                     .into(),
             ));
         }
@@ -119,14 +120,14 @@ impl Export {
         }
         if self.limit.is_some() || self.random_share.is_some() {
             return Err(CliError::Usage(
-                "--limit and --random-share are for --format label-studio: choose posts of a data set with --where, \
-                 --since or --label"
+                "--limit and --random-share need --format label-studio: choose posts of a data set with --where, --since or \
+                 --label"
                     .into(),
             ));
         }
         let format = self.format()?;
         if format != Some(DatasetFormat::Csv) && (self.bom || self.safe_csv) {
-            let usage = "--bom and --safe-csv are for CSV: leave them out, or add --format csv";
+            let usage = "--bom and --safe-csv need CSV: leave them out, or add --format csv";
             return Err(CliError::Usage(usage.to_owned()));
         }
         if format == Some(DatasetFormat::Ids) && self.split.is_some() {
@@ -148,7 +149,7 @@ impl Export {
             safe_csv: self.safe_csv,
             split: self.split.clone().map(|shares| Split { shares, by }),
         };
-        // For the data card of a folder.
+        // Only the data card of a folder has it.
         let reconciled_at = if format.is_some() {
             None
         } else {
@@ -167,16 +168,16 @@ impl Export {
         let exported =
             export::export(&store, &subject, &filters, destination, terms, on_rows).await;
         match exported {
-            // The exit code says that a signal came.
+            // The exit code reports the signal.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),
             exported => {
                 let counts = exported?;
-                // After the data set is in its place: whoever purges later purges what is exported already.
+                // Count after the data set is in place, so that a purge during the export is not missed.
                 let meanwhile = match store.purging().count_purged().await {
                     Ok(now) => Some(now.saturating_sub(purged)),
                     Err(error) => {
                         tracing::warn!(
-                            "whether posts were purged while the export ran is not known: {error}"
+                            "could not check whether posts were purged during the export: {error}"
                         );
                         None
                     }
@@ -186,7 +187,7 @@ impl Export {
         }
     }
 
-    /// `None` for a folder.
+    /// Returns the format of the file, or `None` for a folder.
     fn format(&self) -> Result<Option<DatasetFormat>, CliError> {
         let ending = self.out.extension().and_then(|ending| ending.to_str());
         let ending = ending.map(str::to_ascii_lowercase);
@@ -199,11 +200,11 @@ impl Export {
                 Some(DatasetFormat::Parquet)
             }
             (Some(ExportFormat::Ids), _) => Some(DatasetFormat::Ids),
-            // Tasks are written before this is asked.
+            // Label Studio tasks were handled earlier.
             (Some(ExportFormat::Folder | ExportFormat::LabelStudio), _) | (None, None) => None,
             (None, Some(other)) => {
                 return Err(CliError::Usage(format!(
-                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv or .jsonl, or add --format",
+                    "`{}`: `.{other}` is not a known format: use .parquet, .csv or .jsonl, or add --format",
                     self.out.display()
                 )));
             }
@@ -238,7 +239,7 @@ impl Export {
             |score: f64| (0.0..=1.0).contains(&score) || (!is_share && score.is_finite());
         if let Some(score) = self.min_score.filter(|score| !is_score(*score)) {
             return Err(CliError::Usage(format!(
-                "--min-score {score} is no score: give a number from 0 to 1"
+                "--min-score {score} is not a score: give a number from 0 to 1"
             )));
         }
         let now = setup.clock.now();
@@ -246,7 +247,7 @@ impl Export {
         if let (Some(since), Some(until)) = (since, until)
             && since >= until
         {
-            let usage = "--since is not before --until, so that no post lies between them";
+            let usage = "--since is not before --until, so no post can match";
             return Err(CliError::Usage(usage.to_owned()));
         }
         Ok(Filters {
@@ -274,18 +275,18 @@ impl Export {
             });
             output::print_json(&value, OutputFormat::Json)?;
         } else if counts.rows == 0 {
-            tracing::warn!("no post passes the filters: `{path}` has no rows");
+            tracing::warn!("no post matches the filters: `{path}` has no rows");
         } else {
             tracing::info!(
                 posts = counts.rows,
                 bytes = counts.bytes,
-                "the data set is in `{path}`"
+                "wrote the data set to `{path}`"
             );
         }
         if let Some(posts) = purged.filter(|posts| *posts > 0) {
             tracing::warn!(
                 posts,
-                "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
+                "posts were purged during the export, and `{path}` may contain them: delete it, or export again with --overwrite"
             );
         }
         log_parts(counts);
@@ -293,7 +294,7 @@ impl Export {
     }
 }
 
-/// The shares that a split reached, and what is missing in a part.
+/// Logs the actual share of each split, and warns of labels that a split has no post of.
 fn log_parts(counts: &Counts) {
     if counts.rows == 0 {
         return;
@@ -303,7 +304,7 @@ fn log_parts(counts: &Counts) {
         let share = part.rows as f64 * 100.0 / counts.rows as f64;
         tracing::info!(
             posts = part.rows,
-            "{} has {share:.1} % of the posts ({} % were wanted)",
+            "split {}: {share:.1} % of the posts (requested: {} %)",
             part.name,
             part.wanted
         );
@@ -311,13 +312,13 @@ fn log_parts(counts: &Counts) {
         let missing = missing.filter(|label| !part.outcomes.contains_key(*label));
         let missing: Vec<&str> = missing.collect();
         if !missing.is_empty() {
-            tracing::warn!("{} has no post of {}", part.name, missing.join(", "));
+            tracing::warn!("split {} has no post of {}", part.name, missing.join(", "));
         }
     }
     if let Some(groups) = counts.groups.filter(|groups| *groups > 0) {
         tracing::info!(
             groups,
-            "posts with almost the same text are in the same part"
+            "near-duplicate posts are in the same split"
         );
     }
 }

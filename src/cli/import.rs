@@ -1,4 +1,4 @@
-//! `topicmill import`
+//! `topicmill import`: stores posts from files: saved listings, tables, monthly dumps, or ids to look up.
 
 use std::path::PathBuf;
 
@@ -28,10 +28,10 @@ pub struct Import {
     /// Read these files; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Read the files in this format [default: as their content and their names say]
+    /// Read the files in this format [default: detected from content and name]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// Store only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
+    /// Store only posts of this subreddit; repeatable [default for dumps: the pipeline's]
     #[arg(long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
     /// Store posts of every subreddit of a dump
@@ -43,25 +43,25 @@ pub struct Import {
     /// Store only posts of this day (UTC) and earlier
     #[arg(long, value_name = "YYYY-MM-DD")]
     to: Option<NaiveDate>,
-    /// Read this field of a table from a column of another name
+    /// Read this field from this column of a table; repeatable
     #[arg(long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
-    /// Use this value for posts that have none in this field; give it several times for several fields
+    /// Use this value for posts without a value for this field; repeatable
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
     #[arg(hide_short_help = true, long)]
     map_topics: bool,
-    /// Take the topic that reads a post's subreddit, even if the file names another one
+    /// Use the topic that reads the post's subreddit, even if the file names another one
     #[arg(long, conflicts_with = "map_topics")]
     topics_from_subreddits: bool,
-    /// Read a dump again from its start, even if it was imported before
+    /// Read a dump from its start, even if it was imported before
     #[arg(hide_short_help = true, long)]
     again: bool,
-    /// Ask Reddit for posts of a file of ids that are stored, too
+    /// With --format ids, also look up posts that are already stored
     #[arg(hide_short_help = true, long)]
     refresh: bool,
-    /// Ask this source for the posts of a file of ids: reddit, or sample [default: reddit]
+    /// With --format ids, look up posts in this source: reddit or sample [default: reddit]
     #[arg(hide_short_help = true, long, value_name = "SOURCE")]
     source: Option<String>,
     #[command(flatten)]
@@ -72,28 +72,28 @@ pub struct Import {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ImportFormat {
-    /// One saved listing, as Reddit's API answers it
+    /// One saved listing, as returned by Reddit's API
     Listing,
     /// One post on each line, with Reddit's field names
     Ndjson,
     /// An array of posts, or an object that has one
     Json,
-    /// A monthly dump of Reddit (`RS_2024-01.zst`), packed or not; the same command continues an import that was killed,
-    /// and does not repeat one that is finished
+    /// A monthly dump of Reddit (`RS_2024-01.zst`), compressed or not; running the same command again resumes an
+    /// interrupted import and skips a finished one
     Dump,
     /// A table with column names in its first line
     Csv,
-    /// The same with tabs between its values
+    /// A table with tabs between its values
     Tsv,
     /// A Parquet table
     Parquet,
-    /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them: Reddit is asked for the posts, 100 at a
-    /// time, which needs a key
+    /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them; the posts are requested from
+    /// Reddit, 100 at a time, which needs a key
     Ids,
 }
 
 impl ImportFormat {
-    /// The format of a table of posts.
+    /// Returns the table format that this format is read as; `None` for ids.
     fn table_format(self) -> Option<topicmill_tables::TableFormat> {
         match self {
             Self::Listing | Self::Json => Some(topicmill_tables::TableFormat::Json),
@@ -113,7 +113,7 @@ impl Import {
             return self.refill(setup, &pipeline.topics).await;
         }
         if self.refresh || self.source.is_some() {
-            let text = "--refresh and --source are for ids: add --format ids";
+            let text = "--refresh and --source need --format ids";
             return Err(CliError::Usage(text.into()));
         }
         if self
@@ -123,7 +123,7 @@ impl Import {
             .count()
             > 1
         {
-            return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
+            return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
         }
         let reading = Reading {
             format: self.format.and_then(ImportFormat::table_format),
@@ -132,7 +132,7 @@ impl Import {
             columns: self.columns()?,
             given: self.given()?,
         };
-        // A file that cannot be read is told before anything is stored.
+        // Reject unreadable files before storing anything.
         let mut bytes = 0;
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
@@ -151,7 +151,7 @@ impl Import {
         let imported = context.import(&order, &|n| bar.add(n)).await;
         drop(bar);
         self.record.write(&context)?;
-        // Before an error is told: a run that failed is recorded and closes its store, too.
+        // Before returning an error: a failed run is recorded too.
         context.store.close().await?;
         let (done, status) = imported?;
         if self.files.len() > 1 {
@@ -169,7 +169,7 @@ impl Import {
         if done.posts == 0 && done.left_out > 0 {
             tracing::warn!(
                 left_out = done.left_out,
-                "no post was wanted: see --subreddit, --all-subreddits, --from and --to"
+                "no post was stored, because none matched: check --subreddit, --all-subreddits, --from and --to"
             );
         }
         Ok(Exit::done_if(status == RunStatus::Done))
@@ -183,7 +183,7 @@ impl Import {
         }
     }
 
-    /// Fills the posts of files of ids again.
+    /// Looks up the posts of files of ids and stores them.
     async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
         let not_for_ids = self.again
             || self.map_topics
@@ -194,8 +194,8 @@ impl Import {
             || !self.given.is_empty()
             || self.from.or(self.to).is_some();
         if not_for_ids {
-            let text = "a file of ids names its posts: leave out --subreddit, --all-subreddits, --from, --to, --map, \
-                        --set, --map-topics, --topics-from-subreddits and --again";
+            let text = "--format ids cannot be combined with --subreddit, --all-subreddits, --from, --to, --map, --set, --map-topics, \
+                        --topics-from-subreddits or --again: leave them out";
             return Err(CliError::Usage(text.into()));
         }
         let mut ids = Vec::new();
@@ -244,12 +244,12 @@ impl Import {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
             Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
         };
-        // The filter ends before this moment, and the last day counts whole.
+        // The filter's end is exclusive, and the last day is included.
         let behind = self.to.and_then(|day| day.succ_opt());
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from > to
         {
-            let text = format!("--from {from} is later than --to {to}: no post is of both");
+            let text = format!("--from {from} is later than --to {to}, so no post can match");
             return Err(CliError::Usage(text));
         }
         let mut names = Vec::new();
@@ -259,7 +259,7 @@ impl Import {
             let known = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
             if name.is_empty() || !name.chars().all(known) {
                 let text =
-                    format!("--subreddit `{given}` is no subreddit: give a name like `food`");
+                    format!("--subreddit `{given}` is not a subreddit name: give a name like `food`");
                 return Err(CliError::Usage(text));
             }
             names.push(name);
@@ -269,8 +269,8 @@ impl Import {
             let all = topics.iter().flat_map(|topic| &topic.subreddits);
             names.extend(all.map(String::as_str));
             if names.is_empty() {
-                let text = "the pipeline names no subreddits, and a dump has those of all Reddit: name some with \
-                            --subreddit, or give --all-subreddits";
+                let text = "the pipeline has no subreddits to select from the dump: name some with --subreddit, or give \
+                            --all-subreddits";
                 return Err(CliError::Usage(text.into()));
             }
         }
@@ -307,7 +307,7 @@ impl Import {
     }
 }
 
-/// A field and what is value of it, such as `title=headline`.
+/// Parses an assignment such as `title=headline`.
 fn parse_field(flag: &str, what: &str, given: &str) -> Result<(&'static str, String), CliError> {
     let (field, value) = given.split_once('=').unwrap_or((given, ""));
     let known = FIELDS.iter().find(|known| **known == field);

@@ -1,8 +1,7 @@
-//! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user, or below the
-//! prefix where the program is installed.
+//! `topicmill setup`: installs ONNX Runtime, on request OpenVINO, and the default model.
 //!
-//! That is ONNX Runtime, which comes in a Python wheel, on request OpenVINO, and a model. Each is put together staging its place and renamed into
-//! it when it is whole, so that a run that was killed leaves nothing that would be taken for the library.
+//! They go to the user's data folder, or with `--system` below the prefix where the program is installed. The libraries
+//! come from Python wheels. Each part is installed atomically: unpacked into a staging folder, then renamed into place.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,16 +21,16 @@ use topicmill_score::onnx::load_runtime;
 use topicmill_score::openvino::load_openvino;
 use topicmill_store::is_gone;
 
-/// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
+/// The release of ONNX Runtime that topicmill is tested with, with the hash of each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements/onnxruntime.txt");
 
-/// The same of OpenVINO.
+/// The same for OpenVINO.
 const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements/openvino.txt");
 
-/// One Python's wheel is_for_these_users all, because the library in it is the same; not every Python has one.
+/// Selects the wheel of one Python version: the library is the same in all, and not every version has a wheel.
 const WHEEL_PYTHON: [&str; 2] = ["--python-version", "3.12"];
 
-/// What CUDA needs besides: the library for it, and NVIDIA's own.
+/// ONNX Runtime for CUDA, with NVIDIA's libraries.
 const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
 
 #[derive(Debug, Args)]
@@ -40,24 +39,24 @@ const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
   topicmill setup --system
   topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
-`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, staging the program for \
-all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
-what is there already. `topicmill doctor` shows what the program finds.")]
+`setup` installs to `topicmill` in XDG_DATA_HOME, by default ~/.local/share/topicmill. With --system it installs next \
+to the program, for all users: to /usr/lib/topicmill for /usr/bin/topicmill. It downloads ONNX Runtime with `uv` or \
+`pip`, and keeps what is already installed. `topicmill doctor` shows what the program finds.")]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub struct Install {
-    /// Copy the default model from this folder, for example from a copy of topicmill's repository
+    /// Copy the default model from this folder, for example in a clone of topicmill's repository
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Fetch ONNX Runtime for NVIDIA GPUs, and NVIDIA's libraries (about 2 GB)
+    /// Install ONNX Runtime for NVIDIA GPUs, with NVIDIA's libraries (about 2 GB)
     #[arg(long)]
     cuda: bool,
-    /// Also fetch OpenVINO, a second engine for CPUs (60 MB); the setting `classify.engine` chooses it
+    /// Also install OpenVINO, another engine for CPUs (60 MB); the setting `classify.engine` selects it
     #[arg(long)]
     openvino: bool,
-    /// Fetch and copy even what is there already
+    /// Reinstall what is already installed
     #[arg(long)]
     force: bool,
-    /// Write staging the program, for all users of this machine; needs the rights of root there
+    /// Install next to the program, for all users of this machine; usually needs root
     #[arg(long)]
     system: bool,
     /// Print in this format
@@ -86,10 +85,10 @@ impl Install {
         Ok(Exit::Done)
     }
 
-    /// The folders of libraries and of what else is fetched.
+    /// Returns the target folder of libraries, and that of other data.
     fn target_folders(&self) -> Result<[PathBuf; 2], CliError> {
         if !self.system {
-            let no_home = "neither XDG_DATA_HOME nor HOME names an absolute folder: set one";
+            let no_home = "neither XDG_DATA_HOME nor HOME is an absolute path: set one of them";
             let data = data_folder().ok_or_else(|| CliError::Usage(no_home.into()))?;
             return Ok([data.clone(), data]);
         }
@@ -97,22 +96,22 @@ impl Install {
         let program = program.map_err(reading(Path::new("/proc/self/exe")))?;
         let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
             return Err(CliError::Usage(format!(
-                "install for all users: `{}` is in no folder `bin`, so nobody would look staging it; install the program \
-                 first, or leave out --system",
+                "install for all users: `{}` is not in a folder `bin`, so libraries next to it would not be found; install \
+                 the program first, or leave out --system",
                 program.display()
             )));
         };
         Ok([libraries, prefix.join("share/topicmill")])
     }
 
-    /// Whether what lies here is there for whom it is meant: with --system, for all users. `data` is where it would be
-    /// written. What has no path was found by its name where the system looks.
+    /// True if what is installed at `place` is available to the intended users: with --system, to all of them. `data` is
+    /// the target folder. A relative path was found by the system's loader.
     fn is_for_these_users(&self, data: &Path, place: &Path) -> bool {
         let prefix = data.ancestors().nth(2).unwrap_or(data);
         !self.system || place.is_relative() || place.starts_with(prefix)
     }
 
-    /// A library, fetched into its folder unless it is there.
+    /// Installs a library unless it is already there. Returns what was done, and the path.
     fn library(
         &self,
         library: Library,
@@ -141,7 +140,7 @@ impl Install {
         self.fetch(library, &staging.0)?;
         if !staging.0.join(inside).is_dir() {
             let why = format!(
-                "the package that came has no library; {}",
+                "the downloaded package has no library; {}",
                 manual_hint(library)
             );
             let text = format!("fetch {library}: {why}");
@@ -150,11 +149,11 @@ impl Install {
         let folder = data.join(name);
         staging.commit(&folder)?;
         let path = library.in_venv(data).unwrap_or(folder);
-        tracing::info!(library = %path.display(), "{library} is there");
+        tracing::info!(library = %path.display(), "installed {library}");
         Ok(("fetched", path))
     }
 
-    /// Has the wheel unpacked into a folder, by `uv` if that is installed, else by Python's pip.
+    /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
     fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
         let list = to.with_extension("txt");
         let mut asked = vec!["--target".into(), to.as_os_str().to_owned()];
@@ -169,7 +168,7 @@ impl Install {
             asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             asked.push(list.clone().into_os_string());
         }
-        // Nothing is built on this machine. And pip takes another Python's version only with it.
+        // Never build from source. Also, pip accepts --python-version only with this flag.
         asked.extend(["--only-binary", ":all:"].map(Into::into));
         asked.extend(WHEEL_PYTHON.map(Into::into));
         let mut failed = None;
@@ -181,7 +180,7 @@ impl Install {
             let mut command = Command::new(program);
             command.args(first.split_whitespace()).args(&asked);
             command.args(last.split_whitespace());
-            // Somebody's own setting of it contradicts a target.
+            // The user's own PIP_USER conflicts with --target.
             command.env("PIP_USER", "0").stdin(Stdio::null());
             let why = match command.output() {
                 Ok(output) if output.status.success() => {
@@ -224,20 +223,20 @@ impl Install {
             (None, Ok(_)) => return Ok(("there already", place)),
             (None, Err(error)) => {
                 let text = format!(
-                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a copy of the \
+                    "{error}: the default model comes with topicmill's wheel and repository; copy it from a clone of the \
                      repository with `topicmill setup --model DIR/models/minilm-reddit-topics`"
                 );
                 return Err(CliError::Message(Exit::Model, text));
             }
         };
-        // A folder that is none is told before anything is written.
+        // Reject a folder that is not a model before writing anything.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
         let name = named.file_name().unwrap_or_default();
         let models = data.join("models");
         fs::create_dir_all(&models).map_err(CliError::writing(&models))?;
         let staging = StagingFolder::create(&models, &name.to_string_lossy())?;
         copy_files(from, &staging.0)?;
-        // Once more: the files may have changed while they were copied.
+        // Check the copy too: the files may have changed while they were copied.
         ModelFolder::open_for(&staging.0, Processor::Cpu, None)?;
         let to = models.join(name);
         staging.commit(&to)?;
@@ -245,20 +244,20 @@ impl Install {
     }
 }
 
-/// What one may do instead of fetching a library.
+/// Returns the alternative to downloading a library.
 fn manual_hint(library: Library) -> &'static str {
     match library {
-        Library::OnnxRuntime => "name a library that you have with `onnxruntime.library`",
-        Library::OpenVino => "name a library that you have with `openvino.library`",
+        Library::OnnxRuntime => "set `onnxruntime.library` to a library that you have",
+        Library::OpenVino => "set `openvino.library` to a library that you have",
     }
 }
 
 const UV: &str = "pip install --quiet";
 const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
-/// The library is the same for every Python, and not every Python has a wheel: one Python's is taken.
+/// Lets any Python's pip download the wheel of CPython 3.12.
 const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
 
-/// Programs that fetch, with their arguments before and behind those of all.
+/// Programs that can download wheels, with the arguments before and after the common ones.
 const INSTALLERS: [(&str, &str, &str); 3] = [
     ("uv", UV, ""),
     ("python3", PIP, ANY_PYTHON),
@@ -274,11 +273,11 @@ fn has_pip(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A folder staging the one of this name, for what is not whole yet; removed where it does not become that one.
+/// A temporary folder next to the target, which replaces it on commit and is removed otherwise.
 struct StagingFolder(PathBuf);
 
 impl StagingFolder {
-    /// An empty one. Each process has its own, and clears away those of processes that are dead.
+    /// Creates an empty folder for this process, and removes those of processes that no longer run.
     fn create(folder: &Path, name: &str) -> Result<Self, CliError> {
         let begin = format!(".{name}.");
         let entries = fs::read_dir(folder).map_err(reading(folder))?;
@@ -287,7 +286,7 @@ impl StagingFolder {
             let file = file.to_string_lossy();
             let process = file.strip_prefix(&begin);
             let process = process.and_then(|rest| rest.split('.').next());
-            // Others' folders have no number there.
+            // Only staging folders have a process id there.
             if process.and_then(|id| id.parse().ok()).is_some_and(is_gone) {
                 let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
             }
@@ -297,9 +296,9 @@ impl StagingFolder {
         Ok(Self(path))
     }
 
-    /// Puts what is whole into its place, and what was there run_blocking until then.
+    /// Renames the folder into place. The previous one is moved away first and restored on failure.
     fn commit(self, place: &Path) -> Result<(), CliError> {
-        // A rename does not replace a folder that has files in it.
+        // A rename cannot replace a folder that is not empty.
         let old = self.0.with_extension("old");
         let moved = match fs::rename(place, &old) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -326,7 +325,7 @@ fn reading(path: &Path) -> impl FnOnce(io::Error) -> CliError {
     move |error| CliError::Message(Exit::Partial, format!("read `{}`: {error}", path.display()))
 }
 
-// `Drop` comes here after `put`, too, where nothing is left.
+// A missing folder is fine: `Drop` also runs after `commit`.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -334,7 +333,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies the files of a model folder, which has no folders in it but what the hub's exports call `onnx`.
+/// Copies a folder recursively (exports on the hub have a subfolder `onnx`).
 fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
     fs::create_dir_all(to).map_err(CliError::writing(to))?;
     for entry in fs::read_dir(from).map_err(reading(from))? {

@@ -50,7 +50,7 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
         let ran = program.ok(&words);
-        let shown = ran.stdout.lines().count() > 5 || ran.stderr.contains("the data set is in");
+        let shown = ran.stdout.lines().count() > 5 || ran.stderr.contains("wrote the data set to");
         assert!(shown, "{line}");
     }
 

@@ -287,7 +287,7 @@ fn a_file_that_is_no_dump_is_rejected_before_anything_is_stored() {
         &program,
         &[&none],
         0,
-        &["no post was wanted", "--all-subreddits"],
+        &["because none matched", "--all-subreddits"],
     );
 }
 
@@ -723,7 +723,7 @@ fn pipes_are_read_once_without_hanging() {
     let fifo = fifo.display();
     let script = format!("mkfifo '{fifo}' && (cat '{file}' > '{fifo}' &) && IMPORT");
     import("fifo", &script).ended(0, "posts=2");
-    program.run(&["import", "-", "-"]).ended(2, "once only");
+    program.run(&["import", "-", "-"]).ended(2, "only once");
 }
 
 #[test]

@@ -241,7 +241,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
         ),
         (scope, "wrong", "scope `read`", 1),
         (with_quota(private, "966"), "ok", "quota 966 of 996", 1),
-        (page(&["a1"]), "ok", "tells no quota", 1),
+        (page(&["a1"]), "ok", "reports no quota", 1),
     ] {
         let server = server().await;
         Mock::given(method("GET"))

@@ -340,7 +340,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         };
         let ran = collect(&[]);
         ran.ended(0, "collected 2 topics");
-        ran.says("these topics name no subreddits");
+        ran.says("topics without subreddits are not collected");
         // Two posts of each subreddit are pinned, and do not count towards its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);

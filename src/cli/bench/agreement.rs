@@ -1,4 +1,6 @@
-//! `topicmill bench agreement`
+//! `topicmill bench agreement`: measures the speed of each engine and precision, and its agreement with float32.
+//!
+//! Later commands read the result to choose the fastest precision that reaches `classify.agreement`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,11 +21,11 @@ use topicmill_score::{
     Device, EngineName, LabelSet, ModelError, ModelFolder, Scores, TextError, TextResult,
 };
 
-/// Texts that are read where nobody says how many.
+/// The default number of texts.
 const TEXTS: u32 = 400;
-/// How often each way is measured; the fastest time counts.
+/// Repetitions for each engine and precision; the fastest one counts.
 const ROUNDS: usize = 2;
-/// Texts that are also scored alone, to see whether a score depends on its batch.
+/// Texts that are also scored alone, to detect scores that depend on the batch.
 const SCORED_ALONE: usize = 16;
 
 #[derive(Debug, Args)]
@@ -31,8 +33,8 @@ const SCORED_ALONE: usize = 16;
   topicmill bench agreement --texts texts.ndjson
   topicmill bench agreement --texts texts.ndjson --model models/bart-large-mnli --posts 200
 
-With the setting `classify.agreement = 0.995`, commands then take the fastest way that gives 99.5 % of the texts the label \
-that they get in float32. Take texts of the kind that you will label.")]
+With the setting `classify.agreement = 0.995`, later commands use the fastest engine and precision that give 99.5 % of \
+the texts the same label as float32. Measure with texts like the ones that you will label.")]
 pub struct AgreementBench {
     /// Score these texts, one JSON object on each line (text, or title and selftext)
     #[arg(long, value_name = "FILE")]
@@ -49,14 +51,14 @@ pub struct AgreementBench {
     format: OutputFormat,
 }
 
-/// What is measured, on what.
+/// The model, label set and texts to measure.
 pub struct AgreementWorkload {
     choice: ModelChoice,
     set: LabelSet,
     texts: Vec<String>,
 }
 
-/// What came of the texts in one way.
+/// The scores of one engine and precision, and the seconds they took; `None` for a text that could not be scored.
 struct TimedScores {
     runtime: String,
     seconds: f64,
@@ -68,8 +70,8 @@ impl AgreementBench {
         let texts = read_texts(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
-                "{} texts prove too little: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \"SELECT title, \
-                 selftext FROM posts LIMIT 400\"` prints some",
+                "{} texts are too few for a reliable comparison: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \
+                 \"SELECT title, selftext FROM posts LIMIT 400\"` prints some",
                 texts.len()
             )));
         }
@@ -108,7 +110,7 @@ impl AgreementBench {
                 }
                 match workload.score_all(way, clock, stop) {
                     Ok(None) => {
-                        return Err(CliError::Usage("stopped before all was measured".into()));
+                        return Err(CliError::Usage("stopped before the measurement was complete".into()));
                     }
                     Ok(Some(now)) => {
                         let best = came.get(&number).map_or(f64::INFINITY, |came| came.seconds);
@@ -139,9 +141,9 @@ impl AgreementBench {
         }));
         output::print_table(&output::table_from_objects(&rows), self.format)?;
         match workload.choice.keep_measured(&measured) {
-            Ok(path) => tracing::info!("written to {}", path.display()),
+            Ok(path) => tracing::info!("wrote the result to {}", path.display()),
             Err(why) => {
-                tracing::warn!("later commands do not know of it: {why}");
+                tracing::warn!("could not store the result, so later commands cannot use it: {why}");
                 return Ok(Exit::Partial);
             }
         }
@@ -150,7 +152,7 @@ impl AgreementBench {
 }
 
 impl AgreementWorkload {
-    /// What there is to compare; first the one that the others are compared with.
+    /// Lists the engines and precisions to compare, float32 with ONNX Runtime (the baseline) first.
     fn ways(&self) -> Vec<Way> {
         let mut ways = vec![Way::new(EngineName::OnnxRuntime, "fp32")];
         if let Ok(openvino) = load_openvino(self.choice.openvino.as_deref()) {
@@ -167,7 +169,7 @@ impl AgreementWorkload {
         ways
     }
 
-    /// The folder with its graph in a precision.
+    /// Opens the model folder with its graph in this precision.
     fn folder(&self, precision: &str) -> Result<ModelFolder, ModelError> {
         let asked = ModelChoice {
             devices: vec![Device::Cpu],
@@ -177,7 +179,7 @@ impl AgreementWorkload {
         asked.folder()
     }
 
-    /// Scores all texts; `None` where it was stopped.
+    /// Scores all texts with one engine and precision. Returns `None` if stopped by a signal.
     fn score_all(
         &self,
         way: &Way,
@@ -189,7 +191,7 @@ impl AgreementWorkload {
         let asked = ModelChoice {
             devices: vec![Device::Cpu],
             engine: way.engine,
-            // A folder may have one graph only, whose name says no precision.
+            // A folder without a manifest may have a single graph whose name does not give its precision.
             precision: (way.precision != own.precision || own.made.is_some())
                 .then(|| way.precision.clone()),
             ..self.choice.clone()
@@ -200,7 +202,7 @@ impl AgreementWorkload {
             ..
         } = asked.open_one(Device::Cpu)?;
         let prepared = labeler.prepare(&self.set)?;
-        // Memory is taken and kernels are made with the first texts.
+        // Warm up: the first batch allocates memory and compiles kernels.
         let some = &self.texts[..self.texts.len().min(16)];
         if labeler.score_all(&prepared, some, &stopped)?.is_none() {
             return Ok(None);
@@ -217,7 +219,7 @@ impl AgreementWorkload {
                 return Ok(None);
             };
             if max_difference(alone[0].as_ref(), among.as_ref()) > SAME_SCORE {
-                return Err(CliError::Usage("a score depends on its batch here".into()));
+                return Err(CliError::Usage("scores depend on the batch with this engine and precision, so they cannot be compared".into()));
             }
         }
         Ok(Some(TimedScores {
@@ -233,7 +235,7 @@ fn successful_scores(results: Vec<Result<TextResult, TextError>>) -> Vec<Option<
     results.into_iter().map(of).collect()
 }
 
-/// The largest difference of a score.
+/// Returns the largest absolute difference between two texts' scores, or 1 if only one could be scored.
 fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
     match (one, other) {
         (Some(one), Some(other)) => {
@@ -241,7 +243,6 @@ fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
             apart.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
         }
         (None, None) => 0.0,
-        // One that cannot be scored is as far off as can be.
         _ => 1.0,
     }
 }
@@ -249,7 +250,7 @@ fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
 fn compare_with_fp32(way: &Way, came: &TimedScores, exact: &TimedScores) -> Measured {
     let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
     let both = || came.scores.iter().zip(&exact.scores);
-    // Of a text without a label in float32 there is nothing to agree with.
+    // A text that float32 leaves without a label cannot be agreed with.
     let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
     let off = both().map(|(a, b)| max_difference(a.as_ref(), b.as_ref()));
     let texts = came.scores.len();

@@ -1,4 +1,4 @@
-//! `topicmill bench autotune`
+//! `topicmill bench autotune`: searches for the token budget of a batch with the highest throughput, and stores it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Autotune {
         let (mut labeler, budget) = (workload.model.labeler, workload.model.budget);
         if labeler.folder().depends_on_batch() {
             return Err(CliError::Usage(format!(
-                "search the best batch: with {} a score depends on its batch, so its size stays at {} tokens; search with `--precision fp32`",
+                "tune the batch size: with {}, scores depend on the batch, so the batch size is fixed at {} tokens; use `--precision fp32`",
                 labeler.folder().precision,
                 labeler.batch_tokens(),
             )));
@@ -56,8 +56,8 @@ impl Autotune {
         }
         let rows = best.iter().map(|(batch_tokens, speed)| {
             let what = match speed {
-                None => "too much memory",
-                Some(_) if *batch_tokens == found.batch_tokens => "taken",
+                None => "out of memory",
+                Some(_) if *batch_tokens == found.batch_tokens => "chosen",
                 Some(_) => "",
             };
             json!([batch_tokens, speed.map(f64::round), what])
@@ -68,19 +68,19 @@ impl Autotune {
             batch_tokens = found.batch_tokens,
             seconds = tenths(seconds),
             measurements = found.steps.len(),
-            "search done"
+            "batch size search done"
         );
         if found.whole {
             if let Err(why) = budget.remember(found.batch_tokens) {
                 tracing::warn!(
-                    "later commands do not know of it: {why}; set `classify.batch_tokens` to {}",
+                    "could not store the result: {why}; set `classify.batch_tokens` to {}",
                     found.batch_tokens
                 );
                 return Ok(Exit::Partial);
             }
         } else {
             tracing::warn!(
-                "too little time or text to find out: the default stays; give more with --seconds or --posts"
+                "too little time or too few texts for a result: keeping the default; raise --seconds or --posts"
             );
         }
         Ok(Exit::Done)

@@ -1,7 +1,7 @@
-//! `topicmill bench sweep`: posts a second for each size of batch.
+//! `topicmill bench sweep`: measures posts per second for each batch size.
 //!
-//! Sizes in posts go the usual way: one label at a time, posts as they come, rows filled up to the longest.
-//! Sizes in tokens go topicmill's way: rows of all labels sorted by length.
+//! Batches sized in posts are built the usual way: one label at a time, posts in input order, rows padded to the longest.
+//! Batches sized in tokens are built topicmill's way: rows of all labels, sorted by length.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,13 +24,13 @@ use topicmill_score::batch::{BatchRow, Shapes};
 pub struct Sweep {
     #[command(flatten)]
     pub(super) flags: BenchFlags,
-    /// Measure these numbers of posts in a batch: first, last and step
+    /// Measure batches of these numbers of posts: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
     batch: SweepRange,
-    /// Measure these numbers of tokens in a batch: first and last, doubling each time
+    /// Measure batches of these numbers of tokens: first and last, doubling each time
     #[arg(long, value_name = "A:B", default_value = "256:16384")]
     tokens: SweepRange,
-    /// Measure each size this often, in turns with the others
+    /// Measure each size this many times, interleaved with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Write sweep.json and sweep.csv to this folder
@@ -41,7 +41,7 @@ pub struct Sweep {
     format: OutputFormat,
 }
 
-/// Numbers with colons between them.
+/// A range given as `FIRST:LAST` or `FIRST:LAST:STEP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepRange {
     pub first: usize,
@@ -84,7 +84,7 @@ impl Sweep {
     ) -> Result<Exit, CliError> {
         if workload.model.labeler.folder().depends_on_batch() {
             tracing::warn!(
-                "with {} a score depends on its batch, so scoring keeps to {} tokens whatever is fastest here",
+                "with {}, scores depend on the batch, so other commands always use batches of {} tokens, whatever is fastest here",
                 workload.model.labeler.folder().precision,
                 workload.model.labeler.batch_tokens(),
             );
@@ -100,7 +100,7 @@ impl Sweep {
             if stop.is_cancelled() {
                 break;
             }
-            // A fresh engine: what another size took is not counted as this one's.
+            // A new engine, so that memory of the previous size is not counted.
             workload
                 .model
                 .labeler
@@ -110,7 +110,7 @@ impl Sweep {
             config.compute(&mut workload, &bar, stop)?;
             config.peak_mib = memory::peak_mib();
         }
-        // In turns, so that whatever slows the machine for a while slows all sizes.
+        // Interleaved, so that a temporary slowdown affects all sizes alike.
         for round in 0..self.repeats {
             let mut seconds = Vec::new();
             for config in &configs {
@@ -120,9 +120,9 @@ impl Sweep {
             }
             if stop.is_cancelled() {
                 if round == 0 {
-                    tracing::warn!("stopped before a round was whole: there are no figures");
+                    tracing::warn!("stopped before the first round was complete: there are no figures");
                 } else {
-                    tracing::warn!(rounds = round, "stopped: the figures are of whole rounds");
+                    tracing::warn!(rounds = round, "stopped: the figures are from complete rounds");
                 }
                 break;
             }
@@ -150,7 +150,7 @@ impl Sweep {
                 let path = folder.join(name);
                 std::fs::write(&path, text).map_err(CliError::writing(&path))?;
             }
-            tracing::info!("written to {}: sweep.json, sweep.csv", folder.display());
+            tracing::info!("wrote sweep.json and sweep.csv to {}", folder.display());
         }
         Ok(Exit::Done)
     }
@@ -190,7 +190,7 @@ impl Sweep {
     }
 }
 
-/// With what it is filled up with.
+/// Returns the number of tokens in a batch, padding included.
 fn padded_tokens(batch: &[BatchRow], shapes: Shapes) -> usize {
     let longest = batch.iter().map(|row| row.len).max().unwrap_or(0);
     shapes.tokens(longest, batch.len())
@@ -203,7 +203,7 @@ impl BatchConfig {
         batches.map(|batch| padded_tokens(batch, self.shapes)).sum()
     }
 
-    /// Every batch, or those up to a signal.
+    /// Computes every batch, or until a signal.
     fn compute(
         &self,
         workload: &mut Workload,
@@ -239,11 +239,11 @@ impl BatchConfig {
     }
 }
 
-/// The largest memory of this process, where Linux tells.
+/// Peak memory of this process, from `/proc` (Linux only).
 mod memory {
-    /// Counts from now on.
+    /// Resets the peak to the current usage.
     pub fn reset_peak() {
-        // Where it cannot be written, the peak is that of the whole run, which is never too small.
+        // If the reset fails, the peak covers the whole run: too high, but never too low.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_nonsense_is_refused() {
+    fn ranges_are_parsed_and_invalid_ranges_are_rejected() {
         let span = |text: &str| {
             text.parse()
                 .map(|SweepRange { first, last, step }| (first, last, step))

@@ -1,4 +1,4 @@
-//! `topicmill db backup`, `db check` and `db copy`
+//! `topicmill db backup`, `db check` and `db copy`.
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit,
     let copied = keeping::backup(&store, &address, file, overwrite, &setup.stop).await;
     store.close().await?;
     if copied? {
-        tracing::info!(file = %file.display(), "the database is copied");
+        tracing::info!(file = %file.display(), "wrote a copy of the database");
     } else {
-        tracing::warn!(file = %file.display(), "the copy was stopped; nothing was written");
+        tracing::warn!(file = %file.display(), "the backup was stopped; no file was written");
     }
     Ok(Exit::Done)
 }
@@ -51,12 +51,12 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
                 "{word}: {} ({count}): {}.",
                 one.check, one.meaning
             ));
-            text += &output::wrap(&format!("What to do: {}.", one.remedy));
+            text += &output::wrap(&format!("Fix: {}.", one.remedy));
             text.push('\n');
         }
         let problems = found.iter().filter(|one| one.severity == Severity::Problem);
         text += match problems.count() {
-            0 => "ok: the database is whole\n",
+            0 => "ok: the database has no problems\n",
             _ => "the database has problems\n",
         };
         return output::print(&text);
@@ -69,7 +69,7 @@ fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliErro
 }
 
 pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
-    // What is wrong with either is said before anything is made.
+    // Reject wrong URLs before creating anything.
     if !matches!(
         (Address::of(from)?, Address::of(to)?),
         (Address::File(_), Address::Server(_))
@@ -82,7 +82,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     if alive > 0 {
         tracing::warn!(
             runs = alive,
-            "runs are under way: the copy is of this moment, and lacks what they write from now on"
+            "runs are in progress: the copy is a snapshot, without what they write from now on"
         );
     }
     let target = Store::open(to, Access::Create).await?;
@@ -99,6 +99,6 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     let rows = rows.map(|one| json!([one.table, one.rows, one.digest]));
     let table = output::table(["table", "rows", "digest"], rows);
     output::print_table(&table, format)?;
-    tracing::info!(to = %redact_url(to), "everything is copied, and both databases have the same digests");
+    tracing::info!(to = %redact_url(to), "copied all tables; both databases have the same digests");
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! `topicmill export --format label-studio`: tasks for people who label elsewhere.
+//! `topicmill export --format label-studio`: writes tasks for annotators who use Label Studio.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,10 +16,10 @@ use topicmill_review::ask;
 use topicmill_review::tasks::Tasks;
 use topicmill_store::{Access, ReviewPost, Store};
 
-/// Tasks that are written unless asked otherwise: an hour or two of one person's time.
+/// The default number of tasks: an hour or two of work for one annotator.
 const DEFAULT_TASKS: u32 = 200;
 
-/// The share of them that is drawn at random: that of the review page, see `ask`.
+/// The default share of random tasks, the same as on the review page (see `ask`).
 const DEFAULT_RANDOM_SHARE: f64 = 0.2;
 
 impl Export {
@@ -38,7 +38,7 @@ impl Export {
         store.close().await?;
         if posts.is_empty() {
             tracing::warn!(
-                "no tasks are written: no labelled post is left that nobody has said anything about"
+                "no tasks written: every labelled post already has a gold label"
             );
             return self.print_tasks(&posts, None);
         }
@@ -50,7 +50,7 @@ impl Export {
         let random_share = self.random_share.unwrap_or(DEFAULT_RANDOM_SHARE);
         if !(0.0..=1.0).contains(&random_share) {
             return Err(CliError::Usage(format!(
-                "--random-share {random_share} is no share: give a number from 0 to 1"
+                "--random-share {random_share} is not a share: give a number from 0 to 1"
             )));
         }
         let filters = [
@@ -67,12 +67,12 @@ impl Export {
         match filters.iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((flag, _)) => Err(CliError::Usage(format!(
-                "{flag} does not go with tasks, which are the closest calls and random posts: leave it out"
+                "{flag} cannot be used with --format label-studio, which selects closest calls and random posts: leave it out"
             ))),
         }
     }
 
-    /// The posts to ask about, with why.
+    /// Selects the posts for the tasks, each with the reason for its selection.
     async fn select_posts(
         &self,
         store: &Store,
@@ -91,7 +91,7 @@ impl Export {
         let mixed = ask::mixed(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
         let posts = store.gold().review_posts(subject.target, &names).await?;
-        // Whatever was purged in between is not there.
+        // A post may have been purged in between.
         let mut mixed = mixed.into_iter();
         let posts = posts.into_iter().filter_map(|post| {
             let (_, chosen) = mixed.find(|(name, _)| *name == post.fullname)?;
@@ -100,21 +100,21 @@ impl Export {
         Ok(posts.collect())
     }
 
-    /// A file of tasks, and its labelling interface beside it; the path of that.
+    /// Writes the tasks, and the labelling interface next to them. Returns the path of the latter.
     fn write_tasks(&self, tasks: &Tasks<'_>) -> Result<PathBuf, CliError> {
         let config = self.out.with_extension("xml");
         if config == self.out {
-            let usage = "end OUT in .json: the labelling interface goes into a file of the same name that ends in .xml";
+            let usage = "give OUT the extension .json: the labelling interface is written to a file of the same name with .xml";
             return Err(CliError::Usage(usage.into()));
         }
         let interface = tasks.label_studio_config();
-        // An export that was killed in between leaves the interface without its tasks: the same one is in nobody's way.
+        // A killed export may leave the interface without its tasks; an identical file is not a conflict.
         let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
         if !is_there {
             self.check_not_existing(&config)?;
         }
         self.check_not_existing(&self.out)?;
-        // Whole before either gets its name.
+        // Write both completely before either appears under its name.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
         let standing = Standing::by(self.overwrite);
         if !is_there {
@@ -131,7 +131,7 @@ impl Export {
         Ok(())
     }
 
-    /// Tells of the tasks; `config` is none where none were written.
+    /// Prints or logs the result; `config` is `None` if no tasks were written.
     fn print_tasks(
         &self,
         posts: &[(ReviewPost, SampleReason)],
@@ -151,8 +151,8 @@ impl Export {
             tracing::info!(
                 tasks = posts.len(),
                 random,
-                "the tasks are in `{}`; `{}` is the labelling interface for the project's settings; what people answered, \
-                 exported as JSON, comes back with `topicmill labels gold import`",
+                "wrote the tasks to `{}`; paste `{}` into the labelling interface of the project's settings, and import the \
+                 answers, exported as JSON, with `topicmill labels gold import`",
                 self.out.display(),
                 config.display()
             );
@@ -161,7 +161,7 @@ impl Export {
     }
 }
 
-/// A file that is whole and on the disk, and where it is to go: to what a link points to, not in the link's place.
+/// Writes and syncs a temporary file. Returns it with its target, which is the link's target if `path` is a symlink.
 fn write_temporary(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let write = || -> io::Result<NamedTempFile> {
@@ -181,7 +181,7 @@ fn already_exists(path: &Path) -> CliError {
     ))
 }
 
-/// Somebody may have put something there since it was looked for.
+/// Converts an error of the final rename; the file may have appeared since it was checked.
 fn write_error(path: &Path, source: io::Error) -> CliError {
     match source.kind() {
         io::ErrorKind::AlreadyExists => already_exists(path),

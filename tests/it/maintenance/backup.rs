@@ -110,7 +110,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         if !Path::new(&copy).exists() {
             met += 1;
             if let Some(code) = code {
-                ran.ended(code, "the copy was stopped");
+                ran.ended(code, "the backup was stopped");
                 assert!(names(program.folder.path()).is_empty());
             }
             on_ok(&program, url, &["db", "backup", &copy]);

@@ -101,7 +101,7 @@ async fn check_finds_each_problem_and_suggests_a_fix() {
         }
         let people = on(&program, url, &["db", "check"]);
         assert_eq!(people.code, 1, "{}", people.stderr);
-        assert!(people.stdout.contains("What to do: "), "{}", people.stdout);
+        assert!(people.stdout.contains("Fix: "), "{}", people.stdout);
         let widest = people.stdout.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{}", people.stdout);
     }
