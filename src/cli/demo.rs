@@ -100,10 +100,7 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
         url => url,
     };
     let report = report.map_or_else(String::new, |report| {
-        format!(
-            " Open {} in a browser for an overview.",
-            report.display()
-        )
+        format!(" Open {} in a browser for an overview.", report.display())
     });
     format!(
         "\nThe database is {path}.{report} Try next:\

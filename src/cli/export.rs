@@ -316,9 +316,6 @@ fn log_parts(counts: &Counts) {
         }
     }
     if let Some(groups) = counts.groups.filter(|groups| *groups > 0) {
-        tracing::info!(
-            groups,
-            "near-duplicate posts are in the same split"
-        );
+        tracing::info!(groups, "near-duplicate posts are in the same split");
     }
 }

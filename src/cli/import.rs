@@ -258,8 +258,9 @@ impl Import {
             let name = name.strip_prefix("r/").unwrap_or(name);
             let known = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
             if name.is_empty() || !name.chars().all(known) {
-                let text =
-                    format!("--subreddit `{given}` is not a subreddit name: give a name like `food`");
+                let text = format!(
+                    "--subreddit `{given}` is not a subreddit name: give a name like `food`"
+                );
                 return Err(CliError::Usage(text));
             }
             names.push(name);

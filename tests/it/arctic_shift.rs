@@ -697,7 +697,11 @@ async fn the_command_line_describes_the_archive() {
     assert_eq!(archive.requests().await, 0);
     let ran = run(&["--listing", "new"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(!ran.stderr.contains("only be read in order of time"), "{}", ran.stderr);
+    assert!(
+        !ran.stderr.contains("only be read in order of time"),
+        "{}",
+        ran.stderr
+    );
     // Settings of Reddit's listings are not errors here.
     run(&[]).ended(0, "only be read in order of time");
 

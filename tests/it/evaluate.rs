@@ -128,11 +128,11 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
         let shown = scene.ok(&["labels", "evaluate", "--gold", &gold]).stdout;
         for said in [
             "30 posts with gold labels",
-            "right outcome",
+            "accuracy (including none of these)",
             "out of scope: no label",
             "Each label",
-            "The largest confusions",
-            "The surest wrong labels",
+            "Largest confusions",
+            "Wrong labels with the highest scores",
         ] {
             assert!(shown.contains(said), "{said}: {shown}");
         }
@@ -140,7 +140,9 @@ async fn labels_are_compared_with_gold_in_and_out_of_scope_separately() {
             .ok(&["labels", "evaluate", "--gold", &gold, "--format", "csv"])
             .stdout;
         assert!(
-            csv.starts_with("figure,\"value, 95 %\",posts\nright outcome,0.900 ("),
+            csv.starts_with(
+                "figure,\"value, 95 %\",posts\naccuracy (including none of these),0.900 ("
+            ),
             "{csv}"
         );
 
@@ -196,7 +198,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         }
         database.run("UPDATE posts SET topic = NULL").await;
         for (word, said) in [
-            ("db", "people agree on no post"),
+            ("db", "no gold labels on which annotators agree"),
             ("topic", "no post in the database was collected for a topic"),
             ("nowhere.csv", "nowhere.csv"),
         ] {
@@ -387,7 +389,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
     assert_eq!(better(random, shipped).code, 0);
     for second in [random, shipped] {
         let ran = better(shipped, second);
-        ran.ended(1, "the second is not better");
+        ran.ended(1, "not significantly better");
         assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
     }
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);

@@ -133,8 +133,8 @@ fn unusable_answers_are_rejected_and_named() {
     let alike = scene.gold("alike.csv", |_| Some("none"));
     let right = scene.gold("right.csv", |_| None);
     for (gold, code, said) in [
-        ("topic", 2, "is not an answer"),
-        ("db", 2, "people agree on no post"),
+        ("topic", 2, "is not a gold label"),
+        ("db", 2, "no gold labels on which annotators agree"),
         (
             few.as_str(),
             2,

@@ -172,12 +172,12 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         assert_eq!(found["all_answers"]["outcome"]["of"], 26);
         let shown = scene.ok(&["labels", "evaluate", "--gold", "db"]);
         assert!(
-            shown.stdout.contains("drawn at random")
+            shown.stdout.contains("sampled at random")
                 && shown.stdout.contains("All 49 posts with gold labels"),
             "{}",
             shown.stdout
         );
-        shown.says("people disagree");
+        shown.says("annotators disagree");
         let listed = scene.json(&["labels", "gold", "list"]);
         let said = &listed["disagreements"][0]["said"];
         assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
@@ -186,7 +186,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
             .ok(&words(
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
             ))
-            .says("do not stand for all posts");
+            .says("are not representative");
         // Without close calls every answer counts; with close calls only, the output says so.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
@@ -199,7 +199,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         database.run("UPDATE gold SET chosen = 'closest'").await;
         scene
             .ok(&["labels", "evaluate", "--gold", "db"])
-            .says("do not stand for all posts");
+            .says("are not representative");
     }
 }
 
@@ -336,7 +336,7 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     )));
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["posts"], 2);
-    ran.says("labels that were not offered then");
+    ran.says("labels that annotators were not offered");
     // In a set with fewer labels, every label was offered.
     let narrow = scene
         .program

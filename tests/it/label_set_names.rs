@@ -137,8 +137,8 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     let never = scene.program.write("never.toml", never);
     for (word, said) in [
         (never.as_str(), "--make-current"),
-        ("nothing", "no pipeline file"),
-        ("", "no pipeline file"),
+        ("nothing", "neither a pipeline file"),
+        ("", "neither a pipeline file"),
     ] {
         let ran = scene.run(&["labels", "use", word]);
         ran.ended(2, said);

@@ -165,7 +165,7 @@ fn diff_predicts_the_cost_of_classify() {
         assert!(sum >= 10, "what was music is something else: {moved}");
         let shown = scene.ok(&["labels", "diff", "first", "changed"]).stdout;
         assert!(
-            shown.contains("The biggest moves") && shown.contains("Cohen's kappa"),
+            shown.contains("Largest changes") && shown.contains("Cohen's kappa"),
             "{shown}"
         );
 
@@ -213,7 +213,7 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
     let ran = scene.run(&["labels", "diff", "current", &fewer]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    let said = "nothing is labelled yet: run `topicmill classify` first";
+    let said = "no posts are labelled yet: run `topicmill classify` first";
     ran.says(said);
 }
 
@@ -265,7 +265,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
 
         scene
             .run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat())
-            .ended(1, "nothing is written");
+            .ended(1, "nothing was written");
         assert!(!std::path::Path::new(out).exists());
 
         let asked = [
@@ -296,7 +296,10 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
         let args = [&base[..], &["--target-precision", "0.55"]].concat();
         if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &args) {
             assert_eq!(code, 0, "{shown}");
-            assert!(shown.contains("Shares with 95 % intervals."), "{shown}");
+            assert!(
+                shown.contains("Shares with 95 % confidence intervals."),
+                "{shown}"
+            );
             for line in shown.lines() {
                 assert!(line.chars().count() <= 80, "{line}");
             }

@@ -422,7 +422,7 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
     program
         .run(&[&validate[..], &["--model", nli]].concat())
-        .ended(2, "reads no descriptions");
+        .ended(2, "does not read descriptions");
     let same = program.write(
         "same.toml",
         SHARED.replace("Casinos, poker and betting", "video games and consoles"),

@@ -183,7 +183,10 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
             "a purged post would stay in the file"
         );
     }
-    scene.refused(&ask, "exists: give --out another name, or --overwrite");
+    scene.refused(
+        &ask,
+        "already exists: give --out another name, or add --overwrite",
+    );
     scene.ok(&[&ask[..], &["--overwrite"]].concat());
     let diff = scene.json(&["labels", "diff", "current", out]);
     assert_eq!(diff["cost"]["pairs_missing"], 0, "{diff}");
@@ -237,22 +240,19 @@ fn without_unlabelled_posts_the_message_gives_advice() {
     scene.ok(&["import", &posts]);
     scene.ok(&["classify", "--pipeline", &scene.five]);
     let ask = ["labels", "suggest"];
-    scene.refused(
-        &ask,
-        "write `background = \"reddit\"` into its pipeline file",
-    );
+    scene.refused(&ask, "add `background = \"reddit\"` to its pipeline file");
     scene.refused(
         &[&ask[..], &["--outcome", "unsure"]].concat(),
         "its threshold is 0",
     );
     scene.refused(
         &[&ask[..], &["--label-set", "nothing"]].concat(),
-        "no version or name of a stored",
+        "nor the name or version of a stored",
     );
     let new = scene.program.write("new.toml", "labels = [\"music\"]\n");
     scene.refused(
         &[&ask[..], &["--label-set", &new]].concat(),
-        "no post has a label under the label set",
+        "no post has a label of the label set",
     );
     let bad = scene.run(&[&ask[..], &["--min-posts", "1"]].concat());
     assert_eq!(bad.code, 2, "{}", bad.stderr);

@@ -110,7 +110,9 @@ impl AgreementBench {
                 }
                 match workload.score_all(way, clock, stop) {
                     Ok(None) => {
-                        return Err(CliError::Usage("stopped before the measurement was complete".into()));
+                        return Err(CliError::Usage(
+                            "stopped before the measurement was complete".into(),
+                        ));
                     }
                     Ok(Some(now)) => {
                         let best = came.get(&number).map_or(f64::INFINITY, |came| came.seconds);
@@ -143,7 +145,9 @@ impl AgreementBench {
         match workload.choice.keep_measured(&measured) {
             Ok(path) => tracing::info!("wrote the result to {}", path.display()),
             Err(why) => {
-                tracing::warn!("could not store the result, so later commands cannot use it: {why}");
+                tracing::warn!(
+                    "could not store the result, so later commands cannot use it: {why}"
+                );
                 return Ok(Exit::Partial);
             }
         }

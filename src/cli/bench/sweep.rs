@@ -120,9 +120,14 @@ impl Sweep {
             }
             if stop.is_cancelled() {
                 if round == 0 {
-                    tracing::warn!("stopped before the first round was complete: there are no figures");
+                    tracing::warn!(
+                        "stopped before the first round was complete: there are no figures"
+                    );
                 } else {
-                    tracing::warn!(rounds = round, "stopped: the figures are from complete rounds");
+                    tracing::warn!(
+                        rounds = round,
+                        "stopped: the figures are from complete rounds"
+                    );
                 }
                 break;
             }

@@ -1,4 +1,4 @@
-//! `topicmill labels calibrate`
+//! `topicmill labels calibrate`: fits temperature, threshold and background weight to gold labels.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store};
 
-/// Fewer rows fit nothing.
+/// The minimum number of gold posts for a fit.
 const MIN_ROWS: usize = 30;
-/// From so many rows on intervals are narrow enough to choose by.
+/// The number of gold posts from which intervals are narrow enough to choose a threshold.
 const GOOD_ROWS: usize = 200;
 
-/// Right labels by post: positions in the label set, none of them for none of these.
+/// Gold labels by post, as indices into the label set; empty means none of these.
 type Gold = BTreeMap<Fullname, Vec<usize>>;
 
 #[derive(Debug, Args)]
@@ -36,15 +36,15 @@ type Gold = BTreeMap<Fullname, Vec<usize>>;
   topicmill labels calibrate --gold db
   topicmill labels calibrate --gold gold.csv --target-precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// Fit to these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
-    /// `label` (a slug or the words of a label; empty means none of these); or `topic`, the topic that each post was
-    /// collected for
+    /// Fit to these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with `id` and
+    /// `label` (a slug or a label's text; empty means none of these); or `topic`, the topic that each post was collected
+    /// for
     #[arg(long, value_name = "FILE|db|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
-    /// Choose the threshold so that this share of the labels is right; posts below it get no label
+    /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     target_precision: f64,
     #[command(flatten)]
@@ -62,7 +62,9 @@ impl Calibrate {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let wanted = self.target_precision;
         if !(wanted > 0.0 && wanted <= 1.0) {
-            let text = format!("--target-precision {wanted} is not between 0 and 1");
+            let text = format!(
+                "--target-precision {wanted} is not a share: give a number above 0 and up to 1"
+            );
             return Err(CliError::Usage(text));
         }
         self.out.check(setup)?;
@@ -85,28 +87,28 @@ impl Calibrate {
         };
         let Some(fitted) = calibrate(&rows, before, wanted) else {
             return Err(CliError::Usage(format!(
-                "every row of `{}` says none of these: rows with a label are needed, too",
+                "all gold labels of `{}` are none of these: posts with a label are needed too",
                 self.gold
             )));
         };
         if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
             tracing::warn!(
                 temperature = fitted.temperature,
-                "the likeliest temperature lies at the end of what is tried: the rows are all right, or all \
-                 guesses; do not trust it"
+                "the best temperature is at the limit of the search range, because the labels are all right or all random: \
+                 do not use it"
             );
         }
         if set.background.is_none() && rows.iter().any(|row| row.right.is_empty()) {
             tracing::info!(
-                "some rows have none of the labels: `background = \"reddit\"` in the pipeline file tells such posts apart; \
-                 `labels evaluate` compares both files"
+                "some gold posts fit none of the labels: `background = \"reddit\"` in the pipeline file detects such posts; \
+                 compare both files with `labels evaluate`"
             );
         }
         printout(&set, &fitted).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {wanted}: nothing is written; \
-                 ask for less with --target-precision, or look at the labels"
+                "no threshold that labels at least {FEWEST_ANSWERED} posts reaches a precision of {wanted}: nothing was written; \
+                 lower --target-precision, or improve the labels"
             );
             return Ok(Exit::Partial);
         };
@@ -123,7 +125,7 @@ impl Calibrate {
         Ok(Exit::Done)
     }
 
-    /// Returns the label set of --pipeline; else the current one; else, in a database without one, that of the settings.
+    /// Returns the label set of --pipeline, else the current one, else that of the settings.
     async fn label_set(&self, store: &Store, of_file: LabelSet) -> Result<LabelSet, CliError> {
         let current = store.labels().current_target().await?;
         let Some(current) = current.filter(|_| self.pipeline.pipeline.is_none()) else {
@@ -132,15 +134,15 @@ impl Calibrate {
         let set = store.labels().label_set(current.label_set).await?;
         if set.fitted.is_some() {
             return Err(CliError::Usage(format!(
-                "the current label set `{}` is fitted to answers: `topicmill labels fit --target-precision P` chooses its \
-                 threshold; to calibrate the words alone, name their file with --pipeline",
+                "the current label set `{}` is fitted to gold labels: choose its threshold with `topicmill labels fit \
+                 --target-precision P`, or name a pipeline file with --pipeline",
                 set.name
             )));
         }
         if self.out.path.is_some() && set.labels != of_file.labels {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, and the labels of `{}` are not those of the current label set \
-                 `{}`: name the file of these with --pipeline",
+                "--out writes a copy of the pipeline file, but the labels of `{}` differ from those of the current label set \
+                 `{}`: name its pipeline file with --pipeline",
                 of_file.name, set.name
             )));
         }
@@ -152,29 +154,30 @@ impl Calibrate {
         Ok(set)
     }
 
-    /// What a classifier cannot be gold_labels: its labels may stand in no file, and a regression has no probabilities.
+    /// Rejects classifiers that cannot be calibrated: those with raw logits, and with --out, those whose labels are not in
+    /// the pipeline file.
     fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
         let Some((model, head)) = setup.classifier(&self.which.flags()) else {
             return Ok(());
         };
         if set.mode == Mode::Raw {
             return Err(CliError::Usage(format!(
-                "the scores of `{model}` are logits (mode raw), and what is calibrated are probabilities; give --mode \
-                 single or multi if its logits can become those"
+                "the scores of `{model}` are logits (mode raw), and only probabilities can be calibrated: give --mode single \
+                 or multi if the logits can be converted"
             )));
         }
         let file = setup.pipeline(&self.pipeline)?.label_set;
         if self.out.path.is_some() && file.classes_of(&head).is_none() {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file, and its labels are not those of the classifier `{model}` \
-                 ({}): name a file with a [[topic]] for each of them, with --pipeline",
+                "--out writes a copy of the pipeline file, but its labels differ from those of the classifier `{model}` \
+                 ({}): with --pipeline, name a file with a [[topic]] for each of them",
                 head.listed()
             )));
         }
         Ok(())
     }
 
-    /// What is stored of the gold posts.
+    /// Returns the stored scores of the gold posts.
     async fn rows(
         &self,
         setup: &Setup,
@@ -182,7 +185,7 @@ impl Calibrate {
         folder: &ModelFolder,
         set: &LabelSet,
     ) -> Result<Vec<KnownScores>, CliError> {
-        // A fit to close calls alone would think that every label is doubtful.
+        // A fit to close calls alone would underestimate every label.
         let gold_labels = gold_source::read(store, &self.gold).await?;
         let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
         let gold =
@@ -218,9 +221,9 @@ impl Calibrate {
         let unscored = posts.len() - rows.len();
         if rows.len() < MIN_ROWS {
             return Err(CliError::Usage(format!(
-                "{} of the {} posts in `{}` can be used, {MIN_ROWS} are needed at least: {unknown} are not in the \
-                 database, of {unscored} not all logits or vectors are stored (`topicmill classify` with this \
-                 pipeline and model stores them, but for posts whose text retention deleted)",
+                "only {} of the {} gold posts in `{}` can be used, at least {MIN_ROWS} are needed: {unknown} are not in the \
+                 database, and {unscored} have no complete logits or vectors (`topicmill classify` with this pipeline \
+                 and model computes them, except for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
                 self.gold
@@ -230,26 +233,26 @@ impl Calibrate {
             tracing::warn!(
                 unknown,
                 unscored,
-                "rows left out: posts that are not in the database, or without all their logits"
+                "gold posts that are not in the database or have no complete logits are left out"
             );
         }
         if rows.len() < GOOD_ROWS {
             tracing::warn!(
                 rows = rows.len(),
-                "few rows: look at the intervals before you believe a number"
+                "few gold posts: check the confidence intervals before you rely on a figure"
             );
         }
         Ok(rows)
     }
 
-    /// Writes the new version, or says what it would say.
+    /// Writes the calibrated pipeline file, or only logs the values without --out.
     fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
         let version = short_hash(&hash);
         let Some(out) = &self.out.path else {
             tracing::info!(
                 temperature = new.temperature, threshold = new.threshold, %version,
-                "not written: --out F writes the pipeline file with them"
+                "no file written: --out FILE writes a pipeline file with these values"
             );
             return Ok(());
         };
@@ -259,16 +262,16 @@ impl Calibrate {
         self.out.write(text)?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
-            "written to {0}: `topicmill labels diff current {0}` shows what would move, `topicmill classify --pipeline {0} \
-             --make-current` labels by it and makes these labels the current ones; neither runs the model",
+            "wrote {0}: `topicmill labels diff current {0}` shows which posts change their label, and `topicmill classify \
+             --pipeline {0} --make-current` applies it and makes its labels the current ones; neither runs the model",
             out.display()
         );
         Ok(())
     }
 }
 
-/// A pipeline file with the settings of a label set; all else in it stays as it is, comments included. A background that
-/// is a file is named by its whole path, because the new file may lie elsewhere than in `folder`.
+/// Returns a pipeline file with the settings of a label set. The rest of the file is kept, comments included. A background
+/// file gets an absolute path, because the new file may be outside `folder`.
 fn with_settings(
     text: &str,
     set: &LabelSet,
@@ -277,7 +280,7 @@ fn with_settings(
     let mut file: DocumentMut = text.parse()?;
     let background = absolute_background(&file, folder);
     let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
-        // Only the value, so that what stands around it stays.
+        // Replace only the value, to keep the comments around it.
         Some(item) => {
             let decor = item.as_value().map(|old| old.decor().clone());
             *item = new;
@@ -302,14 +305,14 @@ fn with_settings(
     Ok(file.to_string())
 }
 
-/// The whole path of the background that a pipeline file in `folder` names by a path.
+/// Returns the absolute path of the background file that a pipeline file in `folder` names, if it names one.
 pub(super) fn absolute_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
     let named = file.get("background").and_then(toml_edit::Item::as_str)?;
     let named = Some(named).filter(|named| !["reddit", "none"].contains(named))?;
     std::path::absolute(folder?.join(named)).ok()
 }
 
-/// Returns the weight of a background after its logit was shifted, to four decimals.
+/// Returns the background weight after a shift of its logit, rounded to four decimals.
 fn weight_after(weight: f64, shift: f64) -> f64 {
     (weight * shift.exp() * 1e4).round().max(1.0) / 1e4
 }
@@ -330,7 +333,7 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
         )
     });
     let summary = output::table(
-        ["", "before", "after", "held out"],
+        ["", "before", "after", "held-out"],
         [
             fixed("temperature", set.temperature, Some(fitted.temperature)),
             fixed("threshold", set.threshold, fitted.threshold),
@@ -338,18 +341,18 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
         .into_iter()
         .chain(weight)
         .chain([
-            three("rows", &|of| json!(of.accuracy.all.to_string())),
-            three("labels that are right (precision)", &|of| {
+            three("posts", &|of| json!(of.accuracy.all.to_string())),
+            three("precision of assigned labels", &|of| {
                 share(&of.precision, 3)
             }),
-            three("posts with a label (coverage)", &|of| {
+            three("coverage (posts with a label)", &|of| {
                 share(&of.coverage, 3)
             }),
-            three("in scope: right label (recall)", &|of| share(&of.found, 3)),
-            three("right outcome", &|of| share(&of.accuracy, 3)),
-            three("calibration error of labels", &|of| {
-                four(of.calibration_error)
+            three("recall (in scope: right label)", &|of| share(&of.found, 3)),
+            three("accuracy (including none of these)", &|of| {
+                share(&of.accuracy, 3)
             }),
+            three("calibration error", &|of| four(of.calibration_error)),
             three("loss", &|of| four(of.loss)),
         ]),
     );
@@ -357,7 +360,8 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
     let heading = format!(
-        "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
+        "Shares with 95 % confidence intervals. Held-out: cross-validation; each post is evaluated by a fit to the other {} \
+         of {FOLDS} folds.",
         FOLDS - 1
     );
     Printout::new(json).with(&heading, summary)
@@ -380,7 +384,7 @@ mod tests {
         let expected = "# mine\nname = \"sixteen-topics\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(with_settings(text, &set, None).unwrap(), expected);
         assert_eq!(with_settings(expected, &set, None).unwrap(), expected);
-        // A file beside the old one is named by a path that leads there from anywhere; what is built in stays a name.
+        // A background file gets an absolute path; a built-in background stays a name.
         for (named, expected) in [
             ("own.toml", "background = \"/old/own.toml\" # mine"),
             ("reddit", "background = \"reddit\" # mine"),

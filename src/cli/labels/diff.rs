@@ -1,5 +1,5 @@
-//! `topicmill labels diff`: what changes from one label set to another, or from one model to another, what it costs,
-//! and which posts move.
+//! `topicmill labels diff`: compares two label sets or models: what differs, the cost of the change, and which posts
+//! change their label.
 
 use clap::Args;
 use serde_json::json;
@@ -13,7 +13,7 @@ use topicmill_review::compare::{Compared, Labels, compare};
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::{Access, Store, Table};
 
-/// Moves from label to label that people are shown of all there are.
+/// The number of label changes that the table shows.
 const SHOWN_MOVES: usize = 15;
 
 #[derive(Debug, Args)]
@@ -21,15 +21,15 @@ const SHOWN_MOVES: usize = 15;
   topicmill labels diff current my-labels.toml
   topicmill labels diff current@minilm-reddit-topics current@models/new")]
 pub struct Diff {
-    /// Compare this label set: a pipeline file, `current`, or the name or first letters of the version of a stored one;
-    /// with @MODEL behind it, under this model: a folder, or the name or first letters of the hash of one that labelled
-    /// here [default: the model of the current labels, or that of the settings where the former has none of this set]
+    /// Compare this label set: a pipeline file, `current`, or the name or version prefix of a stored one. Append @MODEL
+    /// for its labels by that model: a folder, or the name or hash prefix of a model with stored labels [default: the
+    /// model of the current labels, or that of the settings if the former has no labels of this set]
     #[arg(value_name = "A")]
     a: String,
-    /// Compare A with this label set, given in the same way
+    /// Compare A with this label set, in the same notation
     #[arg(value_name = "B")]
     b: String,
-    /// Show this many posts that move, those with the highest scores first
+    /// Show this many posts that change their label, those with the highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
     /// Print in this format; json has everything in one object
@@ -70,8 +70,8 @@ impl Diff {
             tracing::warn!(
                 of_first = lacking[0],
                 of_second = lacking[1],
-                "posts that have no label, and would need inference, are left out: `topicmill classify` with this label set \
-                 and model labels them, and the current labels stay"
+                "posts without a label that would need inference are left out: `topicmill classify` with this label set and \
+                 model labels them and keeps the current label set"
             );
         }
         add_moves(found, &compared);
@@ -100,7 +100,7 @@ fn compare_sets(a: &Side, b: &Side) -> Printout {
     found
 }
 
-/// What it takes to label every post as in the second.
+/// Adds the cost of labelling every post with the second label set and model.
 async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), CliError> {
     let Some(folder) = &b.folder else {
         return Ok(());
@@ -109,14 +109,17 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
     found.json["cost"] = json!(cost);
     let ready = cost.posts_without_inference;
     let rows = [
-        ("posts labelled already", json!(cost.labelled)),
+        ("posts with a label", json!(cost.labelled)),
         ("posts to label", json!(cost.posts)),
-        ("of those, without inference", json!(ready)),
-        ("pairs of text and label, stored", json!(cost.pairs_stored)),
+        ("of these, without inference", json!(ready)),
+        ("stored pairs of text and label", json!(cost.pairs_stored)),
         ("pairs to compute", json!(cost.pairs_missing)),
     ];
     let table = key_value_table("what", rows);
-    let heading = format!("To label every post as in the second, with {}", folder.name);
+    let heading = format!(
+        "Cost of labelling every post with the second label set and {}",
+        folder.name
+    );
     found.add(&heading, table);
     Ok(())
 }
@@ -134,9 +137,9 @@ fn add_moves(found: &mut Printout, compared: &Compared) {
         "lacking": compared.lacking, "moves": list.collect::<Vec<_>>(), "examples": compared.examples,
     });
     let rows = [
-        ("posts looked at", json!(posts)),
+        ("posts compared", json!(posts)),
         ("posts with both labels", json!(moves.posts())),
-        ("posts that move", json!(moves.moved())),
+        ("posts that change their label", json!(moves.moved())),
         ("share with the same label", json!(moves.agreement())),
         ("Cohen's kappa", json!(moves.kappa())),
         ("other or unsure, in the first", json!(before)),
@@ -148,26 +151,27 @@ fn add_moves(found: &mut Printout, compared: &Compared) {
     }
     let rows = rows_from_objects(&found.json["moved"]["moves"], &["from", "to", "posts"]);
     let table = output::table(["from", "to", "posts"], rows.into_iter().take(SHOWN_MOVES));
-    found.add_csv("The biggest moves", table);
+    found.add_csv("Largest changes", table);
     if !compared.examples.is_empty() {
         let keys = ["fullname", "from", "to", "score", "title"];
         let rows = rows_from_objects(&found.json["moved"]["examples"], &keys);
         let table = output::table(["post", "from", "to", "score", "title"], rows);
-        found.add("The surest of them", table);
+        found.add("Changes with the highest scores", table);
     }
 }
 
-/// What became of a label, and the label before and after.
+/// The kind of change, and the label before and after.
 type Change<'a> = (&'static str, Option<&'a Label>, Option<&'a Label>);
 
-/// Labels by their slugs: those of `b` in its order, then those that are gone.
+/// Lists the labels that differ, matched by slug: those of `b` in its order, then the removed ones.
 fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
     let of = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
     let both = |set: &'a LabelSet, other: &'a LabelSet| -> Vec<&'a str> {
         let labels = set.labels.iter().map(|label| label.slug.as_str());
         labels.filter(|slug| of(other, slug).is_some()).collect()
     };
-    // Only among labels that both have: one that is new moves none of the others. The order decides between equal scores.
+    // The order breaks ties between equal scores. It is compared among common labels only, so that a new label does not
+    // move the others.
     let (order_a, order_b) = (both(a, b), both(b, a));
     let moved = |slug: &str| {
         let place = |order: &[&str]| order.iter().position(|one| *one == slug);

@@ -1,4 +1,4 @@
-//! `topicmill labels evaluate`: how good one labelling is next to gold labels, or which of two is better.
+//! `topicmill labels evaluate`: evaluates one label run against gold labels, or compares two.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use topicmill_review::held::{Held, Labelling};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
 
-/// Confusions that people are shown of all there are.
+/// The number of confusions that the table shows.
 const SHOWN_CONFUSIONS: usize = 8;
-/// What a table of intervals says of them.
-const INTERVALS: &str = "Intervals have 95 %: Wilson's for shares, a bootstrap of 1,000 resamples (fewer above 100,000 posts) \
-                         with a fixed seed for macro-F1.";
+/// A note on the confidence intervals, for table headings.
+const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro-F1 a bootstrap with a fixed seed and 1,000 \
+                         resamples (fewer above 100,000 posts).";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -27,30 +27,30 @@ const INTERVALS: &str = "Intervals have 95 %: Wilson's for shares, a bootstrap o
   topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
   topicmill labels evaluate --gold db --model old --model models/new --compute --require-better")]
 pub struct Evaluate {
-    /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
-    /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that
+    /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with
+    /// `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic that
     /// each post was collected for
     #[arg(long, value_name = "FILE|db|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
     others_out_of_scope: bool,
-    /// Evaluate this label set: `current`, a pipeline file, or the name or first letters of the version of a stored
-    /// one; give it twice to compare two [default: current]
+    /// Evaluate this label set: `current`, a pipeline file, or the name or version prefix of a stored one; give it twice
+    /// to compare two [default: current]
     #[arg(long, value_name = "SET")]
     label_set: Vec<String>,
-    /// Evaluate the labels of this model: a folder, or the name or first letters of the hash of a model that labelled
-    /// here; give it twice to compare two [default: the model of the current labels; with --compute, and for a label set
-    /// without labels of that model, the model of the settings]
+    /// Evaluate the labels of this model: a folder, or the name or hash prefix of a model with stored labels; give it
+    /// twice to compare two [default: the model of the current labels; with --compute, or if it has no labels of the
+    /// label set, the model of the settings]
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
-    /// Run the model for gold posts that have no label yet; nothing is stored
+    /// Run the model on gold posts that have no label yet, without storing the result
     #[arg(long)]
     pub compute: bool,
-    /// Exit with 1 unless the second of two is better than the first, by more than chance makes likely (p < 0.05)
+    /// Exit with 1 unless the second of two is significantly better than the first (p < 0.05)
     #[arg(long)]
     require_better: bool,
-    /// Show this many posts: the surest wrong labels, or those that two labellings label differently
+    /// Show this many posts: the wrong labels with the highest scores, or the posts that the two label differently
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
     /// Print in this format; json has everything in one object
@@ -62,13 +62,13 @@ impl Evaluate {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.label_set.len() > 2 || self.model.len() > 2 {
             return Err(CliError::Usage(
-                "compare two at a time: give --label-set and --model twice at most".into(),
+                "only two label sets or models can be compared: give --label-set and --model at most twice".into(),
             ));
         }
         let places = self.label_set.len().max(self.model.len()).max(1);
         if self.require_better && places < 2 {
             return Err(CliError::Usage(
-                "--require-better compares two: give --model or --label-set twice, the new one last".into(),
+                "--require-better needs two to compare: give --model or --label-set twice, the new one last".into(),
             ));
         }
         let store = setup.store(Access::ReadOnly).await?;
@@ -77,7 +77,7 @@ impl Evaluate {
         let caveat = gold_labels.caveat();
         let mut sides = Vec::new();
         for place in 0..places {
-            // One label set next to two models is meant for both, and one model next to two label sets, too.
+            // A flag that is given once applies to both sides.
             let of = |words: &[String]| words.get(place).or(words.last()).cloned();
             let set = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
             let words = (&set[..], of(&self.model));
@@ -114,8 +114,7 @@ impl Evaluate {
                         right_in_first_only = difference.only_first,
                         right_in_second_only = difference.only_second,
                         p = difference.p,
-                        "the second is not better than the first, or chance alone makes such a difference: keep the first, or \
-                         collect more gold"
+                        "the second is not significantly better than the first: keep the first, or collect more gold labels"
                     );
                     return Ok(Exit::Partial);
                 }
@@ -125,8 +124,8 @@ impl Evaluate {
         Ok(Exit::Done)
     }
 
-    /// Stored labels, where there are any; else those that stored logits make, or the model. `None` where a signal came
-    /// first.
+    /// Returns the stored labels if there are any, else labels computed from stored logits, or with --compute by the
+    /// model. Returns `None` if stopped by a signal.
     async fn labelling<'a>(
         &self,
         setup: &Setup,
@@ -141,7 +140,7 @@ impl Evaluate {
         } else if let Some(known) = side.known(setup, store).await? {
             tracing::info!(
                 version = short_hash(&side.set.hash()),
-                "no labels of this label set are stored: these are made of stored logits, and are not stored"
+                "no labels of this label set are stored: computing them from stored logits, without storing them"
             );
             Some(known.labels_of(store, posts).await?)
         } else {
@@ -154,8 +153,8 @@ impl Evaluate {
         }))
     }
 
-    /// How good one labelling is: on the posts of `held`, which were drawn at random where there is a `whole`, which has
-    /// the close calls, too.
+    /// Evaluates one label run on the posts of `held`. If `whole` is given, `held` is its random sample, and `whole` also
+    /// has the close calls.
     fn evaluate_one(
         &self,
         side: &Side,
@@ -191,15 +190,15 @@ impl Evaluate {
         );
         if set.mode == Mode::Multi {
             heading.push_str(
-                " In multi mode a post counts by its best label, which is right if it is one of the post's gold labels.",
+                " In multi mode only the best label of a post counts; it is right if it is one of the gold labels.",
             );
         }
         if let Some(whole) = whole {
             let others = whole.posts.len() - posts;
             heading = format!(
-                "These figures are of posts that were drawn at random, so they are estimates for all posts. {others} other \
-                 posts with gold labels do not count here: they are close calls, which are harder than most posts, or a \
-                 file chose them. {heading}"
+                "These figures use only posts sampled at random, so they are estimates for all posts. {others} other posts with \
+                 gold labels are left out: they are close calls, which are harder than most posts, or were selected by a \
+                 file. {heading}"
             );
         }
         if let Some(caveat) = caveat {
@@ -210,10 +209,13 @@ impl Evaluate {
             .with("Each label", labels_table(set, &of));
         let confused = confusions_table(set, &of);
         if !confused.rows.is_empty() {
-            found.add("The largest confusions", confused);
+            found.add(
+                "Largest confusions (gold label and assigned label)",
+                confused,
+            );
         }
         if of.precision.all > 0 {
-            let heading = "Labels by their score: a calibrated score is the share of right labels";
+            let heading = "Reliability: if the scores are calibrated, the mean score equals the share of right labels";
             found.add(heading, reliability_table(&of));
         }
         if let Some(whole) = whole {
@@ -230,7 +232,7 @@ impl Evaluate {
             let keys = ["id", "gold", "label", "score", "title"];
             let rows = rows_from_objects(&found.json["wrong"], &keys);
             let table = output::table(["post", "gold", "label", "score", "title"], rows);
-            found.add("The surest wrong labels", table);
+            found.add("Wrong labels with the highest scores", table);
         }
         found
     }
@@ -246,7 +248,7 @@ impl Evaluate {
         let mut differing: Vec<usize> = (0..held.posts.len())
             .filter(|place| !same(*place))
             .collect();
-        // Those first that only the first labelling has right, then only the second.
+        // First the posts that only the first has right, then those that only the second has right.
         differing.sort_by_key(|place| match right_side(held, *place) {
             "first" => 0,
             "second" => 1,
@@ -269,19 +271,18 @@ impl Evaluate {
         };
         json["differing"] = differing.iter().map(one).collect();
         let heading = format!(
-            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference of outcomes is \
-             the adjusted Wald interval for pairs.",
+            "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} For the difference in accuracy, the adjusted Wald \
+             interval for paired proportions.",
             held.posts.len(),
             sides[0].line(),
             sides[1].line()
         );
         let chance = format!(
-            "{} posts are right in the first only, {} in the second only. Chance alone makes so uneven a difference, or a \
-             more uneven one, with a probability of {} (McNemar's exact test).",
+            "{} posts are right only in the first, {} only in the second. McNemar's exact test: p = {}.",
             difference.only_first,
             difference.only_second,
             if difference.p < 0.0001 {
-                "less than 0.0001".to_owned()
+                "under 0.0001".to_owned()
             } else {
                 format!("{:.4}", difference.p)
             }
@@ -302,7 +303,7 @@ impl Evaluate {
             .with(&chance, output::table([], []));
         if !differing.is_empty() {
             let heading = format!(
-                "Posts that the two label differently: {} of {all}, those first that one of them has right",
+                "Posts that the two label differently: {} of {all}, starting with those that only one has right",
                 differing.len()
             );
             let keys = ["id", "gold", "a", "b", "right", "title"];
@@ -314,8 +315,8 @@ impl Evaluate {
     }
 }
 
-/// Names of figures whose difference is shown.
-const OUTCOME: &str = "right outcome";
+/// Names of the figures with an interval of their difference.
+const OUTCOME: &str = "accuracy (including none of these)";
 const MACRO_F1: &str = "macro-F1";
 
 fn label_slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
@@ -331,19 +332,23 @@ fn right_side(held: &Held, place: usize) -> &'static str {
     }
 }
 
-/// Names of figures with their values and of how many posts they are; a value is null where it is not defined.
+/// Returns the name, value and number of posts of each figure; the value is null if it is undefined.
 fn figures(of: &Evaluation) -> Vec<(&'static str, Value, usize)> {
     let error = of.calibration_error.map(|error| format!("{error:.3}"));
     let share = |name, of| (name, share(of, 3), of.all);
     vec![
         share(OUTCOME, &of.outcome),
-        share("in scope: right label", &of.in_scope),
-        share("in scope: any label", &of.in_scope_labelled),
+        share("recall (in scope: right label)", &of.in_scope),
+        share("coverage in scope (any label)", &of.in_scope_labelled),
         share("out of scope: no label", &of.out_of_scope),
-        share("labels that are right (precision)", &of.precision),
-        share("posts with a label (coverage)", &of.coverage),
+        share("precision of assigned labels", &of.precision),
+        share("coverage (posts with a label)", &of.coverage),
         (MACRO_F1, estimate(&of.macro_f1), of.outcome.all),
-        ("calibration error, 10 bins", json!(error), of.precision.all),
+        (
+            "calibration error (10 bins)",
+            json!(error),
+            of.precision.all,
+        ),
     ]
 }
 
@@ -360,7 +365,7 @@ fn labels_table(set: &LabelSet, of: &Evaluation) -> Table {
         let f1 = of.f1.map(|f1| format!("{f1:.2}"));
         json!([label.slug, precision, recall, f1, of.support(), of.given()])
     });
-    let columns = ["label", "precision", "recall", "F1", "gold", "given"];
+    let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
     output::table(columns, rows)
 }
 
@@ -371,7 +376,7 @@ fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
     let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
     let rows = wrong.into_iter().take(SHOWN_CONFUSIONS);
     let rows = rows.map(|cell| json!([slug(cell.gold), slug(cell.given), cell.posts]));
-    output::table(["gold", "given", "posts"], rows)
+    output::table(["gold", "assigned", "posts"], rows)
 }
 
 fn reliability_table(of: &Evaluation) -> Table {

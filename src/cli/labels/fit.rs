@@ -1,4 +1,4 @@
-//! `topicmill labels fit`: learns from gold labels, and labels what is stored anew.
+//! `topicmill labels fit`: fits a label set to gold labels, from stored vectors and logits, without running the model.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Provenance};
 use topicmill_store::{Access, Store};
 
-/// With fewer answers drawn at random, figures are of all answers.
+/// With fewer random gold labels, figures use all of them.
 const MIN_RANDOM: usize = 30;
 
 #[derive(Debug, Args)]
@@ -27,20 +27,20 @@ const MIN_RANDOM: usize = 30;
   topicmill labels fit
   topicmill labels fit --target-precision 0.9 --make-current")]
 pub struct FitLabels {
-    /// Learn from these gold labels: `db`, what people answered here; or a CSV, TSV, NDJSON, JSON or Parquet file with `id`
-    /// and `label` (a slug or the words of a label; empty means none of these)
+    /// Learn from these gold labels: `db`, those in the database; or a CSV, TSV, NDJSON, JSON or Parquet file with `id`
+    /// and `label` (a slug or a label's text; empty means none of these)
     #[arg(long, value_name = "FILE|db", default_value = "db")]
     gold: String,
-    /// Fit this label set: `current`, a pipeline file, or the name or first letters of the version of a stored one
+    /// Fit this label set: `current`, a pipeline file, or the name or version prefix of a stored one
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
-    /// Label all stored posts with the fitted labels, and show these in the views
+    /// Label all stored posts with the fitted label set, and make it the current one
     #[arg(long)]
     make_current: bool,
-    /// Choose the threshold so that this share of the labels is right; posts below it get no label
+    /// Choose the threshold for this precision (share of assigned labels that are right); posts below it get no label
     #[arg(long, value_name = "P", conflicts_with = "target_recall")]
     target_precision: Option<f64>,
-    /// Choose the threshold so that this share of the posts that have a label gets it
+    /// Choose the threshold for this recall (share of in-scope posts that get their right label)
     #[arg(long, value_name = "R")]
     target_recall: Option<f64>,
     /// Count gold labels that are not in the label set as none of these
@@ -58,7 +58,7 @@ impl FitLabels {
         let wanted = self.wanted()?;
         if self.gold == "topic" {
             return Err(CliError::Usage(
-                "`--gold topic`: the topic that a post was collected for is not an answer; give `db` or a file".into(),
+                "`--gold topic` cannot be used here, because the topic that a post was collected for is not a gold label: give `db` or a file".into(),
             ));
         }
         let context = setup.context(setup.store(Access::Existing).await?);
@@ -84,21 +84,21 @@ impl FitLabels {
         if fitted.gain.0 <= 0.0 {
             tracing::warn!(
                 answers = fitted.answers,
-                "these answers make labels no better than the words alone: nothing is stored; more answers may help"
+                "the fit does not improve the labels: nothing was stored; more gold labels may help"
             );
             return Ok(Exit::Partial);
         }
         if !fitted.reaches {
             tracing::warn!(
-                "no threshold reaches what is gold_labels for on the held-out answers: nothing is stored; ask for less, or collect \
-                 more answers"
+                "no threshold reaches the target on the held-out gold labels: nothing was stored; lower the target, or collect \
+                 more gold labels"
             );
             return Ok(Exit::Partial);
         }
         if !fitted.is_better() {
             tracing::warn!(
                 answers = fitted.answers,
-                "the labels are better on these answers, but that may be chance: 25 more answers may tell"
+                "the improvement on these gold labels is not significant: add about 25 gold labels and fit again"
             );
         }
         store.labels().ensure_label_set(&base, now.into()).await?;
@@ -110,7 +110,7 @@ impl FitLabels {
         if !self.make_current {
             tracing::info!(
                 version = short_hash(&version),
-                "stored as `{}`; to label all posts with it, and show these labels, add --make-current",
+                "stored as `{}`; add --make-current to label all posts with it and make it the current label set",
                 fitted.set.name
             );
             return Ok(Exit::Done);
@@ -134,7 +134,7 @@ impl FitLabels {
         }
     }
 
-    /// Returns the label set to fit; of one that is fitted already, the one that it was fitted to.
+    /// Returns the label set to fit. For a fitted label set, this is its base.
     async fn base(&self, setup: &Setup, store: &Store) -> Result<LabelSet, CliError> {
         let which = WhichModel::default();
         let NamedSet { set, .. } = NamedSet::find(setup, &which, store, &self.label_set).await?;
@@ -144,7 +144,7 @@ impl FitLabels {
         let rows = store.labels().label_sets().await?;
         let base = rows.iter().find(|row| row.hash == fitted.base).ok_or_else(|| {
             CliError::Usage(format!(
-                "the label set `{}` was fitted to version {}, which was dropped: give a pipeline file with --label-set",
+                "the label set `{}` was fitted from version {}, which was dropped: give a pipeline file with --label-set",
                 set.name,
                 short_hash(&fitted.base)
             ))
@@ -152,7 +152,7 @@ impl FitLabels {
         Ok(store.labels().label_set(base.id).await?)
     }
 
-    /// Returns the gold posts with what is stored of their texts, and the people who answered.
+    /// Returns the gold posts with their stored scores, and the annotators.
     async fn gold_texts(
         &self,
         setup: &Setup,
@@ -192,8 +192,8 @@ impl FitLabels {
         let (unknown, unscored) = (all - there, there - texts.len());
         if texts.is_empty() {
             return Err(CliError::Usage(format!(
-                "none of the {all} gold posts can be used: {unknown} are not in the database, and nothing that the model \
-                 `{}` computed is stored for {unscored}; run `topicmill classify` with this model first",
+                "none of the {all} gold posts can be used: {unknown} are not in the database, and {unscored} have no stored \
+                 results of the model `{}`; run `topicmill classify` with this model first",
                 folder.name
             )));
         }
@@ -201,13 +201,13 @@ impl FitLabels {
             tracing::warn!(
                 unknown,
                 unscored,
-                "gold posts are left out that are not in the database, or for which nothing is stored of this model"
+                "gold posts that are not in the database or have no stored results of this model are left out"
             );
         }
         Ok((texts, people))
     }
 
-    /// Labels every stored post with the fitted label set. Nothing is computed for a text with a stored vector.
+    /// Labels every stored post with the fitted label set. Texts with a stored vector need no inference.
     async fn label_all(
         &self,
         setup: &Setup,
@@ -229,32 +229,34 @@ fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     let (before, after) = (&fitted.before, &fitted.held_out);
     let row = |what: &str, of: &dyn Fn(&Quality) -> Value| json!([what, of(before), of(after)]);
     let figures = output::table(
-        ["figure", "words alone", "fitted, held out"],
+        ["figure", "before", "fitted (held-out)"],
         [
-            row("right outcome", &|of| share(&of.accuracy, 3)),
-            row("labels that are right (precision)", &|of| {
+            row("accuracy (including none of these)", &|of| {
+                share(&of.accuracy, 3)
+            }),
+            row("precision of assigned labels", &|of| {
                 share(&of.precision, 3)
             }),
-            row("in scope: right label (recall)", &|of| share(&of.found, 3)),
-            row("posts with a label (coverage)", &|of| {
+            row("recall (in scope: right label)", &|of| share(&of.found, 3)),
+            row("coverage (posts with a label)", &|of| {
                 share(&of.coverage, 3)
             }),
-            row("calibration error of labels", &|of| {
+            row("calibration error", &|of| {
                 json!(format!("{:.3}", of.calibration_error))
             }),
         ],
     );
     let chosen = if fitted.judged < fitted.answers {
         format!(
-            "The figures are of the {} that were drawn at random. ",
+            "The figures use the {} that were sampled at random. ",
             fitted.judged
         )
     } else {
         String::new()
     };
     let heading = format!(
-        "`{}` fitted to {} answers, {} of them none of these. {chosen}Each held-out answer is judged by a fit to the others. \
-         Shares with 95 % intervals.",
+        "`{}` fitted to {} gold labels, {} of them none of these. {chosen}Held-out: cross-validation; each gold label is \
+         evaluated by a fit to the others. Shares with 95 % confidence intervals.",
         base.name, fitted.answers, fitted.none
     );
     let mut json = json!(fitted);

@@ -1,4 +1,4 @@
-//! `topicmill labels gold`: what people said about labels, read from files, shown, written out and taken back.
+//! `topicmill labels gold`: imports, lists, exports and removes gold labels.
 
 mod import;
 mod list;
@@ -16,14 +16,14 @@ pub(in crate::cli) use self::import::login;
   topicmill labels gold import answers.csv --reviewer ada
   topicmill labels gold list")]
 pub enum GoldCommand {
-    /// Store what people said in a table or in Label Studio
+    /// Import gold labels from a table or from Label Studio
     Import(import::Import),
-    /// Show how many answers there are of each label and person, and where people disagree
+    /// Count gold labels by label and annotator, and show disagreements
     #[command(alias = "stats")]
     List(list::List),
-    /// Write out all answers, as `labels gold import` reads them
+    /// Print all gold labels, in the format that `labels gold import` reads
     Export(list::Export),
-    /// Take back what a person said
+    /// Delete the gold labels of an annotator
     Remove(Remove),
 }
 
@@ -32,10 +32,10 @@ pub enum GoldCommand {
   topicmill labels gold remove --reviewer ada
   topicmill labels gold remove --reviewer ada --post t3_1a2b3c")]
 pub struct Remove {
-    /// Take back the answers of this person
+    /// Delete the gold labels of this annotator
     #[arg(long, value_name = "NAME")]
     reviewer: String,
-    /// Take back only the answer about this post
+    /// Delete only the gold label of this post
     #[arg(long, value_name = "ID")]
     post: Option<String>,
 }
@@ -58,7 +58,7 @@ impl Remove {
             None => store.gold().forget_reviewer(&self.reviewer).await?,
             Some(post) => {
                 let post = post.parse().map_err(|error: FullnameError| {
-                    CliError::Usage(format!("take an answer back: {error}"))
+                    CliError::Usage(format!("remove a gold label: {error}"))
                 })?;
                 u64::from(store.gold().forget_gold(&post, &self.reviewer).await?)
             }
@@ -66,11 +66,11 @@ impl Remove {
         store.close().await?;
         if removed == 0 {
             return Err(CliError::Usage(format!(
-                "take answers back: `{}` said nothing of the kind; `topicmill labels gold list` shows who said how much",
+                "remove gold labels: none of annotator `{}` match; `topicmill labels gold list` counts gold labels by annotator",
                 self.reviewer
             )));
         }
-        tracing::info!(answers = removed, "taken back");
+        tracing::info!(answers = removed, "removed gold labels");
         Ok(Exit::Done)
     }
 }

@@ -1,4 +1,4 @@
-//! Gold labels for the commands that compare labels with them: what `--gold` means, and which posts are left out.
+//! Reads the gold labels that `--gold` names, and joins them with stored labels. Warns about posts that are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,21 +14,20 @@ use topicmill_review::held::{self, Held, Labelling};
 use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
-/// The word for the topics that posts were collected for.
+/// `--gold topic`: the topics that posts were collected for.
 const TOPIC: &str = "topic";
-/// The word for what people said that the database has.
+/// `--gold db`: the gold labels in the database.
 const DB: &str = "db";
-/// Words of an unknown label that a warning names.
+/// The number of unknown labels that a warning lists.
 const NAMED: usize = 5;
-/// Fewer posts say little.
+/// With fewer posts, intervals are too wide to trust a figure.
 const GOOD_POSTS: usize = 100;
 
-/// Gold labels as `--gold` names them.
+/// The gold labels that `--gold` names.
 #[derive(Default)]
 pub(super) struct GoldLabels {
-    /// All of them.
     rows: Vec<GoldRow>,
-    /// Those that stand for all posts, where the others do not.
+    /// The posts sampled at random, if the others are not representative.
     random: Option<BTreeSet<Fullname>>,
     /// See [`gold::Agreed::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
@@ -36,7 +35,7 @@ pub(super) struct GoldLabels {
     topics_of: Option<u64>,
 }
 
-/// The rows that `--gold` means: `topic`, `db`, or a file, which may be called `db`.
+/// Reads gold labels from `topic`, `db` or a file. An existing file called `db` takes precedence.
 pub(super) async fn read(store: &Store, word: &str) -> Result<GoldLabels, CliError> {
     let path = Path::new(word);
     let rows = match word {
@@ -58,33 +57,32 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
     let rows = held::topics(store).await?;
     if rows.is_empty() {
         return Err(CliError::Usage(
-            "take gold labels from the column `topic`: no post in the database was collected for a topic; give a file \
-             with `id` and `label`"
+            "`--gold topic`: no post in the database was collected for a topic; give a file with columns `id` and `label`"
                 .into(),
         ));
     }
     Ok(rows)
 }
 
-/// What people answered, as far as they agree.
+/// Reads the gold labels in the database on which annotators agree.
 async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
     let found = gold::agreed(store.gold().answers().await?);
     if !found.disagreements.is_empty() {
         tracing::warn!(
             posts = found.disagreements.len(),
-            "posts on which people disagree are left out: `topicmill labels gold list` shows them"
+            "posts on which annotators disagree are left out: `topicmill labels gold list` shows them"
         );
     }
     if found.before_an_edit > 0 {
         tracing::warn!(
             answers = found.before_an_edit,
-            "answers about posts that were edited since are left out"
+            "gold labels of posts that have been edited since are left out"
         );
     }
     if found.rows.is_empty() {
         return Err(CliError::Usage(
-            "take gold labels from the database: people agree on no post in it; `topicmill serve --review` asks them, \
-             and `topicmill labels gold import FILE` reads what they said elsewhere"
+            "`--gold db`: the database has no gold labels on which annotators agree; collect some with `topicmill serve \
+             --review`, or import a file with `topicmill labels gold import FILE`"
                 .into(),
         ));
     }
@@ -97,30 +95,29 @@ async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
 }
 
 impl GoldLabels {
-    /// Returns what the topics of posts leave out as gold labels; `None` if the gold labels are answers.
+    /// Returns a caveat for topics used as gold labels; `None` for other gold labels.
     pub(super) fn caveat(&self) -> Option<String> {
         let (texts, topics) = (self.topics_of?, self.rows.len());
         let none = texts.saturating_sub(topics as u64);
         let left_out = match none {
             0 => String::new(),
             _ => format!(
-                " The other {none} of {texts} posts have no topic and are left out, so these figures are no estimates for all \
-                 posts."
+                " {none} of {texts} posts have no topic and are left out, so these figures are not estimates for all posts."
             ),
         };
         Some(format!(
-            "The gold labels are the topics that posts were collected for, not answers of people.{left_out}"
+            "The gold labels are the topics that posts were collected for, not labels given by annotators.{left_out}"
         ))
     }
 
-    /// Returns the people who answered, where that is known.
+    /// Returns the known annotators.
     pub(super) fn annotators(&self) -> BTreeSet<String> {
         let rows = self.rows.iter();
         rows.filter_map(|row| row.reviewer.clone()).collect()
     }
 
-    /// The posts that stand for all, where the others are close calls and would make labels look worse than they are,
-    /// and where there are `fewest` of them at least; `None` where everything may be taken together.
+    /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than
+    /// they are. Returns `None` if all posts are representative, or, with a warning, if fewer than `fewest` are random.
     pub(super) fn random_sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
         let random = self.random.as_ref()?;
         if random.len() >= fewest.max(1) {
@@ -128,13 +125,13 @@ impl GoldLabels {
         }
         tracing::warn!(
             random = random.len(),
-            "these gold labels do not stand for all posts: most are close calls, or a file chose them, and too few were \
-             drawn at random; expect better figures for all posts"
+            "these gold labels are not representative: most are close calls or were selected by a file, and too few were \
+             sampled at random; figures for all posts are probably better"
         );
         None
     }
 
-    /// Without those that do not stand for all posts.
+    /// Removes the gold labels that are not representative, if enough others are left.
     pub(super) fn keep_random_sample(mut self, fewest: usize) -> Self {
         if let Some(sample) = self.random_sample(fewest).cloned() {
             let all = self.rows.len();
@@ -142,14 +139,14 @@ impl GoldLabels {
             tracing::info!(
                 posts = self.rows.len(),
                 of = all,
-                "the gold posts that were drawn at random are taken: the others are close calls, or a file chose them"
+                "using only the gold labels of posts sampled at random: the others are close calls or were selected by a file"
             );
         }
         self
     }
 }
 
-/// Gold labels as one label set or several understand them; warns of what counts as out of scope.
+/// Maps gold labels to the labels of one or more label sets. Warns about those that count as out of scope.
 pub(super) async fn resolve(
     store: &Store,
     mut labels: GoldLabels,
@@ -160,7 +157,7 @@ pub(super) async fn resolve(
     if unasked > 0 {
         tracing::warn!(
             posts = unasked,
-            "posts that fit none of the labels are left out: the label set has labels that were not offered then"
+            "posts marked as none of these are left out: the label set has labels that annotators were not offered"
         );
     }
     let gold = gold::understand(labels.rows, sets, others_out_of_scope).map_err(|error| {
@@ -169,8 +166,8 @@ pub(super) async fn resolve(
             return error;
         }
         CliError::Usage(format!(
-            "the topics of posts are not all labels of the label set, most often because an imported file has a column \
-             `topic`: import it again with --topics-from-subreddits; {error}"
+            "some topics of posts are not in the label set, usually because an imported file has a column `topic`: import it \
+             again with --topics-from-subreddits; {error}"
         ))
     })?;
     if !gold.foreign.is_empty() {
@@ -184,15 +181,13 @@ pub(super) async fn resolve(
         );
     }
     if gold.repeated > 0 {
-        tracing::info!(
-            rows = gold.repeated,
-            "gold rows that repeat an earlier one count once"
-        );
+        tracing::info!(rows = gold.repeated, "repeated gold labels count once");
     }
     Ok(gold)
 }
 
-/// Puts labellings beside gold posts, and warns of the posts that are left out. An error where none is left.
+/// Joins gold labels with the labels of one or more label runs. Warns about posts that are left out; returns an error if
+/// none is left.
 pub(super) async fn join(
     store: &Store,
     labellings: &[Labelling<'_>],
@@ -202,9 +197,9 @@ pub(super) async fn join(
     let out = &held.left_out;
     if held.posts.is_empty() {
         return Err(CliError::Usage(format!(
-            "none of the {} gold posts can be judged: {} are not in the database ({} of them were purged), {} have no \
-             text, {} were edited since they were labelled, {} have no label of this model and label set; check the \
-             ids; `topicmill classify`, or `labels evaluate --compute`, labels what has no label",
+            "none of the {} gold posts can be evaluated: {} are not in the database ({} of them purged), {} have no text, \
+             {} were edited after they were labelled, {} have no label of this model and label set; check the ids, or \
+             label the posts with `topicmill classify` or `labels evaluate --compute`",
             gold.posts.len(),
             out.unknown,
             out.purged,
@@ -227,13 +222,13 @@ pub(super) async fn join(
             unlabelled = out.unlabelled,
             edited = some(out.edited),
             without_text = some(out.without_text),
-            "gold posts without a label of their present text are left out: `topicmill classify` labels what is there"
+            "gold posts without a label of their current text are left out: `topicmill classify` labels them"
         );
     }
     if held.posts.len() < GOOD_POSTS {
         tracing::warn!(
             posts = held.posts.len(),
-            "few gold posts: look at the intervals before you believe a number"
+            "few gold posts: check the confidence intervals before you rely on a figure"
         );
     }
     Ok(held)
@@ -244,14 +239,14 @@ fn join_with_ellipsis(words: &[String], all: usize) -> String {
     format!("{}{more}", words.join(", "))
 }
 
-/// A figure with its interval, for people.
+/// Formats an estimate with its confidence interval.
 pub(super) fn estimate(of: &Estimate) -> Value {
     of.value.map_or(Value::Null, |value| {
         json!(format!("{value:.3} ({:.2}–{:.2})", of.low, of.high).replace('-', "−"))
     })
 }
 
-/// A share with its interval, for people.
+/// Formats a share with its confidence interval.
 pub(super) fn share(share: &Share, digits: usize) -> Value {
     share.share.map_or(Value::Null, |of| {
         let (low, high) = (share.low, share.high);

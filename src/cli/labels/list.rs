@@ -1,4 +1,4 @@
-//! `topicmill labels list` and `topicmill labels use`: which label sets are stored, and which of them the views show.
+//! `topicmill labels list` and `topicmill labels use`: lists the stored label sets, and changes the current one.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -23,13 +23,13 @@ pub struct List {
   topicmill labels use trial
   topicmill labels use my-labels.toml --model minilm-reddit-topics")]
 pub struct Use {
-    /// Show the labels of this label set in the views: its name, the first letters of its version, or its pipeline file
+    /// Make this label set the current one: its name, its version prefix, or its pipeline file
     #[arg(value_name = "SET")]
     set: String,
-    /// Show its labels by this model: a name, or the first letters of a hash
+    /// Use its labels by this model: a name or hash prefix
     #[arg(long, value_name = "M")]
     model: Option<String>,
-    /// With a pipeline file, use its label set in this mode: single or multi
+    /// With a pipeline file, use this mode: single or multi
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }
@@ -51,13 +51,15 @@ impl List {
         let rows = stored_label_sets(&store, self.format == OutputFormat::Table).await?;
         output::print_table(&output::table_with_columns(&COLUMNS, &rows), self.format)?;
         if rows.is_empty() {
-            tracing::info!("no label set was used here yet: `topicmill classify` labels posts");
+            tracing::info!(
+                "no label set is stored yet: `topicmill classify` labels posts and stores one"
+            );
         }
         Ok(Exit::Done)
     }
 }
 
-/// The label sets that were ever used, the latest first, each with the models that gave labels under it.
+/// Lists the stored label sets, latest first, with a row for each model that has labels of it.
 async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, CliError> {
     let (models, current) = (
         store.labels().models().await?,
@@ -67,7 +69,7 @@ async fn stored_label_sets(store: &Store, people: bool) -> Result<Vec<Value>, Cl
     for set in store.labels().label_sets().await? {
         let mut keys = store.labels().models_with_labels(set.id).await?;
         let of_current = current.filter(|current| current.label_set == set.id);
-        // Its first label may be still to come.
+        // The current model may not have stored a label yet.
         if let Some(current) = of_current.filter(|current| !keys.contains(&current.model)) {
             keys.insert(0, current.model);
         }
@@ -122,26 +124,26 @@ impl Use {
         };
         let model = model_display_name(&model.1);
         if current == Some(target) {
-            tracing::info!("the views show the labels by {set} and the model {model} already");
+            tracing::info!("the views already show the labels of {set} by the model {model}");
             return Ok(Exit::Done);
         }
         let cost = store
             .labels()
             .cost(Some(target.model), Some(label_set), &[])
             .await?;
-        // Every post that had one was edited since.
+        // Every labelled post was edited since.
         if cost.labelled == 0 {
             return Err(no_such_labels(&set, &self.set));
         }
         store.labels().set_current(target).await?;
         tracing::info!(
             posts = cost.labelled,
-            "the views now show the labels by {set} and the model {model}"
+            "the views now show the labels of {set} by the model {model}"
         );
         if cost.posts > 0 {
             tracing::warn!(
                 posts = cost.posts,
-                "some posts have no such label yet: `topicmill classify` with this label set and model labels them"
+                "some posts have no label of it yet: `topicmill classify` with this label set and model labels them"
             );
         }
         store.close().await?;
@@ -149,8 +151,8 @@ impl Use {
     }
 }
 
-/// The model whose labels under a set are meant: the one that is named, the only one that gave labels, or else the current
-/// one. `None` where no model gave any.
+/// Returns the model whose labels of a label set to use: the named one, the only one with labels, or the current one.
+/// Returns `None` if no model has labels of it.
 async fn model_with_labels(
     store: &Store,
     label_set: i64,
@@ -180,15 +182,14 @@ async fn model_with_labels(
             .map(|(_, model)| model_display_name(model));
         let all = join_or_none(all);
         CliError::Usage(format!(
-            "several models gave labels under {set}; choose one with --model: {all}"
+            "several models have labels of {set}: choose one with --model: {all}"
         ))
     };
     let found = with_labels.iter().find(is_current).cloned();
     found.map(Some).ok_or_else(choices)
 }
 
-/// The labels that `export` and `report` are about: those of a label set that is named, else the current ones, if there
-/// are any.
+/// Returns the labels for `export` and `report`: those of the named label set, else the current ones, if there are any.
 pub(in crate::cli) async fn selected_labels(
     setup: &Setup,
     store: &Store,
@@ -205,7 +206,7 @@ pub(in crate::cli) async fn selected_labels(
     let named = NamedSet::stored(setup, store, word).await?;
     let none = || {
         CliError::Usage(format!(
-            "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"
+            "no post has a label of `{word}`: label posts with `topicmill classify --pipeline FILE` and its pipeline file"
         ))
     };
     let label_set = named.stored.ok_or_else(none)?;
@@ -214,12 +215,12 @@ pub(in crate::cli) async fn selected_labels(
     Ok(Some((Target { model, label_set }, named.set)))
 }
 
-/// Nothing would be left in the views.
+/// Returns the error for a label set without labels, which would leave the views empty.
 fn no_such_labels(set: &str, word: &str) -> CliError {
     let is_file = std::path::Path::new(word).is_file();
     let file = if is_file { word } else { "FILE" };
     CliError::Usage(format!(
-        "no post has a label of {set}, so the views would show none: `topicmill classify --pipeline {file} \
+        "no post has a label of {set}, so the views would be empty: `topicmill classify --pipeline {file} \
          --make-current` labels the posts and makes it the current label set"
     ))
 }

@@ -1,8 +1,7 @@
-//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one, evaluate one,
-//! show one, suggest labels for another.
+//! `topicmill labels`: creates, validates, compares, calibrates, fits, evaluates, lists and drops label sets.
 //!
-//! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
-//! changes which labels the views show, and only `drop` takes labels away.
+//! The version of a label set is a hash of everything that determines a label: labels, template, mode, threshold,
+//! temperature and background. This module also resolves the names of label sets and models on the command line.
 
 mod calibrate;
 mod diff;
@@ -35,11 +34,11 @@ use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
 pub(super) use self::gold::login;
 pub(super) use self::list::selected_labels;
 
-/// What people are shown in place of a label.
+/// Shown in place of a label for posts that fit none.
 const NONE: &str = "(none of these)";
-/// Letters of a hash that people are shown.
+/// The length of an abbreviated hash.
 const SHORT_HASH_LEN: usize = 12;
-/// Fewest letters of a hash that name it.
+/// The minimum length of a hash prefix.
 const MIN_HASH_PREFIX: usize = 4;
 
 #[derive(Debug, Subcommand)]
@@ -47,33 +46,33 @@ const MIN_HASH_PREFIX: usize = 4;
   topicmill labels validate --pipeline my-labels.toml
   topicmill labels diff current my-labels.toml")]
 pub enum Labels {
-    /// Write a pipeline file to begin with, with a comment on each key
+    /// Write a new pipeline file, with a comment on each key
     New(new::New),
-    /// Check the labels of a pipeline file, and show them
+    /// Check and show the labels of a pipeline file
     Validate(validate::Validate),
-    /// Show what differs between two label sets or models, what the change costs, and which posts move
+    /// Compare two label sets or models: what differs, what it costs, and which posts change
     Diff(diff::Diff),
-    /// Fit temperature and threshold to posts with known labels
+    /// Fit temperature and threshold to gold labels
     Calibrate(calibrate::Calibrate),
-    /// Learn from what people answered: make labels right more often, without a run of the model
+    /// Improve labels by learning from gold labels, without running the model
     Fit(fit::FitLabels),
-    /// Show how many labels are right, on posts whose right label is known
+    /// Measure accuracy, precision and recall on gold labels, or compare two label runs
     Evaluate(evaluate::Evaluate),
-    /// Read, show and write out what people said about labels
+    /// Import, list, export and remove gold labels
     #[command(subcommand)]
     Gold(gold::GoldCommand),
-    /// Suggest labels for the posts that have none, by what they are about
+    /// Suggest labels for posts without a label, by clustering them
     Suggest(suggest::Suggest),
-    /// Show the stored label sets, and which of them the views show
+    /// List the stored label sets and the current one
     List(list::List),
-    /// Make a stored label set the current one, which the views show
+    /// Make a stored label set the current one, shown by the views
     Use(list::Use),
-    /// Delete a stored label set with its labels, its scores, and the logits that only it needs
+    /// Delete a stored label set with its labels, scores, and logits that no other set needs
     #[command(after_help = "Examples:
   topicmill labels drop trial
   topicmill labels drop 3fa9c1d20b7e --yes")]
     Drop {
-        /// Drop this label set: its name, or the first letters of its version, as `labels list` shows them
+        /// Drop this label set: its name or version prefix, as shown by `labels list`
         #[arg(value_name = "SET")]
         set: String,
         #[command(flatten)]
@@ -81,7 +80,7 @@ pub enum Labels {
     },
 }
 
-/// Flags of commands that score from what is stored.
+/// Flags of commands that score stored posts.
 #[derive(Debug, Clone, Args, Default)]
 struct WhichModel {
     /// Use the model in this folder
@@ -93,10 +92,10 @@ struct WhichModel {
     mode: Option<String>,
 }
 
-/// A file that a command writes.
+/// Flags for the pipeline file that a command writes.
 #[derive(Debug, Clone, Args, Default)]
 struct Out {
-    /// Write a copy of the pipeline file with what was found to this file
+    /// Write a copy of the pipeline file with the result to this file
     #[arg(long = "out", value_name = "FILE")]
     path: Option<PathBuf>,
     /// Replace the file of --out if it exists
@@ -105,14 +104,14 @@ struct Out {
 }
 
 impl Out {
-    /// Says before any work that the file cannot be written.
+    /// Rejects an existing file, or the database, before any work is done.
     fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.path else {
             return Ok(());
         };
         if path.exists() && !self.overwrite {
             return Err(CliError::Usage(format!(
-                "`{}` exists: give --out another name, or --overwrite",
+                "`{}` already exists: give --out another name, or add --overwrite",
                 path.display()
             )));
         }
@@ -120,7 +119,7 @@ impl Out {
     }
 
     fn write(&self, text: String) -> Result<(), CliError> {
-        let path = self.path.as_deref().expect("asked for");
+        let path = self.path.as_deref().expect("only called with --out");
         put(path, text, Standing::Replaced)
             .map_err(|source| CliError::cannot_write(path, source, "correct --out"))
     }
@@ -151,7 +150,7 @@ async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, 
     let name = format!("the label set `{}` (version {version})", named.set.name);
     let Some(id) = named.stored else {
         return Err(CliError::Usage(format!(
-            "drop {name}: it was never used here; `topicmill labels list` shows what is stored"
+            "drop {name}: it is not stored in this database; `topicmill labels list` shows the stored label sets"
         )));
     };
     let hypotheses = unused::only_of(&store, id).await?;
@@ -170,7 +169,7 @@ impl WhichModel {
         Ok(setup.model_choice(&self.flags())?.folder()?)
     }
 
-    /// The label set of a pipeline file, in the mode that flag or setting ask for.
+    /// Returns the label set of a pipeline file, in the mode of the flag or setting.
     fn label_set(&self, setup: &Setup, file: Option<&Path>) -> Result<LabelSet, CliError> {
         let flags = PipelineFlags {
             pipeline: file.map(Path::to_owned),
@@ -179,20 +178,20 @@ impl WhichModel {
     }
 }
 
-/// A label set that a word of the command line means.
+/// A label set named on the command line.
 struct NamedSet {
     pub set: LabelSet,
-    /// Its key, where it was ever used.
+    /// The database id, if the label set is stored.
     pub stored: Option<i64>,
 }
 
 impl NamedSet {
-    /// See [`NamedSet::find`]; a pipeline file in the mode that it says, for no model is asked.
+    /// Like [`NamedSet::find`], with the default model and the mode of the pipeline file.
     pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
         Self::find(setup, &WhichModel::default(), store, word).await
     }
 
-    /// A pipeline file; else `current`; else the one stored version that has this name or begins with it.
+    /// Resolves a pipeline file, `current`, or the name or version prefix of a stored label set, in this order.
     async fn find(
         setup: &Setup,
         which: &WhichModel,
@@ -211,7 +210,7 @@ impl NamedSet {
                 .iter()
                 .map(|row| format!("{} ({})", short_hash(&row.hash), row.name));
             CliError::Usage(format!(
-                "`{word}` is no pipeline file, and no version or name of a stored label set; stored are: {}",
+                "`{word}` is neither a pipeline file nor the name or version of a stored label set; stored label sets: {}",
                 join_or_none(known)
             ))
         };
@@ -234,7 +233,7 @@ impl NamedSet {
     }
 }
 
-/// A word that means more than one version is refused, with the words that mean each of them.
+/// Returns the error for a name that matches several versions, with the versions.
 fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
     let version = |row: &&LabelSetRow| {
         let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
@@ -245,13 +244,13 @@ fn ambiguous(word: &str, meant: &[&LabelSetRow]) -> CliError {
         )
     };
     CliError::Usage(format!(
-        "`{word}` means several versions of label sets; give the one you mean, as `topicmill labels list` shows it: {}",
+        "`{word}` is ambiguous: it matches several versions of label sets; give one of these versions: {}",
         join_or_none(meant.iter().map(version))
     ))
 }
 
 pub(super) fn no_labels_yet() -> CliError {
-    CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
+    CliError::Usage("no posts are labelled yet: run `topicmill classify` first".into())
 }
 
 fn is_hash_prefix(word: &str, hash: &str) -> bool {
@@ -262,13 +261,13 @@ fn short_hash(hash: &str) -> &str {
     hash.get(..SHORT_HASH_LEN).unwrap_or(hash)
 }
 
-/// The key of a label set, if it was ever used.
+/// Returns the database id of a label set, if it is stored.
 fn stored_id(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
     let hash = set.hash();
     rows.iter().find(|row| row.hash == hash).map(|row| row.id)
 }
 
-/// The one model that a word means.
+/// Finds the stored model with this name or hash prefix.
 pub(super) fn named_model<'a>(
     rows: &'a [(i64, ModelRow)],
     word: &str,
@@ -280,10 +279,12 @@ pub(super) fn named_model<'a>(
     }
     Err(CliError::Usage(if meant.is_empty() {
         let known = join_or_none(rows.iter().map(|(_, row)| model_display_name(row)));
-        format!("no model `{word}` ever labelled here; there are: {known}")
+        format!("no stored labels of a model `{word}`; models with stored labels: {known}")
     } else {
         let known = join_or_none(meant.into_iter().map(|(_, row)| model_display_name(row)));
-        format!("several models are called `{word}`: give the beginning of a hash: {known}")
+        format!(
+            "`{word}` is ambiguous: give the first letters of the hash of one of these models: {known}"
+        )
     }))
 }
 
@@ -295,13 +296,13 @@ fn join_or_none(words: impl Iterator<Item = String>) -> String {
     words.join(", ")
 }
 
-/// A model for people: names are those of folders, so two may have the same.
+/// Formats a model with its hash, because models in different folders may have the same name.
 pub(super) fn model_display_name(row: &ModelRow) -> String {
     let (name, precision) = (&row.name, &row.precision);
     format!("{} ({name}, {precision})", short_hash(&row.manifest_hash))
 }
 
-/// The key of a model folder, if it was ever used.
+/// Returns the database id of a model, if it is stored.
 async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
     let sought = model_row(folder);
     let same = |row: &ModelRow| {
@@ -312,8 +313,8 @@ async fn find_stored_model(store: &Store, folder: &ModelFolder) -> Result<Option
     Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
 }
 
-/// The vectors of a set's labels, if an embedding model has to compute one of them: posts whose texts have vectors are
-/// then scored without further inference. `None` where what is stored says as much.
+/// Computes the vectors of a label set's labels, if an embedding model is used and not all of them are stored. Posts with
+/// stored vectors can then be scored without inference. Returns `None` if nothing needs to be computed.
 async fn label_vectors(
     setup: &Setup,
     flags: &ModelFlags,
@@ -343,7 +344,7 @@ async fn label_vectors(
             None => None,
         });
     }
-    // All is stored, or there is nothing to compare with: no model need be loaded.
+    // If all are stored, or no post has a vector, the model need not be loaded.
     if known.iter().all(Option::is_some) || !store.computed().has_vectors(model).await? {
         return Ok(None);
     }
@@ -353,7 +354,7 @@ async fn label_vectors(
     Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
 }
 
-/// What it takes to label every post under a model and a label set.
+/// Returns the cost of labelling every post with a model and a label set.
 async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
     let model = find_stored_model(store, folder).await?;
     let stored = stored_id(&store.labels().label_sets().await?, set);
@@ -362,7 +363,7 @@ async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cos
     Ok(store.labels().cost(model, stored, &hypotheses).await?)
 }
 
-/// What decides a label, but for the labels, for people.
+/// Returns the settings of a label set for display.
 fn settings(set: &LabelSet) -> Vec<(String, Value)> {
     let all = settings_json(set);
     let all = all.as_object().cloned().unwrap_or_default().into_iter();
@@ -382,7 +383,7 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-/// Rows of a table from table_from_objects: what these keys have. No label is none of these; a title may be empty.
+/// Converts objects to rows of these keys. A missing label is shown as `NONE`; only a title may be empty.
 fn rows_from_objects(list: &Value, keys: &[&str]) -> Vec<Value> {
     let cell = |key: &str, value: &Value| match value {
         Value::Null => json!(NONE),

@@ -1,4 +1,4 @@
-//! `topicmill labels new`: a pipeline file to begin with.
+//! `topicmill labels new`: writes a new pipeline file with a comment on each key.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use topicmill_core::Listing;
 use topicmill_score::{Background, Label, LabelSet, Mode};
 use topicmill_store::Access;
 
-/// In place of a file: stdout.
+/// The file name that means stdout.
 const STDOUT: &str = "-";
-/// Name of the label set where the file has none.
+/// The name of the label set if it is written to stdout.
 const NAME: &str = "my-labels";
 
 #[derive(Debug, Args)]
@@ -24,13 +24,13 @@ const NAME: &str = "my-labels";
   topicmill labels new my-labels.toml \"climate change\" gaming
   topicmill labels new my-labels.toml --from current")]
 pub struct New {
-    /// Write this file, which must not exist; - prints it
+    /// Write this file, which must not exist; - is stdout
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write these labels into it, in your words [default: two examples]
+    /// Write these labels into it, each in your own words [default: two examples]
     #[arg(value_name = "LABEL")]
     words: Vec<String>,
-    /// Write the labels of this set into it: `current`, or the name or first letters of the version of a stored one
+    /// Write the labels of this label set into it: `current`, or the name or version prefix of a stored one
     #[arg(long, value_name = "SET", conflicts_with = "words")]
     from: Option<String>,
 }
@@ -43,7 +43,7 @@ impl New {
         };
         let examples = self.from.is_none() && self.words.is_empty();
         let text = render_file(&set, &self.shell_path(), examples);
-        // Labels that make no good file are told before there is one.
+        // Reject invalid labels before writing the file.
         Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
         if self.file == Path::new(STDOUT) {
             output::print(&text)?;
@@ -53,7 +53,7 @@ impl New {
         let file = self.shell_path();
         tracing::info!(
             labels = set.labels.len(),
-            "written to {file}: describe each label in a sentence, then `topicmill labels validate --pipeline {file}`"
+            "wrote {file}: describe each label in a sentence, then run `topicmill labels validate --pipeline {file}`"
         );
         Ok(Exit::Done)
     }
@@ -65,7 +65,7 @@ impl New {
         clean.unwrap_or_else(|| NAME.to_owned())
     }
 
-    /// The file in commands that work as they are printed.
+    /// Returns the path, quoted for a shell, or `FILE` if it cannot be used in a command.
     fn shell_path(&self) -> String {
         let path = self.file.display().to_string();
         if self.file == Path::new(STDOUT) || path.contains(char::is_control) {
@@ -77,15 +77,14 @@ impl New {
         }
     }
 
-    /// The labels of the command line, else two examples.
+    /// Returns a label set with the labels of the command line, else with two examples.
     fn label_set(&self) -> Result<LabelSet, CliError> {
         let given = self.words.iter().map(|words| words.trim());
         let (mut labels, mut slugs): (Vec<Label>, Vec<String>) = Default::default();
         for words in given.filter(|words| !words.is_empty()) {
-            // A file says its slugs, so a number is as good as any other way to tell two of them apart.
             let same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
             if labels.iter().any(same) {
-                let text = format!("the label `{words}` is given twice: leave one out");
+                let text = format!("the label `{words}` is given twice: remove one");
                 return Err(CliError::Usage(text));
             }
             slugs.push(free_slug(words, &slugs));
@@ -113,23 +112,23 @@ impl New {
     fn write(&self, text: &str) -> Result<(), CliError> {
         let exists = || {
             CliError::Usage(format!(
-                "`{}` exists, and `labels new` replaces nothing: give another name",
+                "`{}` already exists, and `labels new` does not overwrite files: give another name",
                 self.file.display()
             ))
         };
-        // A device and a link that leads nowhere exist, too.
+        // Also rejects devices and dangling links.
         if self.file.symlink_metadata().is_ok() {
             return Err(exists());
         }
         put(&self.file, text, Standing::Kept).map_err(|source| match source.kind() {
-            // Somebody else made it meanwhile.
+            // Created by another process in the meantime.
             ErrorKind::AlreadyExists => exists(),
             _ => CliError::cannot_write(&self.file, source, "give another path"),
         })
     }
 }
 
-/// A stored label set, under another name.
+/// Loads a stored label set and renames it.
 async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let found = NamedSet::stored(setup, &store, word).await?;
@@ -137,8 +136,8 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     let own = found.set.background.as_ref();
     if let Some(own) = own.filter(|own| omitted_topics(own).is_none()) {
         tracing::warn!(
-            "the background {} of `{word}` is not the one that is built in: write the path of its file in place of \
-             \"{}\", else the file is another version of the label set",
+            "the background {} of `{word}` is not built in: replace \"{}\" in the file by the path of its file, or the label \
+             set gets another version",
             own.tag(),
             REDDIT.0
         );
@@ -146,12 +145,12 @@ async fn load_stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet
     Ok(LabelSet { name, ..found.set })
 }
 
-/// The background that a new file names.
+/// Returns the background that a new file uses.
 fn default_background() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
 }
 
-/// The topics that the built-in background has more than this one, if that is all that differs.
+/// Returns the topics that `own` omits from the built-in background, if it is otherwise the same.
 fn omitted_topics(own: &Background) -> Option<Vec<String>> {
     let mut whole = default_background()?;
     let topics = whole.topics.iter();
@@ -176,14 +175,14 @@ fn examples() -> Vec<Label> {
     labels.to_vec()
 }
 
-/// A slug of these words that is none of those.
+/// Makes a slug from these words that is not in `taken`.
 pub(super) fn free_slug(words: &str, taken: &[String]) -> String {
     let made = Some(slug(words)).filter(|made| !made.is_empty());
     let made = made.unwrap_or_else(|| "label".to_owned());
     let numbered = (2..).map(|n| format!("{made}-{n}"));
     let mut slugs = std::iter::once(made.clone()).chain(numbered);
     let free = slugs.find(|slug| !taken.contains(slug));
-    free.expect("numbers do not end")
+    free.expect("the numbered slugs are unlimited")
 }
 
 pub(super) fn toml_string(text: &str) -> String {
@@ -194,12 +193,12 @@ fn toml_array(texts: &[String]) -> String {
     texts.iter().collect::<toml_edit::Array>().to_string()
 }
 
-/// A number as TOML; one with a fraction of 0 too.
+/// Formats a number as a TOML float.
 fn toml_float(value: f64) -> String {
     toml_edit::Value::from(value).to_string()
 }
 
-/// The file, with a comment on each key.
+/// Renders the pipeline file, with a comment on each key.
 fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
     let left_out = set.background.as_ref().and_then(omitted_topics);
     let without = left_out.filter(|topics| !topics.is_empty());
@@ -209,37 +208,37 @@ fn render_file(set: &LabelSet, file: &str, examples: bool) -> String {
     let (name, template, mode) = (toml_string(&set.name), toml_string(&set.template), set.mode);
     let (threshold, temperature) = (toml_float(set.threshold), toml_float(set.temperature));
     let mut text = format!(
-        "# What to label posts with, and what to collect. Check this file with:\n\
+        "# The labels for posts, and the subreddits to collect. Check this file with:\n\
          #   topicmill labels validate --pipeline {file}\n\
-         # Label with it each time you give `--pipeline {file}`. To use it always, write this line above the first\n\
-         # section of topicmill.toml: pipeline = {path}\n\n\
-         # The name that the label set has in the database.\n\
+         # Use it with `--pipeline {file}`. To use it by default, add this line above the first section of\n\
+         # topicmill.toml: pipeline = {path}\n\n\
+         # The name of the label set in the database.\n\
          name = {name}\n\
-         # single: one label for each post. multi: each label by itself.\n\
+         # single: one label for each post. multi: each label independently.\n\
          mode = \"{mode}\"\n\
-         # The sentence that an NLI model compares a post with. {{}} is where the label goes.\n\
+         # The hypothesis that an NLI model compares a post with. {{}} stands for the label.\n\
          hypothesis_template = {template}\n\
-         # A post gets no label if its best score is lower than this. `topicmill labels calibrate` finds the number.\n\
+         # A post whose best score is lower gets no label. `topicmill labels calibrate` finds the value.\n\
          threshold = {threshold}\n\
-         # Logits are divided by this before they become scores. `topicmill labels calibrate` finds the number.\n\
+         # Logits are divided by this. `topicmill labels calibrate` finds the value.\n\
          temperature = {temperature}\n\
-         # reddit: some thirty ordinary topics stand beside the labels. A post that fits one of them better than every\n\
+         # reddit: about thirty ordinary topics compete with the labels. A post that fits one of them better than every\n\
          # label is \"other\" and gets no label. none: each post gets the nearest label.\n\
          background = {background}\n\n\
          # A [[topic]] for each label:\n\
-         #   slug          a short name, which the database stores; the words of the label, if you leave it out\n\
-         #   label         the words that the model reads\n\
-         #   descriptions  sentences that say what else the label means; the model that ships labels much better with\n\
-         #                 one or two. An NLI model reads the label alone.\n\
-         #   subreddits    what `topicmill collect` reads; without it, the topic is only a label\n\
+         #   slug          a short name, stored in the database; by default derived from the label\n\
+         #   label         the text that the model reads\n\
+         #   descriptions  sentences that describe the label; one or two improve the default model a lot. An NLI model\n\
+         #                 reads only the label.\n\
+         #   subreddits    the subreddits that `topicmill collect` reads; without them, the topic is only a label\n\
          #   read          \"first\" reads the first subreddit that can be read, \"all\" reads each of them\n\
-         #   share         with read = \"all\": how much of the limit each has, as in share = [2, 1]\n\
+         #   share         with read = \"all\": the share of the limit for each subreddit, as in share = [2, 1]\n\
          #   listing       hot, new, top or rising\n\
          #   limit         posts for each run, 1 to 1000\n",
         path = toml_string(file.trim_matches('\'')),
     );
     if examples {
-        text.push_str("# These two are examples: write your own in their place.\n");
+        text.push_str("# Replace these two examples by your own labels.\n");
     }
     for label in &set.labels {
         text.push_str(&topic(label));

@@ -1,4 +1,4 @@
-//! A label set and the model that labels with it: what `labels diff` and `labels evaluate` compare.
+//! One side of a comparison by `labels diff` or `labels evaluate`: a label set, the model, and their labels.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,26 +19,25 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::reddit::post_text;
 use topicmill_store::{LabelState, ModelRow, Prediction, Store, StoredText, Target};
 
-/// Posts that are read and scored at a time.
+/// Posts read and scored per batch.
 const WINDOW: usize = 1_000;
 
-/// A label set and the model that labels with it.
+/// One side of a comparison: a label set and a model.
 pub(super) struct Side {
     pub set: LabelSet,
-    /// The key of the label set, where it was ever used.
+    /// The database id of the label set, if it is stored.
     stored: Option<i64>,
-    /// Where the model ever labelled here.
+    /// The stored model, if it has labelled posts in this database.
     model: Option<(i64, ModelRow)>,
-    /// Where labels can be made.
+    /// The model folder, if it is available to compute labels.
     pub folder: Option<ModelFolder>,
-    /// The folder, where it was given.
+    /// The path of the folder, if it was given.
     path: Option<PathBuf>,
 }
 
 impl Side {
-    /// A label set by its word, under a model that is given as a folder, or by the name or hash of one that labelled here;
-    /// without one, under the model of the current labels, and where that has none of this label set, or `computes`,
-    /// under the model of the settings.
+    /// Resolves a label set and a model, which is given as a folder or by the name or hash of a stored model. The default
+    /// is the model of the current labels; if it has no labels of this label set, or with `computes`, that of the settings.
     pub async fn find(
         setup: &Setup,
         store: &Store,
@@ -87,7 +86,7 @@ impl Side {
             side.folder = Some(folder);
             return Ok(side);
         }
-        // Stored labels need no folder, so they can be compared where there is none.
+        // Stored labels can be compared without the model folder.
         if let Ok(folder) = folder {
             let id = find_stored_model(store, &folder).await?;
             side.folder = Some(folder).filter(|_| id == own.as_ref().map(|(own, _)| *own));
@@ -100,13 +99,13 @@ impl Side {
         ModelFlags::new(self.path.clone(), None)
     }
 
-    /// Where its labels are stored, if anywhere.
+    /// Returns the ids under which labels are stored, if the model and label set are stored.
     pub fn target(&self) -> Option<Target> {
         let (model, label_set) = (self.model.as_ref()?.0, self.stored?);
         Some(Target { model, label_set })
     }
 
-    /// What is known of texts without inference.
+    /// Returns the stored logits and vectors that give labels without inference.
     pub async fn known(&self, setup: &Setup, store: &Store) -> Result<Option<Known<'_>>, CliError> {
         let (Some(folder), Some((model, _))) = (&self.folder, &self.model) else {
             return Ok(None);
@@ -116,8 +115,8 @@ impl Side {
         Ok(Some(known.await?))
     }
 
-    /// The labels of those of some posts that have no stored label of their present text, made by the model, if its folder
-    /// is known, and not stored; `None` where a signal came first.
+    /// Computes labels for those of `posts` without a stored label of their current text, without storing them. Returns
+    /// none if the model folder is unknown, and `None` if stopped by a signal.
     pub async fn computed(
         &self,
         setup: &Setup,
@@ -152,7 +151,7 @@ impl Side {
             let text = |post: &StoredText| post_text(&post.title, &post.body);
             let texts: Vec<String> = posts.iter().map(text).collect();
             let (set, stop) = (self.set.clone(), setup.stop.clone());
-            // Computing blocks its thread; the signal handler must not be on it.
+            // Inference blocks its thread, and must not block the signal handler.
             let scored = tokio::task::spawn_blocking(move || {
                 let stop = || stop.is_cancelled();
                 let scored = labeler
@@ -175,7 +174,7 @@ impl Side {
         Ok(Some(made))
     }
 
-    /// The model for people, with the letters that tell it from others of its name.
+    /// Formats the model as name and abbreviated hash.
     pub fn model(&self) -> Option<String> {
         let (name, hash) = self.name_and_hash()?;
         Some(format!("{name} ({})", short_hash(hash)))
@@ -204,7 +203,7 @@ impl Side {
     }
 }
 
-/// The two parts of `SET@MODEL`. A file whose name has an `@` is meant as a whole.
+/// Splits `SET@MODEL`. An existing file with an `@` in its name is not split.
 pub(super) fn split_model(word: &str) -> (&str, Option<&str>) {
     match word.split_once('@') {
         Some((set, model)) if !Path::new(word).is_file() => (set, Some(model)),

@@ -1,4 +1,4 @@
-//! `topicmill labels suggest`
+//! `topicmill labels suggest`: clusters posts without a label, and suggests a label for each cluster.
 
 mod write;
 
@@ -18,11 +18,11 @@ use topicmill_review::suggest::{Question, SAMPLE, Suggestion, Suggestions, Topic
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
 
-/// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
+/// The minimum number of posts for clustering: with clusters of at least 4, a topic needs an eighth of them.
 const MIN_POSTS: u64 = 30;
-/// Titles of a cluster that are shown.
+/// Example titles shown for each cluster.
 const TITLES: usize = 2;
-/// The word for the label set that the views show.
+/// The name of the current label set.
 const CURRENT: &str = "current";
 
 #[derive(Debug, Args)]
@@ -30,17 +30,17 @@ const CURRENT: &str = "current";
   topicmill labels suggest
   topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
 pub struct Suggest {
-    /// Look at the posts that this label set leaves without a label: `current`, a pipeline file, or the name or first
-    /// letters of the version of a stored one
+    /// Cluster the posts without a label of this label set: `current`, a pipeline file, or the name or version prefix of a
+    /// stored one
     #[arg(long, value_name = "SET", default_value = CURRENT)]
     label_set: String,
-    /// Look at posts of this outcome
+    /// Cluster posts with this outcome
     #[arg(long, value_enum, default_value_t)]
     outcome: Outcome,
-    /// Suggest nothing for fewer posts than this [default: one in a hundred of those looked at, and at least 4]
+    /// Ignore clusters with fewer posts [default: 1 % of the posts, and at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
     min_posts: Option<u64>,
-    /// Suggest this many labels at most, those of the most posts first
+    /// Suggest at most this many labels, largest clusters first
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
@@ -52,13 +52,13 @@ pub struct Suggest {
     format: OutputFormat,
 }
 
-/// Posts that got no label.
+/// Why a post has no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Outcome {
-    /// The background fits them better than each label
+    /// The background fits better than every label
     #[default]
     Other,
-    /// Their best score is below the threshold
+    /// The best score is below the threshold
     Unsure,
     /// Other and unsure posts
     Both,
@@ -82,13 +82,13 @@ impl Outcome {
     }
 }
 
-/// What is looked at.
+/// The posts to cluster.
 struct UnlabelledPosts {
     set: LabelSet,
     target: Target,
-    /// The model whose vectors count.
+    /// The model whose vectors are clustered.
     vectors: (i64, ModelRow),
-    /// Posts without a label, with a vector or not.
+    /// The number of posts without a label, with or without a vector.
     posts: u64,
 }
 
@@ -98,7 +98,7 @@ impl Suggest {
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
         let named = NamedSet::stored(setup, &store, word).await?;
-        // Before the search, which may take long: a file that cannot be copied is told at once.
+        // Reject an unsuitable pipeline file before the search, which may take long.
         let base = match &self.out.path {
             Some(_) => Some(self.base(setup, &named.set)?),
             None => None,
@@ -137,20 +137,20 @@ impl Suggest {
         if let (Some(out), Some(base)) = (&self.out.path, base) {
             let shown = out.display();
             if found.clusters.is_empty() {
-                tracing::info!("nothing is suggested, so `{shown}` is not written");
+                tracing::info!("no label is suggested, so `{shown}` was not written");
                 return Ok(Exit::Done);
             }
             self.out.write(base.add_topics(out, &found.clusters)?)?;
             tracing::info!(
                 topics = found.clusters.len(),
-                "written to {shown}: give the topics at its end your own words, then `topicmill labels validate --pipeline \
-                 {shown}` and `topicmill labels diff current {shown}`"
+                "wrote {shown}: reword the topics at its end, then run `topicmill labels validate --pipeline {shown}` and \
+                 `topicmill labels diff current {shown}`"
             );
         }
         Ok(Exit::Done)
     }
 
-    /// The pipeline file that is copied: that of the label set.
+    /// Reads the pipeline file of the label set, which --out copies.
     fn base(&self, setup: &Setup, set: &LabelSet) -> Result<write::BaseFile, CliError> {
         let word = Path::new(&self.label_set);
         let flags = match &self.pipeline.pipeline {
@@ -163,8 +163,8 @@ impl Suggest {
         let of_file = which.label_set(setup, flags.pipeline.as_deref())?;
         if flags.pipeline.is_none() && of_file.hash() != set.hash() {
             return Err(CliError::Usage(format!(
-                "--out writes a copy of the pipeline file with more topics, and the one of the label set {} ({}) is not \
-                 known: name it with --pipeline",
+                "--out writes a copy of the pipeline file with more topics, but the pipeline file of the label set {} ({}) is \
+                 unknown: name it with --pipeline",
                 short_hash(&set.hash()),
                 set.name
             )));
@@ -172,7 +172,7 @@ impl Suggest {
         write::BaseFile::read(setup.pipeline_path(&flags))
     }
 
-    /// What there is to look at; `None`, and a sentence on stderr, if there is nothing.
+    /// Finds the posts to cluster. Returns `None`, and logs it, if there are none.
     async fn find_posts(
         &self,
         store: &Store,
@@ -186,8 +186,8 @@ impl Suggest {
         };
         let Some(target) = target else {
             return Err(CliError::Usage(format!(
-                "no post has a label under the label set {version} ({}): run `topicmill classify --pipeline FILE` with its \
-                 file first",
+                "no post has a label of the label set {version} ({}): run `topicmill classify --pipeline FILE` with its file \
+                 first",
                 set.name
             )));
         };
@@ -215,22 +215,22 @@ impl Suggest {
             }
         }
         Err(CliError::Usage(format!(
-            "the {posts} posts that are {} have no stored vectors, which only embedding models make, and {} is none, or \
-             retention deleted their texts: label them with the model that ships, too (`topicmill classify --model \
-             models/minilm-reddit-topics`); the current labels stay",
+            "the {posts} posts that are {} have no stored vectors: {} is not an embedding model, or retention deleted their \
+             texts; also label them with the default model (`topicmill classify --model models/minilm-reddit-topics`), \
+             which keeps the current label set",
             self.outcome.words(),
             own_name.unwrap_or_else(|| "the model that labelled them".to_owned())
         )))
     }
 
-    /// The vectors of the background's topics with their names, where the model that made them is at hand.
+    /// Returns the vectors and names of the background's topics, if the model that computed them is available.
     async fn background(
         &self,
         setup: &Setup,
         store: &Store,
         input: &UnlabelledPosts,
     ) -> Result<Option<(LabelVector, Vec<String>)>, CliError> {
-        // Without a folder, clusters are named by their words alone.
+        // Without the model folder, clusters are not compared with the background.
         let Ok(folder) = WhichModel::default().folder(setup) else {
             return Ok(None);
         };
@@ -240,7 +240,7 @@ impl Suggest {
             return Ok(None);
         }
         let names = topics.iter().map(|topic| topic.label.clone()).collect();
-        // That of the background comes last.
+        // The key of the background is the last one.
         let key = hypothesis::keys(&folder.kind, &input.set).pop();
         let ids = store.labels().find_hypotheses(&Vec::from_iter(key)).await?;
         let ids: Vec<i64> = ids.into_iter().flatten().collect();
@@ -256,11 +256,11 @@ impl Suggest {
         let words = self.outcome.words();
         let why = match self.outcome {
             Outcome::Other if set.background.is_none() => {
-                "it has no background; write `background = \"reddit\"` into its pipeline file, run `topicmill classify \
-                 --pipeline FILE`, then `topicmill labels suggest --label-set FILE`"
+                "it has no background; add `background = \"reddit\"` to its pipeline file, run `topicmill classify --pipeline \
+                 FILE`, then `topicmill labels suggest --label-set FILE`"
             }
             Outcome::Unsure if set.threshold == 0.0 => {
-                "its threshold is 0, so that each post gets its best label; `topicmill labels calibrate` finds a threshold"
+                "its threshold is 0, so every post gets its best label; `topicmill labels calibrate` finds a threshold"
             }
             _ => {
                 tracing::info!("no post is {words}: there is nothing to suggest");
@@ -279,7 +279,7 @@ impl Suggest {
             OutputFormat::Csv => output::print_table(&csv_table(&found.clusters), self.format),
             format => Printout::new(self.json(input, found))
                 .with("", table(&found.clusters))
-                .with("Posts in the middle of each", titles(&found.clusters))
+                .with("Example posts of each cluster", titles(&found.clusters))
                 .print(format),
         }
     }
@@ -294,7 +294,7 @@ impl Suggest {
         })
     }
 
-    /// What people are told beside the table.
+    /// Logs what the table does not show.
     fn log_result(
         &self,
         input: &UnlabelledPosts,
@@ -306,7 +306,7 @@ impl Suggest {
         if input.posts < MIN_POSTS {
             tracing::warn!(
                 posts = input.posts,
-                "too few posts are {words} to suggest labels: collect more, {MIN_POSTS} at least"
+                "too few posts are {words} to suggest labels: at least {MIN_POSTS} are needed; collect more"
             );
             return;
         }
@@ -314,14 +314,14 @@ impl Suggest {
             tracing::info!(
                 sampled = found.sampled,
                 posts = found.posts,
-                "the clusters are those of a sample, the same each time; the other posts joined them"
+                "clustered a fixed random sample of the posts, and assigned the other posts to these clusters"
             );
         }
         if clusters == 0 {
             tracing::info!(
                 posts = found.posts,
                 min_posts = found.min_posts,
-                "no cluster has so many posts: they are about too many things; try a smaller --min-posts"
+                "no cluster is large enough, because the posts are too diverse: try a smaller --min-posts"
             );
             return;
         }
@@ -330,7 +330,7 @@ impl Suggest {
             clusters,
             clustered,
             shown = found.clusters.len(),
-            "posts that are {words}, equal texts once{}",
+            "posts that are {words} (identical texts count once){}",
             if self.out.path.is_none() {
                 "; --out FILE writes a pipeline file with these labels"
             } else {
@@ -340,7 +340,7 @@ impl Suggest {
     }
 }
 
-/// Where the labels of a label set are: by the model of the current labels, else by the latest that labelled under it.
+/// Returns the ids of a label set's labels: by the current model, else by the latest model with labels of it.
 async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliError> {
     let models = store.labels().models_with_labels(label_set).await?;
     let current = store
@@ -384,7 +384,7 @@ fn titles(clusters: &[Suggestion]) -> Table {
     output::table(["label", "title"], rows)
 }
 
-/// For programs: a row a cluster.
+/// One row per cluster, for CSV.
 fn csv_table(clusters: &[Suggestion]) -> Table {
     let rows = clusters.iter().map(|cluster| {
         let title = |at: usize| cluster.examples.get(at).map(|example| &example.title);

@@ -1,4 +1,4 @@
-//! `topicmill labels validate`
+//! `topicmill labels validate`: checks the labels of a pipeline file, and warns about likely mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl Validate {
         let folder = match self.which.folder(setup) {
             Err(error) if self.which.model.is_none() => {
                 tracing::warn!(
-                    "without a model the lengths of the labels are not checked: {error}"
+                    "the lengths of the labels were not checked, because there is no model: {error}"
                 );
                 None
             }
@@ -60,8 +60,8 @@ impl Validate {
         }
         if set.background.is_none() && self.pipeline.pipeline.is_some() {
             tracing::info!(
-                "a post that belongs to none of the labels gets the nearest of them all the same: with \
-                 `background = \"reddit\"` in the pipeline file it is `other`"
+                "a post that fits none of the labels still gets the nearest one: with `background = \"reddit\"` in the \
+                 pipeline file it becomes `other`"
             );
         }
         for notes in background_notes(&set, folder.as_ref()) {
@@ -72,7 +72,7 @@ impl Validate {
     }
 }
 
-/// What becomes of the background, in sentences.
+/// Describes how the background is used, in sentences.
 fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     let Some(background) = &set.background else {
         return Vec::new();
@@ -84,12 +84,12 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
         .map(|(topic, label)| format!("{topic} (for `{label}`)"));
     let named = named.collect::<Vec<_>>().join(", ");
     let nothing = if of == count {
-        "; nothing is left, so no post is `other`"
+        "; none is left, so no post can be `other`"
     } else {
         ""
     };
     let mut notes = vec![if out.is_empty() {
-        format!("no topic of the background {tag} is one of the labels: all {of} stand beside them")
+        format!("no topic of the background {tag} shares a word with a label: all {of} are used")
     } else {
         format!(
             "{count} of {of} topics of the background {tag} share a word with a label and are left out: {named}{nothing}"
@@ -98,8 +98,8 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     if let Some(folder) = folder {
         let read = set.background_for(&folder.kind).len();
         let cost = match folder.kind {
-            ModelKind::Nli(_) => format!("; each text costs {read} rows more"),
-            ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no further cost".to_owned(),
+            ModelKind::Nli(_) => format!("; each text takes {read} more rows"),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no extra cost".to_owned(),
         };
         notes.push(format!(
             "`{}` compares a post with {read} topics of the background{cost}",
@@ -109,7 +109,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     notes
 }
 
-/// Tokens of each label's longest text.
+/// Returns the number of tokens of each label's longest text, or an error if one is too long for the model.
 fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
     let encoder = Encoder::load(folder).map_err(LabelerError::from)?;
     let mut all = Vec::with_capacity(set.labels.len());
@@ -145,7 +145,7 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     let out = set.left_out().into_iter();
     let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
     json["background_left_out"] = out.collect();
-    let checked = ("checked for the model".to_owned(), model);
+    let checked = ("checked with the model".to_owned(), model);
     let all = settings(set).into_iter().chain([checked]);
     let labels = output::table_from_objects(json["labels"].as_array().map_or(&[], Vec::as_slice));
     let mut found = Printout::new(json).with("", output::key_value_table("what", all));
@@ -153,7 +153,7 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     found
 }
 
-/// Why two labels cannot be told apart, if there are such.
+/// Returns an error message if two labels cannot be distinguished, by any model or by this one.
 fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
     let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     for label in &set.labels {
@@ -161,7 +161,7 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
         let texts = texts.map(|text| text.trim().to_lowercase());
         if let Some(other) = seen.insert(texts.collect(), &label.slug) {
             return Some(format!(
-                "labels `{other}` and `{}` have the same words: no model can tell them apart; change one or remove it",
+                "labels `{other}` and `{}` have the same text, so no model can distinguish them: change or remove one",
                 label.slug
             ));
         }
@@ -169,22 +169,22 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
     let folder = folder?;
     let (a, b) = *hypothesis::twins(&folder.kind, set).first()?;
     Some(format!(
-        "labels `{a}` and `{b}` have the same words, and `{}` reads no descriptions: change the words of one, or give \
+        "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or give \
          --model an embedding model",
         folder.name
     ))
 }
 
-/// What is no error, and most often not meant.
+/// Returns warnings about likely mistakes.
 fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
     let mut found = Vec::new();
     for (i, a) in set.labels.iter().enumerate() {
         for b in &set.labels[..i] {
-            // Labels with the same words differ by their descriptions, or were refused.
+            // Labels with the same text differ by their descriptions, or were rejected above.
             let words = |label: &Label| label.label.trim().to_lowercase();
             if words(a) != words(b) && nearly_same(&a.label, &b.label) {
                 found.push(format!(
-                    "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will fall to either by chance",
+                    "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will get either one by chance",
                     b.slug, a.slug, b.label, a.label
                 ));
             }
@@ -215,28 +215,28 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
         let bare: Vec<&str> = bare.collect();
         if !bare.is_empty() {
             found.push(format!(
-                "{} labels have no descriptions ({}): `{}` compares vectors, and a sentence or two about a label help it",
+                "{} labels have no descriptions ({}): `{}` is more accurate with one or two sentences about each label",
                 bare.len(), bare.join(", "), folder.name
             ));
         }
     }
     if let Some(template) = folder.template.as_ref().filter(|own| **own != set.template) {
         found.push(format!(
-            "`{}` was made for the template `{template}`, the label set has `{}`",
+            "`{}` was trained with the template `{template}`, but the label set has `{}`",
             folder.name, set.template
         ));
     }
     found
 }
 
-/// Whether two labels have the same words but for order, number and little ones, or differ by a typing error.
+/// True if two labels differ only in word order, plural, articles and conjunctions, or by a typo.
 fn nearly_same(a: &str, b: &str) -> bool {
     let (a, b) = (normalize(a), normalize(b));
     let longer = a.chars().count().max(b.chars().count());
     a == b || strsim::levenshtein(&a, &b) <= longer / 8
 }
 
-/// Lower case, sorted, without articles, conjunctions and the s of a plural.
+/// Normalizes a label: lower case, sorted words, without articles, conjunctions and a plural `s`.
 fn normalize(label: &str) -> String {
     let lower = label.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());

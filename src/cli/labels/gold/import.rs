@@ -1,4 +1,4 @@
-//! `topicmill labels gold import`
+//! `topicmill labels gold import`: reads gold labels from a table or a Label Studio export, and stores them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use topicmill_core::{Fullname, SampleReason, Timestamp};
 use topicmill_review::gold::{self, GoldError, GoldRow};
 use topicmill_store::{Access, GoldAnswer, SavedGold, Store};
 
-/// Problems that are shown of each kind; more of them are counted.
+/// Problems of each kind that an error lists; the rest are counted.
 const SHOWN_PROBLEMS: usize = 20;
-/// Lines that are shown of a label.
+/// Line numbers that an error lists for each problem.
 const SHOWN_LINES: usize = 5;
-/// Who parsed it, where neither file, flag nor login tell.
+/// The annotator's name if neither the file, --reviewer nor the environment gives one.
 const UNKNOWN_REVIEWER: &str = "someone";
 
 #[derive(Debug, Args)]
@@ -25,22 +25,21 @@ const UNKNOWN_REVIEWER: &str = "someone";
   topicmill labels gold import answers.csv --reviewer ada
   topicmill labels gold import label-studio-export.json")]
 pub struct Import {
-    /// Read this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a label; empty, none
-    /// or other means none of these) and perhaps `reviewer`, `answered_at` and `text_hash` (of the text that was seen; without
-    /// it, the stored text), or what Label Studio exported; - reads stdin
+    /// Read this CSV, TSV, NDJSON, JSON or Parquet file, or a Label Studio export; - is stdin. It has `id` and `label` (a
+    /// slug or a label's text; empty, none or other means none of these), and optionally `reviewer`, `answered_at` and
+    /// `text_hash` (of the text that was labelled, by default the stored one)
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Name who parsed it, where the file does not [default: your login name]
+    /// Use this annotator name if the file has none [default: your login name]
     #[arg(long, value_name = "NAME")]
     reviewer: Option<String>,
-    /// Understand the labels as those of this set: `current`, a pipeline file, or the name or first letters of the version
-    /// of a stored one
+    /// Match labels against this label set: `current`, a pipeline file, or the name or version prefix of a stored one
     #[arg(long, value_name = "SET", default_value = "current")]
     label_set: String,
     /// Count these posts as drawn at random from all posts, so that figures of them are estimates for all
     #[arg(long)]
     random: bool,
-    /// Leave out rows whose label or post is not known, and store the others
+    /// Skip rows with an unknown label or post, and store the others
     #[arg(long)]
     skip_unknown: bool,
     /// Print in this format
@@ -48,22 +47,22 @@ pub struct Import {
     format: OutputFormat,
 }
 
-/// The name of the user of the system.
+/// Returns the login name, from the environment.
 pub(in crate::cli) fn login() -> Option<String> {
     let names = ["LOGNAME", "USER", "USERNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
     names.find(|name| !name.trim().is_empty())
 }
 
-/// What the rows of a file say, and what is wrong with them.
+/// The gold labels of a file, and the problems of its rows.
 #[derive(Default)]
 struct ParsedRows {
     answers: Vec<GoldAnswer>,
-    /// Words that the label set does not have, with their lines.
+    /// Unknown labels, with their line numbers.
     labels: BTreeMap<String, Vec<u64>>,
-    /// Posts that are not stored, with their lines.
+    /// Posts that are not stored, with their line numbers.
     posts: BTreeMap<Fullname, Vec<u64>>,
-    /// What a person says twice about a post, differently.
+    /// Posts with contradictory gold labels by the same annotator.
     twice: Vec<String>,
 }
 
@@ -95,15 +94,17 @@ impl Import {
                 rows = left_out,
                 labels = parsed.labels.len(),
                 posts = parsed.posts.len(),
-                "rows were left out: their labels or posts are not known, or the same person said something else later"
+                "rows were left out: their label or post is unknown, or the same annotator has a later gold label for the post"
             );
         }
         printout(&saved, left_out).print(self.format)?;
-        tracing::info!("`topicmill labels evaluate --gold db` holds labels against all answers");
+        tracing::info!(
+            "`topicmill labels evaluate --gold db` compares labels with all gold labels"
+        );
         Ok(Exit::Done)
     }
 
-    /// Tells everything that is wrong at once; nothing was stored then.
+    /// Returns one error that lists all problems, if there are any. Nothing is stored then.
     async fn report_problems(
         &self,
         store: &Store,
@@ -117,7 +118,7 @@ impl Import {
             let known = set.set.labels.iter().map(|label| label.slug.as_str());
             let known: Vec<&str> = known.collect();
             wrong.push(format!(
-                "the label set has no label {}; it has {}, and none for none of these",
+                "the label set has no label {}; known labels: {}, and `none` for none of these",
                 join_first(shown, SHOWN_PROBLEMS),
                 known.join(", ")
             ));
@@ -128,13 +129,13 @@ impl Import {
             let shown = parsed.posts.iter();
             let shown = shown.map(|(post, at)| format!("{post} ({})", line_list(at)));
             wrong.push(format!(
-                "not in the database ({purged} of them were purged) are {}",
+                "posts that are not in the database ({purged} of them purged): {}",
                 join_first(shown, SHOWN_PROBLEMS)
             ));
         }
         if !parsed.twice.is_empty() {
             wrong.push(format!(
-                "the same person says different things of a post, and not when: {}",
+                "contradictory gold labels by the same annotator, without times: {}",
                 join_first(parsed.twice.iter().cloned(), SHOWN_PROBLEMS)
             ));
         }
@@ -142,11 +143,11 @@ impl Import {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "read the gold file `{}`: {}. Nothing was stored: correct the file{}",
+            "read the gold file `{}`: {}. Nothing was stored: fix the file{}",
             self.file.display(),
             wrong.join("; "),
             if parsed.twice.is_empty() {
-                ", or leave these rows out with --skip-unknown"
+                ", or skip these rows with --skip-unknown"
             } else {
                 ""
             }
@@ -206,8 +207,7 @@ async fn parse_rows(
             Some((place, line, dated)) => {
                 let before = &mut parsed.answers[*place];
                 let differs = before.label != answer.label;
-                // Somebody may change their mind, and the later answer counts. Without times, nobody knows which one
-                // that is.
+                // The later gold label counts. Without times, it is unknown which one is later.
                 if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
                     parsed
                         .twice
@@ -221,7 +221,7 @@ async fn parse_rows(
     Ok(parsed)
 }
 
-/// Numbers of lines, the first of them.
+/// Formats line numbers, at most `SHOWN_LINES` of them.
 fn line_list(at: &[u64]) -> String {
     let word = if at.len() == 1 { "line" } else { "lines" };
     format!(
@@ -243,9 +243,9 @@ fn printout(saved: &SavedGold, left_out: usize) -> Printout {
     let mut json = json!(saved);
     json["left_out"] = json!(left_out);
     let rows = [
-        ("new answers", json!(saved.added)),
-        ("changed answers", json!(saved.changed)),
-        ("answers that were there already", json!(saved.same)),
+        ("new gold labels", json!(saved.added)),
+        ("changed gold labels", json!(saved.changed)),
+        ("unchanged gold labels", json!(saved.same)),
         ("rows left out", json!(left_out)),
     ];
     Printout::new(json).with("", key_value_table("what", rows))

@@ -1,4 +1,4 @@
-//! `topicmill labels gold list` and `topicmill labels gold export`
+//! `topicmill labels gold list` and `topicmill labels gold export`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use topicmill_store::{Access, StoredGold, Table};
   topicmill labels gold list
   topicmill labels gold list --format json")]
 pub struct List {
-    /// Show this many posts on which people disagree
+    /// Show this many posts on which annotators disagree
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Print in this format; json has everything in one object
@@ -61,8 +61,8 @@ impl List {
         let store = setup.store(Access::ReadOnly).await?;
         let answers = store.gold().answers().await?;
         if answers.is_empty() && self.format == OutputFormat::Table {
-            let text = "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
-                        reads what was said elsewhere.";
+            let text = "There are no gold labels yet: collect some with `topicmill serve --review`, or import a file with `topicmill \
+                        labels gold import FILE`.";
             output::print(&output::wrap(text))?;
             return Ok(Exit::Done);
         }
@@ -72,7 +72,7 @@ impl List {
     }
 }
 
-/// How many answers have something in common.
+/// Counts gold labels by a key.
 fn count_by(answers: &[StoredGold], of: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for one in answers {
@@ -85,7 +85,7 @@ fn table(what: &str, counts: &BTreeMap<String, u64>) -> Table {
     let mut counts: Vec<(&String, &u64)> = counts.iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let rows = counts.into_iter().map(|count| json!(count));
-    output::table([what, "answers"], rows)
+    output::table([what, "gold labels"], rows)
 }
 
 fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
@@ -97,11 +97,11 @@ fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
     let posts = agreed.rows.len();
     let (split, earlier) = (agreed.disagreements.len(), agreed.before_an_edit);
     let rows = [
-        ("answers", json!(answers.len())),
-        ("posts on which people agree", json!(posts)),
-        ("drawn at random among them", json!(agreed.random.len())),
-        ("posts on which people disagree", json!(split)),
-        ("answers about an earlier text", json!(earlier)),
+        ("gold labels", json!(answers.len())),
+        ("posts on which annotators agree", json!(posts)),
+        ("of these, sampled at random", json!(agreed.random.len())),
+        ("posts on which annotators disagree", json!(split)),
+        ("gold labels of an earlier text", json!(earlier)),
     ];
     let json = json!({
         "answers": answers.len(), "posts": posts, "random": agreed.random.len(),
@@ -109,8 +109,8 @@ fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
         "disagreements": agreed.disagreements,
     });
     let mut found = Printout::new(json).with("", key_value_table("what", rows));
-    found.add_csv("Answers of each label", table("label", &labels));
-    found.add("Answers of each person", table("reviewer", &people));
+    found.add_csv("Gold labels by label", table("label", &labels));
+    found.add("Gold labels by annotator", table("reviewer", &people));
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
         let rows = shown.map(|post| {
@@ -120,8 +120,8 @@ fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
             });
             json!([post.fullname, said.collect::<Vec<_>>().join(", ")])
         });
-        let heading = "Posts on which people disagree, left out of `--gold db`";
-        found.add(heading, output::table(["post", "answers"], rows));
+        let heading = "Posts on which annotators disagree (left out of `--gold db`)";
+        found.add(heading, output::table(["post", "gold labels"], rows));
     }
     found
 }

@@ -1,6 +1,6 @@
-//! A copy of a pipeline file with a topic for each suggested label.
+//! Writes a copy of a pipeline file with a topic for each suggested label.
 //!
-//! No title of a post goes into it: the file outlives posts.
+//! The file never contains titles of posts, because it is kept after posts are purged.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text};
 use topicmill_core::Listing;
 use topicmill_review::suggest::Suggestion;
 
-/// What stands above the first of them.
-const COMMENT: &str = "\n# `topicmill labels suggest` wrote the topics from here on: give each the words that you would use, and\n\
-                       # say in a sentence what it is about. Delete what you do not need.\n";
+/// The comment above the suggested topics.
+const COMMENT: &str = "\n# The topics below were suggested by `topicmill labels suggest`. Reword each label, and describe it in a\n\
+                       # sentence. Delete those that you do not need.\n";
 
 pub(super) struct BaseFile {
     file: DocumentMut,
-    /// Where it is; `None` is the one that is built in.
+    /// The path; `None` for the built-in pipeline.
     path: Option<PathBuf>,
 }
 
@@ -34,8 +34,8 @@ impl BaseFile {
             .map_err(|error: toml_edit::TomlError| CliError::Usage(error.to_string()))?;
         if file.get("topic").is_some_and(Item::is_value) {
             return Err(CliError::Usage(
-                "--out adds topics behind the last one of the pipeline file, and this one has them in one line: write each \
-                 below a line [[topic]]"
+                "--out appends topics to the pipeline file, but this file has its topics in one line: write each below a line \
+                 [[topic]]"
                     .into(),
             ));
         }
@@ -43,7 +43,7 @@ impl BaseFile {
         Ok(Self { file, path })
     }
 
-    /// The copy, which is to be at `out`.
+    /// Returns the content of the copy, which will be written to `out`.
     pub fn add_topics(mut self, out: &Path, clusters: &[Suggestion]) -> Result<String, CliError> {
         let file = &mut self.file;
         let path = self.path.as_deref();
@@ -56,11 +56,11 @@ impl BaseFile {
         ) {
             file["background"] = toml_edit::value(background.to_string_lossy().into_owned());
         }
-        // Under the name of its base, nobody could tell the two label sets apart.
+        // Rename it, to distinguish it from the original label set.
         if let (Some(_), Some(stem)) = (file.get("name"), out.file_stem()) {
             file["name"] = toml_edit::value(stem.to_string_lossy().into_owned());
         }
-        // A file has a list of labels, or topics.
+        // A file has either a list of labels or topics: convert the former.
         let listed = file.remove("labels").is_some();
         let mut text = file.to_string();
         for label in known.iter().filter(|_| listed) {
