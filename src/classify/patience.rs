@@ -1,12 +1,10 @@
-//! What is done while the database is away: a server that restarts, a network that breaks, a file that another
-//! process locks for long.
+//! Waits for a database that is unreachable: a server restart, a broken network, a file that another process locks.
 //!
-//! A run that comes to an end by itself waits for about a minute or two, and then fails. A watcher waits anyway,
-//! so no outage is too long for it. Both tell that the database is away, once, and when it is back.
+//! A run that ends by itself waits for about two minutes, and then fails. A watcher waits as long as it takes. Both log the
+//! outage once, and its end.
 //!
-//! A network that loses an answer and stays silent about it is worse: the driver waits for the answer for ever, and the
-//! heartbeat of a worker that waits so holds its posts against everybody else. Calls while posts are in hand are therefore
-//! given up after a while, and done again on another connection.
+//! A network that silently drops a response is worse: the driver would wait for ever, and the heartbeat of the waiting worker
+//! would keep its posts leased. So calls while posts are leased have a timeout, and are retried on another connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,8 +15,8 @@ use topicmill_store::StoreError;
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
 /// server. A watcher repeats the last one.
 const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
-/// How long a call may take while posts are in hand: twice as long as a writer of SQLite waits for another one. The server
-/// ends a transaction of ours that it hears nothing more of after a minute, so nothing is locked by then.
+/// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction after a
+/// minute, so nothing stays locked.
 const LONGEST_CALL: Duration = Duration::from_mins(10);
 /// Extra time for a call after a signal: enough for a conflict between two transactions.
 const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);

@@ -1,7 +1,7 @@
-//! Posts by their ids: what somebody shared without its texts is filled again from Reddit itself.
+//! Fetches posts by their ids from Reddit: fills in ids that were shared without texts.
 //!
-//! What enters are fullnames; what leaves are stored posts, and how many are gone. Reddit is asked about a hundred at a
-//! time. What is stored already is not asked for, so that a run that is stopped or killed goes on where it was.
+//! The input is fullnames. The output is stored posts, and the number of posts that are gone. Reddit is asked about a hundred
+//! at a time. Stored posts are not requested, so a stopped or killed run continues where it was.
 
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};

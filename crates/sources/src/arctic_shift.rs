@@ -1,11 +1,10 @@
 //! Arctic Shift: an archive of Reddit that anybody may read, page by page through time.
 //!
-//! What enters is the name of a subreddit and a border in time; what leaves is a [`TimePage`] or a
-//! [`SourceError`] with the [`Outcome`] that it means. There is no key, and no order but that of time.
+//! The input is the name of a subreddit and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
+//! There is no key, and no order but that of time.
 //!
-//! The archive is free and one person's work, so only one request is ever under way, requests keep their
-//! distance from each other, and what its headers ask for is waited for on top. Where it says that a page is too
-//! much, a smaller one is asked for.
+//! The archive is free and one person's work: only one request runs at a time, requests keep their distance, and the waits
+//! that its headers ask for come on top. If it says that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Reddit's wire form of a post, decoded leniently.
 //!
-//! What enters is JSON as the API, a saved page, a dump of some year, an archive or a flat table writes it; what leaves
-//! is a [`Post`] or the reason why it is none. Nothing here is a closed list, because the wire has changed every few
+//! The input is JSON as the API, a saved page, a dump of any year, an archive or a flat table writes it. The output is a
+//! [`Post`], or the reason for its rejection. Fields are never a closed list, because the format has changed every few
 //! years.
 
 mod fields;

@@ -1,6 +1,6 @@
-//! Where a database is, for other programs than this one: the file of SQLite, and the environment from which
-//! PostgreSQL's own programs take host, user and password. A password never stands among the arguments of a program,
-//! which everybody on the machine can read.
+//! The location of a database, for other programs: the file of SQLite, and the environment variables from which
+//! PostgreSQL's own programs take host, user and password. A password is never an argument, because every user of the
+//! machine can read the arguments of a program.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -50,8 +50,8 @@ impl Address {
         }
     }
 
-    /// Whether a path leads to the file of the database, or to one that SQLite keeps beside it. Whatever takes their place
-    /// leaves those who have the database open in files without a name.
+    /// True if a path is the file of the database, or one that SQLite keeps next to it. Replacing one of them would leave
+    /// open connections with a file that no longer has a name.
     pub fn has(&self, path: &Path) -> bool {
         let Self::File(database) = self else {
             return false;

@@ -1,9 +1,9 @@
-//! Many rows into a table with few statements, in the form that each database takes fastest.
+//! Bulk inserts with few statements, in the form that is fastest for each database.
 //!
-//! What enters are columns: the same values in both databases. PostgreSQL gets one array a column and one
-//! statement, whose text is always the same, so that it is planned once. SQLite has no arrays: it gets rows
-//! of placeholders, in statements of a few fixed sizes, so that each is prepared once a connection. Many rows whose keys
-//! are new go to PostgreSQL by COPY, which looks for no conflict.
+//! The input is columns, the same for both databases. PostgreSQL gets one array for each column in a statement whose text
+//! never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of a few
+//! fixed sizes, so that each is prepared once for each connection. Many rows with new keys go to PostgreSQL by COPY, which
+//! checks for no conflicts.
 
 mod wire;
 

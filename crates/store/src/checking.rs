@@ -1,6 +1,6 @@
-//! Whether a database is whole: what its own checks say, rows that lack what they belong to, and counts that must agree.
+//! Checks the integrity of a database: its own checks, orphaned rows, and counts that must agree.
 //!
-//! Everything here reads. Each finding says what it means and what to do about it.
+//! All checks only read. Each finding has a meaning and advice.
 
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};

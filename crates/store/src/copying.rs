@@ -1,9 +1,8 @@
-//! Everything from a SQLite database into one of PostgreSQL, as of one moment.
+//! Copies a SQLite database into a PostgreSQL database, as of one moment.
 //!
-//! What enters is a database that others may write to meanwhile, and one that is empty; what leaves is the second with
-//! every row of the first, under the same keys. It is one transaction there: whatever ends it early leaves the second
-//! database empty, and the same command begins anew. Rows go through in order, a few at a time, so memory does not grow
-//! with them. At the end both sides are read, and must have the same digests.
+//! The source may be in use; the target must be empty, and gets every row under the same key. The target is written in one
+//! transaction: an interrupted copy leaves it empty, and the same command starts again. Rows are copied in order and in
+//! small batches, so memory stays bounded. At the end the digests of both sides are compared.
 
 mod cells;
 mod shape;

@@ -1,4 +1,4 @@
-//! What differs between the two databases (`sqlite.rs`, `postgres.rs`): how one is opened, locked and migrated. Statements are
+//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking and migrating. Statements are
 //! shared.
 
 mod migrations;
@@ -114,8 +114,8 @@ pub trait Dialect:
     const LOCK_POSTS: &'static str;
     /// Lets one transaction at a time look whether a text that was edited away is any other post's.
     const LOCK_EDITS: Option<&'static str>;
-    /// Whether logits that are new are inserted by [`insert_new`](Self::insert_new), too, which another worker may have
-    /// stored meanwhile.
+    /// True if new logits are inserted by [`insert_new`](Self::insert_new), too; another worker may have stored them
+    /// meanwhile.
     const LOGITS_APART: bool;
     /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
     /// many they are, the statement stays the same.
@@ -150,7 +150,7 @@ pub trait Dialect:
     /// Query for the time of the database's clock, if it has one.
     const TIME: Option<&'static str>;
 
-    /// What the times of a step have in common, made of `p.created_at`, and its text, made of that as `bucket`.
+    /// Returns the grouping key of a time step, made of `p.created_at`, and its text, made of that key as `bucket`.
     fn bucket(step: Step) -> (&'static str, &'static str);
     /// The whole number that a positive number begins with.
     fn floor(number: &str) -> String;

@@ -249,8 +249,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two
-    /// transactions stood in each other's way.
+    /// True if the same call may succeed a little later: the connection broke, the server restarts, or there was a deadlock
+    /// between two transactions.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Statement { source, .. } => failure::is_transient(source),

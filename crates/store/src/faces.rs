@@ -315,8 +315,8 @@ face! {
     fn labelled(&self, target: Target) -> u64;
     /// Rows of `hypotheses` for these texts, in order, as far as they are there.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
-    /// What it takes to label every post under a model and a label set with these hypotheses, any of which may
-    /// not be there yet.
+    /// Returns the cost of labelling every post under a model and a label set with these hypotheses, some of which may not
+    /// exist yet.
     fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
     /// Posts that have a label under both targets, for the same text, counted by the one and the other: a slug,
     /// or none of these.

@@ -115,7 +115,7 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// What PostgreSQL says, and no more: behind it, the driver puts a line of the server's source code, which reads like a line of
+/// Returns PostgreSQL's message alone: the driver appends a line of the server's source code, which reads like a line of
 /// the statement.
 #[derive(Debug)]
 struct Plain(Box<PgDatabaseError>);

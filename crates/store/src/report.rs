@@ -14,8 +14,8 @@ pub struct ReportQuestion {
     pub since: Timestamp,
     /// The first moment behind it.
     pub until: Timestamp,
-    /// Where the period before it begins, with which it is compared; `None`: its later half is compared with its
-    /// earlier one.
+    /// Start of the period to compare with; `None` compares the later half of the report's period with the earlier
+    /// one.
     pub before: Option<Timestamp>,
 }
 

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Access, Result, Store, StoreError};
 
-/// How long a statement waits for a lock: longer than others hold one as a rule, and no longer than people wait for the end
-/// of a command.
+/// Lock timeout of a statement: longer than locks are usually held, and no longer than people wait for a command to
+/// end.
 pub(super) const STEP: Duration = Duration::from_secs(3);
 
 /// The operation was cancelled by a signal or at the end of a stage's time. Always the root cause of its error chain; see

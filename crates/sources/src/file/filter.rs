@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
-//! What enters is a row, first as bytes and, if it may be wanted, as a post. A month of dumps holds forty
-//! million rows of which a pipeline wants a few; parsing them all would take hours. So a row's bytes are
-//! searched for the two fields that decide, and only a row that this cannot rule out is parsed.
+//! The input is a row, first as bytes and, if it may pass, as a post. A month of dumps has forty million rows, of which a
+//! pipeline wants a few; parsing all of them would take hours. So the bytes of a row are searched for the two fields that
+//! decide, and only a row that cannot be ruled out is parsed.
 
 use std::collections::HashSet;
 

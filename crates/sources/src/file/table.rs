@@ -1,8 +1,8 @@
-//! Posts from tables, CSV and Parquet: which columns hold which field, and a post from the values of a row.
+//! Posts from tables, CSV and Parquet: the columns of each field, and a post from the values of a row.
 //!
-//! What enters are columns, named as Reddit names its fields or mapped to them. A column that is missing is told before
-//! the first row is read. A value that is not what its column should hold costs its row: whoever made the table meant
-//! something by it, and a post without it would be wrong.
+//! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row is
+//! read. A value of the wrong type rejects its row: it meant something to the author of the table, and a post without it
+//! would be wrong.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -100,9 +100,8 @@ impl Reddit {
         self
     }
 
-    /// What became of posts, at most [`INFO_LIMIT`] of them. A post that is not in the answer is not known to
-    /// Reddit any more; `None` where the answer holds something that cannot be told, so that nothing follows
-    /// from what it lacks.
+    /// Returns the fates of posts, at most [`INFO_LIMIT`] of them. Reddit no longer knows a post that is missing in the
+    /// response. `None` if the response has a child that cannot be understood: then a missing post means nothing.
     ///
     /// # Errors
     /// [`SourceError::outcome`] says what it means.

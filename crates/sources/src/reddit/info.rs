@@ -1,7 +1,7 @@
 //! Decodes `/api/info`: for each known post, whether Reddit still shows it.
 //!
-//! What enters is the answer and the posts asked for, what leaves is a [`PostFate`] for each of them. Less is
-//! asked of a child than of a post to store: a deleted one may have neither title nor text.
+//! The input is the response and the requested posts. The output is a [`PostFate`] for each of them. A child needs less than
+//! a post to store: a deleted one may have neither title nor text.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! Reddit's API: one client for a run, shared by all its tasks.
 //!
-//! What enters is the name of a subreddit, what leaves is a [`ListingPage`](super::page::ListingPage) or a
-//! [`SourceError`](super::error::SourceError) with the outcome that it means. Apart from the manners of any
-//! [client](topicmill_http): one token for all (`token`), what Reddit's refusals mean (`verdict`), and what became of known
-//! posts (`info`). Which pages are wanted, and of which subreddit, is the collector's to know.
+//! The input is the name of a subreddit. The output is a [`ListingPage`](super::page::ListingPage), or a
+//! [`SourceError`](super::error::SourceError) with its outcome. On top of any [client](topicmill_http), it has one token for
+//! all tasks (`token`), the meaning of Reddit's refusals (`verdict`), and the fate of known posts (`info`). The collector
+//! decides which pages of which subreddit to read.
 //!
 //! The client is our own rather than roux's because roux follows redirects, takes an error page for a
 //! listing, and asks for a new token per subreddit; its envelope of a listing is used.

@@ -1,9 +1,8 @@
 //! One token for the whole run, shared by every task.
 //!
-//! Whoever needs a token asks here; the first one fetches it while the others wait for the same one. It is
-//! fetched again a while before it ends, and once when Reddit refuses it: a caller says *which* token was
-//! refused, so that a burst of refusals of one token leads to one request. What the endpoint refuses for
-//! good is remembered, so that sixteen topics with a wrong secret ask once.
+//! The first task that needs a token fetches it while the others wait for the same one. It is refreshed before it expires,
+//! and once when Reddit rejects it: callers name the rejected token, so that many rejections of one token lead to one
+//! request. A permanent refusal is remembered, so that sixteen topics with a wrong secret send one request.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Rows in the binary format of COPY, which the server takes without reading a text
 //! (<https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format").
 //!
-//! What enters are columns; what leaves are pieces of the stream, none much larger than it must be, so that the server
-//! stores the first rows while the last ones are written.
+//! The input is columns. The output is pieces of the stream of bounded size, so that the server stores the first rows while
+//! the last ones are written.
 
 use chrono::{DateTime, Utc};
 

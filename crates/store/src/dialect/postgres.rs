@@ -316,8 +316,8 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
 /// A statement that lets a role do something, the relation, and the column where it is about one.
 type Grant = (String, String, Option<String>);
 
-/// What others than their owners may do with the tables and views, as statements that let them. Where a migration
-/// makes a view anew, the database forgets it.
+/// Returns the grants of other users on the tables and views, as statements. PostgreSQL forgets them when a migration
+/// recreates a view.
 async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())

@@ -1,7 +1,7 @@
-//! Answers in columns: for statements of many rows, whose types the asker says beforehand.
+//! Query results in columns, for statements of many rows whose types the caller declares beforehand.
 //!
-//! What enters are values as a database hands them out; what leaves are [`ColumnBatch`]es, in which the values of a column lie
-//! side by side. A JSON value each, as [`super::Part`] has them, takes longer than all else of an export.
+//! The input is values as a database returns them. The output is [`ColumnBatch`]es, in which the values of a column are
+//! contiguous. A JSON value for each, as in [`super::Part`], would take longer than the rest of an export.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,4 @@
-//! Values of a row, one behind the other, into batches.
-//!
-//! What enters are values as the two databases hand them out; what leaves are batches of a bounded size.
+//! Gathers the values of rows, in order, into batches of bounded size.
 
 use chrono::{DateTime, NaiveDate};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};

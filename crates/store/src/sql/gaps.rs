@@ -7,7 +7,7 @@ use super::super::{Gap, Result, RunId, StoreError};
 use super::{Doing, SqlStore};
 use topicmill_core::{SourceKind, Timestamp, UnknownVariant};
 
-/// Where two begin at the same time, the longer one stays.
+/// If two begin at the same time, the longer one stays.
 const RECORD: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
              VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \

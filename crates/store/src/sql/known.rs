@@ -69,8 +69,8 @@ impl Known {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Those of some posts, in the order of their names, that are stored, locked from here on. Of many, one look may say that none
-    /// is, unless the server has just refused a new one, because it was stored already.
+    /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks. Of many,
+    /// one index lookup may show that none is stored; not if the server has just rejected a new one as a duplicate.
     pub(super) async fn known_among(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
@@ -86,11 +86,11 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::known_posts(tx, fullnames.iter().copied()).await
     }
 
-    /// Whether none of many posts is stored, as far as one look into the index says: of a dump that is read in the order of
-    /// its ids, no stored post lies between the first and the last of a block.
+    /// True if none of many posts is stored, as far as one index lookup can tell: in a dump that is read in the order of its
+    /// ids, no stored post is between the first and the last of a block.
     ///
-    /// Where the server sorts texts in another order than that of their bytes, it may overlook one. Then the server refuses
-    /// to store it as a new one.
+    /// If the server's collation differs from the order of bytes, the lookup may miss one. The server then rejects it as a
+    /// duplicate.
     async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
         // Not `BETWEEN`, of which a plan for any two names expects to meet a row early in the table, and would read all of it.
         let next = sqlx::query_scalar::<DB, String>(

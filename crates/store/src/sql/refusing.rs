@@ -11,8 +11,8 @@ use super::{Doing, SqlStore, is_older};
 use topicmill_core::PurgeReason;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Which of the posts, and of those that crossposts among them show, were purged and stay so. A tombstone that
-    /// Reddit itself belies is taken away.
+    /// Returns the posts, and the posts that crossposts among them show, that were purged and stay so. Removes a tombstone if
+    /// Reddit itself shows the post again.
     pub(super) async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
         rows: &[&Row<'_>],
@@ -73,8 +73,8 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these; how many stay.
     ///
-    /// What Reddit itself showed is not purged on the word of a file or an archive, which may be wrong: Reddit is asked about
-    /// it first by the next `purge --check-deleted`.
+    /// A post that Reddit itself showed is not purged because of a file or an archive, which may be wrong: the next
+    /// `purge --check-deleted` asks Reddit about it first.
     pub(super) async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
         refused: &[&Row<'_>],

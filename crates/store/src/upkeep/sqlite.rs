@@ -184,8 +184,8 @@ impl SqlStore<Sqlite> {
     }
 }
 
-/// What a rewrite needs and what is free, where that is too little: for the log beside the file, and for the copy
-/// in the folder of temporary files. `None` also where the system does not tell.
+/// Returns the space that a rewrite needs and the space that is free, if that is too little: for the write-ahead log and
+/// for the copy in the temporary folder. `None` also if the system does not report free space.
 fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
     let folder = file
         .parent()
