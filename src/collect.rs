@@ -95,8 +95,8 @@ pub struct Sink<'a> {
 /// also where an error ends the run; topics that were not read to their end are `stopped`.
 ///
 /// # Errors
-/// Errors of the store, and failures that every other topic would meet, too: no token, no connection to the source. What
-/// the source refuses for one topic is in the reports.
+/// Errors of the store, and failures that every other topic would meet, too: no token, no connection to the source.
+/// What the source refuses for one topic is in the reports.
 pub async fn collect(
     sink: &Sink<'_>,
     source: &dyn Source,

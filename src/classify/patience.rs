@@ -1,10 +1,11 @@
 //! Waits for a database that is unreachable: a server restart, a broken network, a file that another process locks.
 //!
-//! A run that ends by itself waits for about two minutes, and then fails. A watcher waits as long as it takes. Both log the
-//! outage once, and its end.
+//! A run that ends by itself waits for about two minutes, and then fails. A watcher waits as long as it takes. Both log
+//! the outage once, and its end.
 //!
-//! A network that silently drops a response is worse: the driver would wait for ever, and the heartbeat of the waiting worker
-//! would keep its posts leased. So calls while posts are leased have a timeout, and are retried on another connection.
+//! A network that silently drops a response is worse: the driver would wait for ever, and the heartbeat of the waiting
+//! worker would keep its posts leased. So calls while posts are leased have a timeout, and are retried on another
+//! connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use topicmill_store::StoreError;
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
 /// server. A watcher repeats the last one.
 const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
-/// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction after a
-/// minute, so nothing stays locked.
+/// Timeout of a call while posts are leased: twice the busy timeout of SQLite. The server ends an idle transaction
+/// after a minute, so nothing stays locked.
 const LONGEST_CALL: Duration = Duration::from_mins(10);
 /// Extra time for a call after a signal: enough for a conflict between two transactions.
 const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);

@@ -1,5 +1,5 @@
-//! A listing of Reddit into the store, page by page: to its end, to the limit of the topic, or, of new posts, to those that
-//! are known.
+//! A listing of Reddit into the store, page by page: to its end, to the limit of the topic, or, of new posts, to those
+//! that are known.
 
 use std::collections::HashSet;
 
@@ -74,8 +74,8 @@ impl Walk {
         time.is_some_and(|time| back_to.is_some_and(|back_to| time < back_to))
     }
 
-    /// The cursor of the page to read next. `after` may come back unchanged, lead round in a circle, or lead on and on to
-    /// nothing new.
+    /// The cursor of the page to read next. `after` may come back unchanged, lead round in a circle, or lead on and on
+    /// to nothing new.
     fn next(&mut self, after: Option<String>, is_last: bool) -> Option<String> {
         let goes_on = !is_last && !self.has_reached() && self.wanted > 0;
         let next = after.filter(|cursor| self.cursors.insert(cursor.clone()) && goes_on);

@@ -1,7 +1,7 @@
 //! Fetches posts by their ids from Reddit: fills in ids that were shared without texts.
 //!
-//! The input is fullnames. The output is stored posts, and the number of posts that are gone. Reddit is asked about a hundred
-//! at a time. Stored posts are not requested, so a stopped or killed run continues where it was.
+//! The input is fullnames. The output is stored posts, and the number of posts that are gone. Reddit is asked about a
+//! hundred at a time. Stored posts are not requested, so a stopped or killed run continues where it was.
 
 use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
@@ -24,7 +24,8 @@ pub struct RefillPlan<'a> {
 
 /// Asks Reddit for posts and stores them, each answer in one transaction.
 ///
-/// When the worker is stopped, what was answered is stored. What is done is added to `done`, also where an error ends it.
+/// When the worker is stopped, what was answered is stored. What is done is added to `done`, also where an error ends
+/// it.
 ///
 /// # Errors
 /// Errors of the store, and refusals of Reddit.

@@ -1,8 +1,8 @@
 //! Selects the posts of a subreddit that a run reads, and records gaps.
 //!
-//! Without a stretch of time that is asked for, reading goes on where the last one ended. With one, all of its posts are
-//! wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts are there.
-//! So a gap is left whatever ends the run.
+//! Without a stretch of time that is asked for, reading goes on where the last one ended. With one, all of its posts
+//! are wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts
+//! are there. So a gap is left whatever ends the run.
 
 use super::{MOST_LISTED, Reader, Result};
 use topicmill_core::{Listing, Post, Timestamp};

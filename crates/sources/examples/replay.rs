@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The file has one exchange a line, a JSON object with `method`, `url`, `status`, `headers` and `body`, and
-//! may be packed with gzip's or zstd's program: `zcat FILE | cargo run -p topicmill-sources --example replay /dev/stdin`. Neither
-//! bodies nor names of subreddits are printed, so the answer can be shown to anybody.
+//! may be packed with gzip's or zstd's program: `zcat FILE | cargo run -p topicmill-sources --example replay
+//! /dev/stdin`. Neither bodies nor names of subreddits are printed, so the answer can be shown to anybody.
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! Arctic Shift: an archive of Reddit that anybody may read, page by page through time.
 //!
-//! The input is the name of a subreddit and a time. The output is a [`TimePage`], or a [`SourceError`] with its [`Outcome`].
-//! There is no key, and no order but that of time.
+//! The input is the name of a subreddit and a time. The output is a [`TimePage`], or a [`SourceError`] with its
+//! [`Outcome`]. There is no key, and no order but that of time.
 //!
-//! The archive is free and one person's work: only one request runs at a time, requests keep their distance, and the waits
-//! that its headers ask for come on top. If it says that a page is too large, a smaller one is requested.
+//! The archive is free and one person's work: only one request runs at a time, requests keep their distance, and the
+//! waits that its headers ask for come on top. If it says that a page is too large, a smaller one is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Sources of posts: Reddit's API, the bundled sample Reddit, an archive, and files.
 //!
-//! Every source answers with the same two things: [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each thing that
-//! is no post or not a whole one, so that one odd thing never costs its page or its file. Nothing here knows
-//! where posts go.
+//! Every source answers with the same two things: [`Post`](topicmill_core::Post)s, and a [`Rejected`] for each thing
+//! that is no post or not a whole one, so that one odd thing never costs its page or its file. Nothing here knows where
+//! posts go.
 //!
 //! - [`page`]: what a source is: a [`Source`] that gives pages. [`open`](open()) makes one.
 //! - [`http`]: one client's manners: pace, waits, bounds, counts.

@@ -34,8 +34,8 @@ pub async fn open(
     })
 }
 
-/// The client of the sample Reddit, which serves while the client is held: the one of the settings, only the base URLs and
-/// the credentials differ.
+/// The client of the sample Reddit, which serves while the client is held: the one of the settings, only the base URLs
+/// and the credentials differ.
 ///
 /// # Errors
 /// If the loopback interface has no free port, or a setting cannot work.

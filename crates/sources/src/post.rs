@@ -1,8 +1,8 @@
 //! Reddit's wire form of a post, decoded leniently.
 //!
-//! The input is JSON as the API, a saved page, a dump of any year, an archive or a flat table writes it. The output is a
-//! [`Post`], or the reason for its rejection. Fields are never a closed list, because the format has changed every few
-//! years.
+//! The input is JSON as the API, a saved page, a dump of any year, an archive or a flat table writes it. The output is
+//! a [`Post`], or the reason for its rejection. Fields are never a closed list, because the format has changed every
+//! few years.
 
 mod fields;
 
@@ -47,7 +47,8 @@ impl Child {
     }
 }
 
-/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`) or of its bare data, as dumps and tables have it.
+/// Decodes a post from the fields of a thing (`{"kind": "t3", "data": {…}}`) or of its bare data, as dumps and tables
+/// have it.
 ///
 /// # Errors
 /// The reason, a fragment such as `a comment, not a post`.

@@ -50,8 +50,8 @@ impl Address {
         }
     }
 
-    /// True if a path is the file of the database, or one that SQLite keeps next to it. Replacing one of them would leave
-    /// open connections with a file that no longer has a name.
+    /// True if a path is the file of the database, or one that SQLite keeps next to it. Replacing one of them would
+    /// leave open connections with a file that no longer has a name.
     pub fn has(&self, path: &Path) -> bool {
         let Self::File(database) = self else {
             return false;

@@ -1,9 +1,9 @@
 //! Bulk inserts with few statements, in the form that is fastest for each database.
 //!
-//! The input is columns, the same for both databases. PostgreSQL gets one array for each column in a statement whose text
-//! never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of a few
-//! fixed sizes, so that each is prepared once for each connection. Many rows with new keys go to PostgreSQL by COPY, which
-//! checks for no conflicts.
+//! The input is columns, the same for both databases. PostgreSQL gets one array for each column in a statement whose
+//! text never changes, so that it is planned once. SQLite has no arrays: it gets rows of placeholders, in statements of
+//! a few fixed sizes, so that each is prepared once for each connection. Many rows with new keys go to PostgreSQL by
+//! COPY, which checks for no conflicts.
 
 mod wire;
 
@@ -69,9 +69,9 @@ impl Values<'_> {
 pub enum Keys {
     /// A key may be there: [`Insert::on_conflict`] says what becomes of it.
     MayBeThere,
-    /// A key that is there is an error, behind which the transaction must be rolled back: the rows before it stay in. So
-    /// SQLite notes no page that a failing statement would put back, which is a sixth of its work. Where the disk is full,
-    /// SQLite rolls the transaction back itself.
+    /// A key that is there is an error, behind which the transaction must be rolled back: the rows before it stay in.
+    /// So SQLite notes no page that a failing statement would put back, which is a sixth of its work. Where the disk is
+    /// full, SQLite rolls the transaction back itself.
     AreNew,
 }
 
@@ -88,7 +88,8 @@ pub struct Insert<'a> {
 }
 
 impl Insert<'_> {
-    /// Inserts the rows into a table of PostgreSQL, in their order, and returns what `on_conflict` says with `RETURNING`.
+    /// Inserts the rows into a table of PostgreSQL, in their order, and returns what `on_conflict` says with
+    /// `RETURNING`.
     ///
     /// # Errors
     /// Errors of the server.
@@ -144,8 +145,8 @@ impl Insert<'_> {
         query.fetch_all(connection).await
     }
 
-    /// Copies the rows into a table of PostgreSQL, in their order. A key that is there is an error, and so is a column of
-    /// another type than its values have.
+    /// Copies the rows into a table of PostgreSQL, in their order. A key that is there is an error, and so is a column
+    /// of another type than its values have.
     ///
     /// # Errors
     /// Errors of the server.
@@ -233,8 +234,8 @@ impl Insert<'_> {
         }
     }
 
-    /// Each row has a parameter for each column; but what all rows have is one parameter, which they name. SQLite copies each
-    /// parameter, and half of a post's are the same in all posts of a block.
+    /// Each row has a parameter for each column; but what all rows have is one parameter, which they name. SQLite
+    /// copies each parameter, and half of a post's are the same in all posts of a block.
     ///
     /// sqlx gives a parameter without a name the next argument, and `$N` the N-th one.
     fn sqlite_text(&self, rows: usize, shared: &[bool], keys: Keys) -> String {

@@ -38,8 +38,8 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// A count that is to be 0, in both databases. `{scores}` is how many scores a row of `packed_scores` has, `{ago}` a time
-/// of an hour ago.
+/// A count that is to be 0, in both databases. `{scores}` is how many scores a row of `packed_scores` has, `{ago}` a
+/// time of an hour ago.
 struct Count {
     check: &'static str,
     severity: Severity,

@@ -1,8 +1,8 @@
 //! Copies a SQLite database into a PostgreSQL database, as of one moment.
 //!
-//! The source may be in use; the target must be empty, and gets every row under the same key. The target is written in one
-//! transaction: an interrupted copy leaves it empty, and the same command starts again. Rows are copied in order and in
-//! small batches, so memory stays bounded. At the end the digests of both sides are compared.
+//! The source may be in use; the target must be empty, and gets every row under the same key. The target is written in
+//! one transaction: an interrupted copy leaves it empty, and the same command starts again. Rows are copied in order
+//! and in small batches, so memory stays bounded. At the end the digests of both sides are compared.
 
 mod cells;
 mod shape;
@@ -93,7 +93,8 @@ async fn to_postgres(
             return Err(StoreError::NotEmpty(shape.name.clone()));
         }
     }
-    // Otherwise the server takes the tables that fill for empty ones when it checks keys, and reads all of them each time.
+    // Otherwise the server takes the tables that fill for empty ones when it checks keys, and reads all of them each
+    // time.
     run_postgres(&mut writing, "SET LOCAL enable_seqscan = off".to_owned()).await?;
     run_postgres(&mut writing, "DELETE FROM meta".to_owned()).await?;
     let mut sent = Vec::with_capacity(shapes.len());
@@ -129,7 +130,8 @@ async fn to_postgres(
         done.push(compared(shape, &sent, &digest)?);
     }
     writing.commit().await.doing(WHAT_WRITE)?;
-    // The server would find out by itself, later. Our tables alone: it complains of each one that belongs to somebody else.
+    // The server would find out by itself, later. Our tables alone: it complains of each one that belongs to somebody
+    // else.
     let names: Vec<String> = shapes.iter().map(TableShape::quoted).collect();
     let analyze = AssertSqlSafe(format!("ANALYZE {}", names.join(", ")));
     if let Err(error) = sqlx::query(analyze).execute(to).await {

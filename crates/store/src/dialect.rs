@@ -1,5 +1,5 @@
-//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking and migrating. Statements are
-//! shared.
+//! The differences between the two databases (`sqlite.rs`, `postgres.rs`): opening, locking and migrating. Statements
+//! are shared.
 
 mod migrations;
 mod pooler;
@@ -27,8 +27,8 @@ use topicmill_core::{Timestamp, redact_url};
 /// Of one process, at most.
 const CONNECTIONS: u32 = 8;
 
-/// A type with bounds that a supertrait carries: the compiler takes for granted what a supertrait says of an associated type,
-/// and not what it says of other types than `Self`.
+/// A type with bounds that a supertrait carries: the compiler takes for granted what a supertrait says of an associated
+/// type, and not what it says of other types than `Self`.
 pub trait Same<T> {
     /// `T`.
     type Is;
@@ -88,7 +88,8 @@ pub trait Dialect:
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
     /// when another process wrote in between, so it takes the write lock at once.
     const BEGIN_WRITE: &'static str;
-    /// The same, of one that stores labels. PostgreSQL plans the checks of foreign keys once a connection: where it takes
+    /// The same, of one that stores labels. PostgreSQL plans the checks of foreign keys once a connection: where it
+    /// takes
     /// `classifications` for empty, as it does until its statistics have seen a first label set, it would read all of
     /// that table for each row of `packed_scores` (100,000 rows took 12.3 s instead of 2.8 s).
     const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
@@ -141,7 +142,8 @@ pub trait Dialect:
     const TOKEN: &'static str;
     /// Query for the approximate number of posts, at a nearly constant cost.
     const ABOUT_POSTS: &'static str;
-    /// One of every `$3` posts, or some more: no post is likelier than another, and they are the same when one looks again.
+    /// One of every `$3` posts, or some more: no post is likelier than another, and they are the same when one looks
+    /// again.
     const EACH_NTH_POST: &'static str;
     /// Bytes on disk.
     const BYTES: &'static str;
@@ -166,8 +168,8 @@ pub trait Dialect:
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
         async { Self::insert_returning(connection, insert).await.map(drop) }
     }
-    /// Inserts rows whose keys were not there a moment ago, in their order. Where another writer stored one since, it is an
-    /// error, `is_taken`, or a row of `on_conflict`.
+    /// Inserts rows whose keys were not there a moment ago, in their order. Where another writer stored one since, it
+    /// is an error, `is_taken`, or a row of `on_conflict`.
     fn insert_new(
         connection: &mut Self::Connection,
         insert: Insert<'_>,

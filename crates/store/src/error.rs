@@ -119,8 +119,8 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// A statement that waited for somebody else's lock was told to stop, by a signal or at the end of its time; it is rolled
-    /// back.
+    /// A statement that waited for somebody else's lock was told to stop, by a signal or at the end of its time; it is
+    /// rolled back.
     #[error(
         "{what}: it was told to stop while it waited for a lock that another session or program holds; this step changed \
          nothing, and the command may be run again"
@@ -249,8 +249,8 @@ impl StoreError {
         }
     }
 
-    /// True if the same call may succeed a little later: the connection broke, the server restarts, or there was a deadlock
-    /// between two transactions.
+    /// True if the same call may succeed a little later: the connection broke, the server restarts, or there was a
+    /// deadlock between two transactions.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Statement { source, .. } => failure::is_transient(source),

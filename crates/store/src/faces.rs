@@ -147,7 +147,8 @@ face! {
     /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
     /// another process planned it meanwhile.
     fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
-    /// Records that a slot failed which took too many processes with it, and whose last one is gone; which, and when it was due.
+    /// Records that a slot failed which took too many processes with it, and whose last one is gone; which, and when it
+    /// was due.
     fn give_slot_up(&self, name: &str, most_deaths: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
     /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
     /// another slot of the schedule runs.
@@ -182,7 +183,8 @@ face! {
 face! {
     /// Posts, and how far their sources were read.
     posts: Posts
-    /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported file.
+    /// Stores pages in one transaction: upserts posts, and writes sightings, watermarks and the position in an imported
+    /// file.
     fn save_pages(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// The newest post known of a subreddit that was read for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
@@ -264,8 +266,8 @@ face! {
     fn claim(&self, target: Target, claimant: &Claimant<'_>, suspicion: Suspicion, limit: u32, now: Timestamp) -> Claim;
     /// Moves the end of a lease to `now + lease`, even of one that expired; false if it was taken over.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
-    /// Stores labels with what was computed for them, and takes their posts out of the backlog. Posts are left out whose
-    /// text is another one by now, and those that are not this writer's, see [`LabelWrite::lease`].
+    /// Stores labels with what was computed for them, and takes their posts out of the backlog. Posts are left out
+    /// whose text is another one by now, and those that are not this writer's, see [`LabelWrite::lease`].
     fn save_labels(&self, write: &LabelWrite, posts: &[Classified]) -> Written;
     /// Hands failed posts of a lease back with the reason; each has used one attempt.
     fn fail(&self, lease_id: Lease, failed: &[(Fullname, String)]) -> ();
@@ -315,19 +317,19 @@ face! {
     fn labelled(&self, target: Target) -> u64;
     /// Rows of `hypotheses` for these texts, in order, as far as they are there.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
-    /// Returns the cost of labelling every post under a model and a label set with these hypotheses, some of which may not
-    /// exist yet.
+    /// Returns the cost of labelling every post under a model and a label set with these hypotheses, some of which may
+    /// not exist yet.
     fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
     /// Posts that have a label under both targets, for the same text, counted by the one and the other: a slug,
     /// or none of these.
     fn compare(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
-    /// Up to `limit` posts that have a text or a label, by fullname from the one after `after` on, with their labels under
-    /// two targets.
+    /// Up to `limit` posts that have a text or a label, by fullname from the one after `after` on, with their labels
+    /// under two targets.
     fn compared_posts(&self, targets: [Option<Target>; 2], after: &str, limit: u32) -> Vec<ComparedPost>;
     /// Returns the stored ones among some posts, with their labels under a target.
     fn look_up(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<LookedUp>;
-    /// Up to `limit` posts that have no label under a target, with the vector that a model has of their texts, by fullname
-    /// from the one after `after` on. Posts whose texts have none are left out.
+    /// Up to `limit` posts that have no label under a target, with the vector that a model has of their texts, by
+    /// fullname from the one after `after` on. Posts whose texts have none are left out.
     fn without_label(&self, target: Target, outcome: NoLabel, model: i64, after: &str, limit: u32) -> Vec<UnlabelledText>;
     /// Counts the posts without a label under a target.
     fn count_without_label(&self, target: Target, outcome: NoLabel) -> u64;
@@ -335,8 +337,8 @@ face! {
     fn hanging(&self, what: Dropped, now: Timestamp) -> Hanging;
     /// Deletes some of the labels under it; how many. 0: none are left.
     fn drop_labels(&self, what: Dropped) -> u64;
-    /// Deletes what a model computed of texts whose hash begins with a byte; or, without a model, what every model computed
-    /// of them and some hypotheses. How many rows.
+    /// Deletes what a model computed of texts whose hash begins with a byte; or, without a model, what every model
+    /// computed of them and some hypotheses. How many rows.
     fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
     /// Deletes the label set or the model itself, with all that is left of it, and hypotheses that nothing needs.
     fn drop_rest(&self, what: Dropped, hypotheses: &[i64]) -> ();
@@ -345,7 +347,8 @@ face! {
 face! {
     /// Results of models: logits of pairs, vectors of texts and labels.
     computed: Computed
-    /// Returns the stored logits of texts and hypotheses (rows of `hypotheses`); for each text one a hypothesis, in order.
+    /// Returns the stored logits of texts and hypotheses (rows of `hypotheses`); for each text one a hypothesis, in
+    /// order.
     fn pair_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Returns the vectors of texts by a model, as far as they are stored.
     fn text_vectors(&self, model: i64, texts: &[TextHash]) -> Vec<Option<TextVector>>;
@@ -371,7 +374,8 @@ face! {
     fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
     /// Takes back everything that a person said; how many answers.
     fn forget_reviewer(&self, reviewer: &str) -> u64;
-    /// Up to `limit` labelled posts about which nobody has said anything, or `reviewer` has not, the closest calls first.
+    /// Up to `limit` labelled posts about which nobody has said anything, or `reviewer` has not, the closest calls
+    /// first.
     fn closest_calls(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
     /// The same in an order that says nothing of the posts: that of the hashes of their texts.
     fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;

@@ -115,8 +115,8 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// Returns PostgreSQL's message alone: the driver appends a line of the server's source code, which reads like a line of
-/// the statement.
+/// Returns PostgreSQL's message alone: the driver appends a line of the server's source code, which reads like a line
+/// of the statement.
 #[derive(Debug)]
 struct Plain(Box<PgDatabaseError>);
 

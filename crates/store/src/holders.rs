@@ -7,8 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 /// A lease that expired longer ago is no matter of clocks: its process hangs, or a new one has its number.
 const MAX_CLOCK_SKEW: TimeDelta = TimeDelta::hours(1);
 
-/// Returns the name of this process among workers: host, boot, process namespace and process id. With it, a process of the
-/// same machine can tell whether it still lives. Names of hosts are not unique; boots are.
+/// Returns the name of this process among workers: host, boot, process namespace and process id. With it, a process of
+/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
 pub fn worker_name() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");
@@ -27,11 +27,11 @@ fn pid_namespace() -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// Returns true if a worker was a process of this machine and is gone. Of another machine, or where `/proc` does not tell
-/// machines apart, nobody knows.
+/// Returns true if a worker was a process of this machine and is gone. Of another machine, or where `/proc` does not
+/// tell machines apart, nobody knows.
 ///
-/// The kernel is asked and not `/proc`, which may hide processes of other users (`hidepid=2`). A new process may have the
-/// number of one that is gone, which then seems to live; its leases expire in their time.
+/// The kernel is asked and not `/proc`, which may hide processes of other users (`hidepid=2`). A new process may have
+/// the number of one that is gone, which then seems to live; its leases expire in their time.
 pub fn died(worker: &str, me: &str) -> bool {
     neighbour(worker, me).is_some_and(is_gone)
 }

@@ -187,8 +187,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::NoSchema`], with [`Access::Create`]
-    /// [`StoreError::Occupied`], with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`], and but for
-    /// [`Access::AnySchema`] [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
+    /// [`StoreError::Occupied`], with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`], and
+    /// but for [`Access::AnySchema`] [`StoreError::EarlierBuild`] and [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         Self::open_migrated(url, access, &[]).await
     }

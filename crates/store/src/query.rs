@@ -42,11 +42,11 @@ pub struct Inquiry {
     pub limit: Option<u64>,
     /// After which the server ends the statement by itself, should this process be gone by then.
     pub at_most: Option<Duration>,
-    /// Timeout for the receiver to take one part, after which a server's statement is cancelled, because it blocks others as
-    /// long as it runs.
+    /// Timeout for the receiver to take one part, after which a server's statement is cancelled, because it blocks
+    /// others as long as it runs.
     pub patience: Option<Duration>,
-    /// Bytes of one row, at most. SQLite makes no value of more than a sixteenth of it then, and no row of more than 256
-    /// columns, so that a statement cannot fill the memory before its first row is seen.
+    /// Bytes of one row, at most. SQLite makes no value of more than a sixteenth of it then, and no row of more than
+    /// 256 columns, so that a statement cannot fill the memory before its first row is seen.
     pub longest: Option<usize>,
     /// True if a database user with more rights than reading and writing tables is accepted.
     pub any_user: bool,

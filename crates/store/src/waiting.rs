@@ -1,9 +1,9 @@
 //! Waits for locks that others hold, and how a signal ends them.
 //!
-//! No statement waits for a lock for longer than [`STEP`]. The database then ends it and rolls its transaction back, and the
-//! call is done again, unless the token is cancelled that [`Store::open_until`] was given: then it ends with
-//! [`StoreError::Stopped`]. So no call is dropped of which nobody knows whether it was done, and a statement that works is
-//! left to its end.
+//! No statement waits for a lock for longer than [`STEP`]. The database then ends it and rolls its transaction back,
+//! and the call is done again, unless the token is cancelled that [`Store::open_until`] was given: then it ends with
+//! [`StoreError::Stopped`]. So no call is dropped of which nobody knows whether it was done, and a statement that works
+//! is left to its end.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use super::{Access, Result, Store, StoreError};
 /// end.
 pub(super) const STEP: Duration = Duration::from_secs(3);
 
-/// The operation was cancelled by a signal or at the end of a stage's time. Always the root cause of its error chain; see
-/// [`is_stop`].
+/// The operation was cancelled by a signal or at the end of a stage's time. Always the root cause of its error chain;
+/// see [`is_stop`].
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("it was told to stop")]
 pub struct ToldToStop;
@@ -28,8 +28,8 @@ pub fn is_stop(error: &(dyn Error + 'static)) -> bool {
 }
 
 impl Store {
-    /// Opens a database for a command that a signal may stop: that ends the opening, too, whatever takes it so long, and each
-    /// later wait for a lock.
+    /// Opens a database for a command that a signal may stop: that ends the opening, too, whatever takes it so long,
+    /// and each later wait for a lock.
     ///
     /// # Errors
     /// As [`Store::open`], and [`StoreError::StoppedOpening`].

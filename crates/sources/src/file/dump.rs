@@ -1,9 +1,10 @@
 //! Posts from files, for `import`.
 //!
-//! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The output
-//! is blocks of posts in the order of the file, and the reason for each row that is rejected. A dump is larger than memory:
-//! it is decompressed, filtered and parsed as it is read, one block at a time. Only the window of zstd comes on top, as
-//! large as the dump was packed with: Reddit's monthly dumps declare 2 GiB, of which only the used part takes memory.
+//! The input is a file or a pipe: JSON in any layout, such as a saved listing or the lines of a dump, or a table. The
+//! output is blocks of posts in the order of the file, and the reason for each row that is rejected. A dump is larger
+//! than memory: it is decompressed, filtered and parsed as it is read, one block at a time. Only the window of zstd
+//! comes on top, as large as the dump was packed with: Reddit's monthly dumps declare 2 GiB, of which only the used
+//! part takes memory.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
 //! Filters the rows of a file.
 //!
-//! The input is a row, first as bytes and, if it may pass, as a post. A month of dumps has forty million rows, of which a
-//! pipeline wants a few; parsing all of them would take hours. So the bytes of a row are searched for the two fields that
-//! decide, and only a row that cannot be ruled out is parsed.
+//! The input is a row, first as bytes and, if it may pass, as a post. A month of dumps has forty million rows, of which
+//! a pipeline wants a few; parsing all of them would take hours. So the bytes of a row are searched for the two fields
+//! that decide, and only a row that cannot be ruled out is parsed.
 
 use std::collections::HashSet;
 

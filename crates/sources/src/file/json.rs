@@ -82,7 +82,8 @@ impl JsonPosts {
         }
     }
 
-    /// Goes on with the records in one. A saved page of comments is an array of listings, of which the first has the post.
+    /// Goes on with the records in one. A saved page of comments is an array of listings, of which the first has the
+    /// post.
     fn unwrap(&mut self, mut inner: VecDeque<Box<RawValue>>) {
         #[derive(Deserialize)]
         struct Thing<'a> {

@@ -1,8 +1,8 @@
 //! Posts from tables, CSV and Parquet: the columns of each field, and a post from the values of a row.
 //!
-//! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row is
-//! read. A value of the wrong type rejects its row: it meant something to the author of the table, and a post without it
-//! would be wrong.
+//! Columns have the names of Reddit's fields, or are mapped to them. A missing column is an error before the first row
+//! is read. A value of the wrong type rejects its row: it meant something to the author of the table, and a post
+//! without it would be wrong.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -221,8 +221,8 @@ fn value(field: &str, cell: &Cell) -> Result<Value, String> {
     }
 }
 
-/// Finds the fields among the columns; in those that are `nested` there is none. Returns each field with the place of its
-/// column among those to read, and these columns.
+/// Finds the fields among the columns; in those that are `nested` there is none. Returns each field with the place of
+/// its column among those to read, and these columns.
 fn find(
     wanted: &[Column],
     given: &[Given],

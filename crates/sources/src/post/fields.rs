@@ -1,7 +1,7 @@
 //! The fields of a thing that are ever looked at, read from JSON in one pass.
 //!
-//! The wire is ambiguous: a number may be a string, a name may be absent, a post may stand within a crosspost. What each
-//! form means is decided here.
+//! The wire is ambiguous: a number may be a string, a name may be absent, a post may stand within a crosspost. What
+//! each form means is decided here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -297,8 +297,8 @@ impl Fields {
         once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: it was by `now` at the
-    /// latest.
+    /// Sets the time at which an archive read the post, in seconds since 1970, if the row has none: it was by `now` at
+    /// the latest.
     pub(crate) fn set_retrieved_by(&mut self, now: i64) {
         if !self.retrieved_utc.is_there() && !self.retrieved_on.is_there() {
             self.retrieved_on = Field(Some(now.into()));

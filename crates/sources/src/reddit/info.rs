@@ -1,7 +1,7 @@
 //! Decodes `/api/info`: for each known post, whether Reddit still shows it.
 //!
-//! The input is the response and the requested posts. The output is a [`PostFate`] for each of them. A child needs less than
-//! a post to store: a deleted one may have neither title nor text.
+//! The input is the response and the requested posts. The output is a [`PostFate`] for each of them. A child needs less
+//! than a post to store: a deleted one may have neither title nor text.
 
 use std::collections::HashMap;
 

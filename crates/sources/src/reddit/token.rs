@@ -1,8 +1,8 @@
 //! One token for the whole run, shared by every task.
 //!
-//! The first task that needs a token fetches it while the others wait for the same one. It is refreshed before it expires,
-//! and once when Reddit rejects it: callers name the rejected token, so that many rejections of one token lead to one
-//! request. A permanent refusal is remembered, so that sixteen topics with a wrong secret send one request.
+//! The first task that needs a token fetches it while the others wait for the same one. It is refreshed before it
+//! expires, and once when Reddit rejects it: callers name the rejected token, so that many rejections of one token lead
+//! to one request. A permanent refusal is remembered, so that sixteen topics with a wrong secret send one request.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use crate::verdict::Refusal;
 use topicmill_core::Outcome;
 use topicmill_http::HttpResponse;
 
-/// Returns the meaning of a refusal, if Reddit means more than HTTP does. A JSON 403 comes from the API, anything else from
-/// the edge in front of it.
+/// Returns the meaning of a refusal, if Reddit means more than HTTP does. A JSON 403 comes from the API, anything else
+/// from the edge in front of it.
 pub(super) fn refusal(
     answer: &HttpResponse,
     status: u16,

@@ -1,5 +1,5 @@
-//! The tables, views and columns of a database, and what they mean: the comments of the schema for PostgreSQL, whose types
-//! say more than those of SQLite.
+//! The tables, views and columns of a database, and what they mean: the comments of the schema for PostgreSQL, whose
+//! types say more than those of SQLite.
 //!
 //! A test compares them with both databases, and `make schema` makes docs/schema.md of them.
 

@@ -1,14 +1,15 @@
 //! Rows in the binary format of COPY, which the server takes without reading a text
 //! (<https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format").
 //!
-//! The input is columns. The output is pieces of the stream of bounded size, so that the server stores the first rows while
-//! the last ones are written.
+//! The input is columns. The output is pieces of the stream of bounded size, so that the server stores the first rows
+//! while the last ones are written.
 
 use chrono::{DateTime, Utc};
 
 use super::Values;
 
-/// Bytes that are handed to the server at once: a small part of a block, so that it begins to store while the rest is written.
+/// Bytes that are handed to the server at once: a small part of a block, so that it begins to store while the rest is
+/// written.
 const BYTES_AT_ONCE: usize = 128 * 1024;
 /// The start of the stream: its signature, no flags, and no header extension.
 const HEAD: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

@@ -1,8 +1,8 @@
 //! A pooler between this process and a PostgreSQL server, such as `PgBouncer`: how it is recognized, and whether a
 //! connection through it has a session of the server to itself.
 //!
-//! The driver parses a statement in one transaction and runs it in the next one, by a name or by none: if these went to two
-//! sessions, the second could run what another process parsed there. So a pool by transactions cannot be used.
+//! The driver parses a statement in one transaction and runs it in the next one, by a name or by none: if these went to
+//! two sessions, the second could run what another process parsed there. So a pool by transactions cannot be used.
 
 use std::fmt::Write;
 use std::time::Duration;

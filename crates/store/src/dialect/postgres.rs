@@ -21,10 +21,10 @@ use topicmill_core::redact_url;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// No transaction of ours waits for anything but the server. One that stands still is of a process that was
 /// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
-/// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit into
-/// twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of one
-/// processor for `topic_daily`, so a hash table gets no more memory than a sort. The rest decides how
-/// values are read and written; a server, a database and a user may have other defaults.
+/// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit
+/// into twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of
+/// one processor for `topic_daily`, so a hash table gets no more memory than a sort. The rest decides how values are
+/// read and written; a server, a database and a user may have other defaults.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
     SET hash_mem_multiplier = 1; SET jit = off; \
     SET standard_conforming_strings = on; SET bytea_output = hex; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = postgres; \
@@ -107,9 +107,9 @@ impl Dialect for Postgres {
     // What the server keeps for its planner, unless the table is small or was never counted.
     const ABOUT_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
-    // Whole pages, of which the server knows how many there are: a place in a page is empty after an edit, and how many posts
-    // a page has is known only since the last ANALYZE. Posts of one page came together and tell less than others would, hence
-    // twice as many.
+    // Whole pages, of which the server knows how many there are: a place in a page is empty after an edit, and how many
+    // posts a page has is known only since the last ANALYZE. Posts of one page came together and tell less than others
+    // would, hence twice as many.
     const EACH_NTH_POST: &'static str =
         "FROM posts TABLESAMPLE SYSTEM (LEAST(100, 200.0 / $3)) REPEATABLE (1)";
     const TOKEN: &'static str = "gen_random_uuid()::text";

@@ -61,8 +61,8 @@ impl Dialect for Sqlite {
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
     // By the pages of the smallest index, of which no row is read: 20 ms at 1,000,000 posts.
     const ABOUT_POSTS: &'static str = "SELECT COUNT(*) FROM posts";
-    // Not each time the first of `$3` rows: what comes in turns, such as the posts of a page, would be all in the sample or not
-    // at all. The prime reaches every place. Where a post was deleted, none is found.
+    // Not each time the first of `$3` rows: what comes in turns, such as the posts of a page, would be all in the
+    // sample or not at all. The prime reaches every place. Where a post was deleted, none is found.
     const EACH_NTH_POST: &'static str = "FROM posts WHERE rowid IN ( \
            WITH RECURSIVE each(at) AS (SELECT MIN(rowid) FROM posts UNION ALL \
              SELECT at + $3 FROM each WHERE at + $3 <= (SELECT MAX(rowid) FROM posts)) SELECT at + at / $3 * 2147483647 % $3 FROM each)";
@@ -156,9 +156,9 @@ impl Dialect for Sqlite {
         };
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            // A full disk ends a transaction in SQLite itself. The rollback that follows fails, so sqlx goes on counting
-            // that transaction, and no other one could begin on the connection. It was pinged just before, so what
-            // was sent to it is done.
+            // A full disk ends a transaction in SQLite itself. The rollback that follows fails, so sqlx goes on
+            // counting that transaction, and no other one could begin on the connection. It was pinged just before, so
+            // what was sent to it is done.
             .before_acquire(|connection: &mut SqliteConnection, _| {
                 let is_free = !connection.is_in_transaction();
                 Box::pin(async move { Ok(is_free) })
@@ -180,8 +180,8 @@ impl Dialect for Sqlite {
     }
 }
 
-/// Has readers go on while one writes, as they do on a server: the file gets a write-ahead log. Not yet one that holds only
-/// tables of others, which is left as it is where ours may not go into it.
+/// Has readers go on while one writes, as they do on a server: the file gets a write-ahead log. Not yet one that holds
+/// only tables of others, which is left as it is where ours may not go into it.
 async fn switched(options: SqliteConnectOptions) -> SqliteConnectOptions {
     if holds_others(&options).await.unwrap_or(false) {
         options

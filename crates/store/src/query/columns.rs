@@ -20,7 +20,8 @@ pub struct ReadStatement {
     pub sql: String,
     /// The kinds of its columns; the first is the fullname of a post.
     pub kinds: Vec<ColumnKind>,
-    /// Numbers in the list that follows them, each of which becomes a column of [`ColumnKind::Number`]; 0 without a list.
+    /// Numbers in the list that follows them, each of which becomes a column of [`ColumnKind::Number`]; 0 without a
+    /// list.
     pub list: usize,
 }
 
@@ -46,8 +47,8 @@ pub struct ColumnBatch {
     pub bytes: usize,
     /// The columns; each has as many values as there are rows.
     pub columns: Vec<ColumnCells>,
-    /// Lists of numbers as text, and the first of the columns that they become: whoever takes the batch unpacks them, so
-    /// that whoever reads goes on meanwhile.
+    /// Lists of numbers as text, and the first of the columns that they become: whoever takes the batch unpacks them,
+    /// so that whoever reads goes on meanwhile.
     pub(super) packed: Option<(ColumnCells, usize)>,
 }
 

@@ -113,7 +113,8 @@ pub(super) fn millis(text: &str) -> Option<i64> {
     }
 }
 
-/// The one way in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A parser of any time takes ten times as long.
+/// The one way in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A parser of any time takes ten times as
+/// long.
 fn as_written(text: &[u8]) -> Option<i64> {
     let number = |from: usize, to: usize| {
         let mut digits = text[from..to].iter();

@@ -1,8 +1,8 @@
 //! Questions to PostgreSQL, each on a connection of its own, in a transaction that reads and is rolled back.
 //!
 //! The server first takes the statement as the query of a cursor: its grammar lets nothing stand there but SELECT,
-//! VALUES, TABLE and WITH that write nothing, and the extended protocol takes no second statement behind it. EXPLAIN and
-//! SHOW have no cursor; they go alone, through the same protocol, in the same transaction.
+//! VALUES, TABLE and WITH that write nothing, and the extended protocol takes no second statement behind it. EXPLAIN
+//! and SHOW have no cursor; they go alone, through the same protocol, in the same transaction.
 
 use std::time::Duration;
 
@@ -195,9 +195,10 @@ async fn answer(
     }
 }
 
-/// One moment for all statements. The rows of a [`ColumnReading`] are asked for in the order of a key, and all of them are wanted:
-/// the server, which takes two equal columns for two chances and expects a single row of a join, would sort a million
-/// (19 s, 0.4 GB of temporary files) or have three processes read every post (8 s) rather than follow the keys (5 s).
+/// One moment for all statements. The rows of a [`ColumnReading`] are asked for in the order of a key, and all of them
+/// are wanted: the server, which takes two equal columns for two chances and expects a single row of a join, would sort
+/// a million (19 s, 0.4 GB of temporary files) or have three processes read every post (8 s) rather than follow the
+/// keys (5 s).
 const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_sort = off; \
      SET LOCAL max_parallel_workers_per_gather = 0";
 

@@ -29,8 +29,8 @@ use super::{
 
 /// The longest value, in bytes, where rows have no bound: SQLite's own is a gigabyte, and a statement may hold several.
 const LONGEST: i32 = 256 * 1024 * 1024;
-/// Columns of a row that has a bound, at most, and what part of it one value may take: together sixteen times the bound,
-/// which SQLite may hold before a row is seen.
+/// Columns of a row that has a bound, at most, and what part of it one value may take: together sixteen times the
+/// bound, which SQLite may hold before a row is seen.
 const WIDEST: i32 = 256;
 const PARTS_OF_A_ROW: usize = 16;
 /// Instructions of SQLite between two looks at whether to stop: well under a millisecond.

@@ -11,10 +11,10 @@ use topicmill_core::{Fullname, Listing, Post, ReadyPost, SourceKind, Timestamp};
 
 /// The update of a post that is stored already.
 ///
-/// A file or an archive is older than what Reddit showed, and does not change it. Of two files, one may omit what the other
-/// has, so a missing value does not erase a stored one, nor does a placeholder erase a score. If Reddit itself no longer
-/// shows an author, or shows a removed post again, the row follows. Text that retention deleted does not come back, and the
-/// hash of the text that was labelled stays.
+/// A file or an archive is older than what Reddit showed, and does not change it. Of two files, one may omit what the
+/// other has, so a missing value does not erase a stored one, nor does a placeholder erase a score. If Reddit itself no
+/// longer shows an author, or shows a removed post again, the row follows. Text that retention deleted does not come
+/// back, and the hash of the text that was labelled stays.
 static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
     let live = live_sources();
     format!(

@@ -116,8 +116,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((!posts.is_empty()).then_some(Claim { lease, posts }))
     }
 
-    /// Returns the number of deaths of the least suspected post; the lock keeps others from taking the last of them until
-    /// they are picked.
+    /// Returns the number of deaths of the least suspected post; the lock keeps others from taking the last of them
+    /// until they are picked.
     async fn least_deaths(
         tx: &mut Transaction<'static, DB>,
         wanted: &Wanted,
@@ -140,9 +140,9 @@ impl<DB: Dialect> SqlStore<DB> {
 
     /// Puts posts under a lease, and returns how many.
     ///
-    /// MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick other rows
-    /// each time, and the claim would take more posts than its limit. Only posts of one number of deaths: that number
-    /// decides how many of them may share a lease.
+    /// MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick other
+    /// rows each time, and the claim would take more posts than its limit. Only posts of one number of deaths: that
+    /// number decides how many of them may share a lease.
     async fn pick_posts(
         tx: &mut Transaction<'static, DB>,
         wanted: &Wanted,

@@ -1,7 +1,7 @@
 //! Label sets and models taken out of the store, with all that was computed under them.
 //!
-//! Large tables are deleted in parts, each in a transaction of its own, so that others can write between them. The row that
-//! everything belongs to is deleted last: after an interruption, run the same command again.
+//! Large tables are deleted in parts, each in a transaction of its own, so that others can write between them. The row
+//! that everything belongs to is deleted last: after an interruption, run the same command again.
 
 use sqlx::{AssertSqlSafe, QueryBuilder};
 

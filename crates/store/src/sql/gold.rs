@@ -68,8 +68,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 // The draw went by the hash of the text that was seen, which may be another by now.
                 let is_present = seen == hash.as_slice();
                 let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
-                // Only topicmill draws in the order of the hashes: a table that says that a post was drawn at random says
-                // nothing of the posts before it.
+                // Only topicmill draws in the order of the hashes: a table that says that a post was drawn at random
+                // says nothing of the posts before it.
                 let is_draw =
                     answer.chosen == SampleReason::Random && answer.source != GoldSource::Import;
                 if is_draw && is_present && is_further {
@@ -127,8 +127,8 @@ impl<DB: Dialect> SqlStore<DB> {
         answer: &GoldAnswer,
         text_hash: &[u8],
     ) -> Result<bool> {
-        // A file that brings an answer back says less about how its post was chosen than who chose it, and, unless it has
-        // the hash, nothing about the text that the person saw.
+        // A file that brings an answer back says less about how its post was chosen than who chose it, and, unless it
+        // has the hash, nothing about the text that the person saw.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at) \
@@ -254,7 +254,8 @@ impl<DB: Dialect> SqlStore<DB> {
         reviewer: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // The labels come by the index of their texts' hashes, and only as many as are wanted. Without the two NOT, SQLite
+        // The labels come by the index of their texts' hashes, and only as many as are wanted. Without the two NOT,
+        // SQLite
         // 3.51 would read a million of them by their key, and sort them; with a join, PostgreSQL 15 would.
         let sql = format!(
             "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 \

@@ -11,8 +11,8 @@ use super::super::dialect::Dialect;
 use super::arriving::{Row, insert_posts, names};
 use super::{Doing, SqlStore};
 
-/// A block of a file has more posts than this, and a page of a listing fewer. So many new rows are inserted apart from those
-/// that are known, in a form that refuses one that is stored.
+/// A block of a file has more posts than this, and a page of a listing fewer. So many new rows are inserted apart from
+/// those that are known, in a form that refuses one that is stored.
 pub(super) const MANY: usize = 200;
 
 /// Columns that do not describe the post itself, or that the text hash covers.
@@ -69,8 +69,9 @@ impl Known {
 }
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks. Of many,
-    /// one index lookup may show that none is stored; not if the server has just rejected a new one as a duplicate.
+    /// Selects and locks the rows among `fullnames` that are already stored, ordered by fullname to avoid deadlocks. Of
+    /// many, one index lookup may show that none is stored; not if the server has just rejected a new one as a
+    /// duplicate.
     pub(super) async fn known_among(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
@@ -86,13 +87,14 @@ impl<DB: Dialect> SqlStore<DB> {
         Self::known_posts(tx, fullnames.iter().copied()).await
     }
 
-    /// True if none of many posts is stored, as far as one index lookup can tell: in a dump that is read in the order of its
-    /// ids, no stored post is between the first and the last of a block.
+    /// True if none of many posts is stored, as far as one index lookup can tell: in a dump that is read in the order
+    /// of its ids, no stored post is between the first and the last of a block.
     ///
-    /// If the server's collation differs from the order of bytes, the lookup may miss one. The server then rejects it as a
-    /// duplicate.
+    /// If the server's collation differs from the order of bytes, the lookup may miss one. The server then rejects it
+    /// as a duplicate.
     async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
-        // Not `BETWEEN`, of which a plan for any two names expects to meet a row early in the table, and would read all of it.
+        // Not `BETWEEN`, of which a plan for any two names expects to meet a row early in the table, and would read all
+        // of it.
         let next = sqlx::query_scalar::<DB, String>(
             "SELECT fullname FROM posts WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
         )

@@ -17,7 +17,8 @@ use topicmill_score::{PairLogits, Scores, TextVector};
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that count.
+/// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that
+/// count.
 type Held = HashMap<Fullname, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB: Dialect> SqlStore<DB> {
@@ -86,8 +87,8 @@ impl<DB: Dialect> SqlStore<DB> {
             .done("wait for others who store labels")
     }
 
-    /// Takes posts out of the backlog, and leaves out those that are not this writer's: what is not there under its lease any
-    /// more (deleted, say), or, without a lease, what a worker holds or has labelled.
+    /// Takes posts out of the backlog, and leaves out those that are not this writer's: what is not there under its
+    /// lease any more (deleted, say), or, without a lease, what a worker holds or has labelled.
     async fn keep_own(
         tx: &mut Transaction<'static, DB>,
         write: &LabelWrite,
@@ -133,9 +134,9 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok((done.iter().copied().filter(is_same).collect(), held))
     }
 
-    /// Keeps a lease from being taken over or ended while its posts are written, which goes before any lock on them; false
-    /// if it is not there. Whoever takes over an expired lease deletes its row, so the row alone decides. It can be renewed
-    /// meanwhile: a long write costs no lease.
+    /// Keeps a lease from being taken over or ended while its posts are written, which goes before any lock on them;
+    /// false if it is not there. Whoever takes over an expired lease deletes its row, so the row alone decides. It can
+    /// be renewed meanwhile: a long write costs no lease.
     pub(super) async fn hold_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,

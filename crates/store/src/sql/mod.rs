@@ -2,8 +2,10 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `gaps`, `gold`, `purging`,
-//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `work`, `claiming`, `labelling`,
+//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `gaps`,
+//! `gold`, `purging`,
+//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`,
+//! `thinning`, `dropping`, `work`, `claiming`, `labelling`,
 //! `outlook`, `browsing`, `report`.
 
 /// A function that reads a row into a struct whose fields are named in the order of the columns.

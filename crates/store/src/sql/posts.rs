@@ -170,8 +170,8 @@ impl<DB: Dialect> SqlStore<DB> {
             new.extend(arrived.new.iter().map(|row| row.post.fullname.clone()));
             others.retain(|row| known.contains_key(row.post.fullname.as_str()));
         }
-        // `ON CONFLICT` decides in SQL what stays of the old row. Of a page, it returns what is stored then; of a block,
-        // reading it again takes a tenth less time on SQLite.
+        // `ON CONFLICT` decides in SQL what stays of the old row. Of a page, it returns what is stored then; of a
+        // block, reading it again takes a tenth less time on SQLite.
         let stored: HashMap<String, Known> = if others.len() < MANY {
             let returned = DB::insert_returning(&mut *tx, insert_and_return(&others)).await;
             let rows = returned.doing(STORE)?;
@@ -199,8 +199,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(new)
     }
 
-    /// Stores the topics for which posts were collected by a source that changes nothing else of them; returns how many had
-    /// another one.
+    /// Stores the topics for which posts were collected by a source that changes nothing else of them; returns how many
+    /// had another one.
     async fn set_topics(
         tx: &mut Transaction<'static, DB>,
         for_topic: &BTreeMap<&str, Vec<&str>>,
@@ -238,8 +238,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Forgets what was computed of texts that posts no longer have, and that these posts failed. The posts have their new
-    /// hashes already.
+    /// Forgets what was computed of texts that posts no longer have, and that these posts failed. The posts have their
+    /// new hashes already.
     pub(super) async fn forget_edited(
         tx: &mut Transaction<'static, DB>,
         edited: &[&str],

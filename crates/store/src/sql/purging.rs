@@ -276,15 +276,16 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(purged)
     }
 
-    /// Deletes what models said of texts that no labelled post has any more. Labels have the index of texts: in an index of
-    /// posts, a hash would change a page of its own for each post that is stored. A post without a label is scored anew.
+    /// Deletes what models said of texts that no labelled post has any more. Labels have the index of texts: in an
+    /// index of posts, a hash would change a page of its own for each post that is stored. A post without a label is
+    /// scored anew.
     pub(super) async fn forget_logits(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
     ) -> Result<()> {
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
-            // `model_id IN (SELECT …)` changes nothing in the result. It lets both databases search the primary key, which
-            // begins with the model, instead of reading the whole table.
+            // `model_id IN (SELECT …)` changes nothing in the result. It lets both databases search the primary key,
+            // which begins with the model, instead of reading the whole table.
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
                    SELECT 1 FROM classifications c CROSS JOIN posts p WHERE c.text_hash = pair_logits.text_hash AND c.text_hash >= '' \

@@ -11,8 +11,8 @@ use super::{Doing, SqlStore, is_older};
 use topicmill_core::PurgeReason;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Returns the posts, and the posts that crossposts among them show, that were purged and stay so. Removes a tombstone if
-    /// Reddit itself shows the post again.
+    /// Returns the posts, and the posts that crossposts among them show, that were purged and stay so. Removes a
+    /// tombstone if Reddit itself shows the post again.
     pub(super) async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
         rows: &[&Row<'_>],

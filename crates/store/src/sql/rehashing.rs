@@ -12,8 +12,8 @@ use topicmill_core::TextHash;
 const POSTS: i64 = 2_000;
 
 impl<DB: Dialect> SqlStore<DB> {
-    /// Gives posts the hash of their text by this program's rule, and returns how many have another one now. As after an
-    /// edit, these are labelled again. A run that was interrupted continues with the next call.
+    /// Gives posts the hash of their text by this program's rule, and returns how many have another one now. As after
+    /// an edit, these are labelled again. A run that was interrupted continues with the next call.
     pub async fn apply_text_rule(&self) -> Result<u64> {
         const WHAT: &str = "hash texts by the rule of this version";
         let rule = TEXT_RULE.to_string();
@@ -43,7 +43,8 @@ impl<DB: Dialect> SqlStore<DB> {
                 let (fullname, old) = (cell(0)?, row.try_get::<Vec<u8>, _>(1).doing(WHAT)?);
                 let hash = TextHash::new(&post_text(&cell(2)?, &cell(3)?));
                 if old != hash.as_bytes() {
-                    // An edit that was stored meanwhile has a hash by this rule already, and a purged text keeps its own.
+                    // An edit that was stored meanwhile has a hash by this rule already, and a purged text keeps its
+                    // own.
                     let update = "UPDATE posts SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2 AND text_purged_at IS NULL";
                     let updated = sqlx::query::<DB>(update)
                         .bind(fullname.as_str())

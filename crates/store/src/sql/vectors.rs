@@ -122,9 +122,10 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
-        // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every vector
-        // for each page otherwise. Questions for one value are answered by a search for each post: while labels are being
-        // written, the planner of PostgreSQL takes their table for empty, and would read all of it again and again.
+        // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every
+        // vector for each page otherwise. Questions for one value are answered by a search for each post: while labels
+        // are being written, the planner of PostgreSQL takes their table for empty, and would read all of it again and
+        // again.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \

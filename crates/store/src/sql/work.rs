@@ -96,8 +96,8 @@ impl<DB: Dialect> SqlStore<DB> {
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
         // Also a lease whose time is up: as long as nobody took it over, its row is there, and the row alone
-        // decides. A renewal that was given up may still arrive, late: it takes nothing back from the one after it. An end
-        // that is further away was set by a clock that has been set back since.
+        // decides. A renewal that was given up may still arrive, late: it takes nothing back from the one after it. An
+        // end that is further away was set by a clock that has been set back since.
         sqlx::query::<DB>(
             "UPDATE leases SET expires_at = \
                     CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
@@ -158,8 +158,8 @@ impl<DB: Dialect> SqlStore<DB> {
         Ok(())
     }
 
-    /// Returns true if a lease may be taken from its worker. Without a clock that all share, one of a live process of this
-    /// machine may not.
+    /// Returns true if a lease may be taken from its worker. Without a clock that all share, one of a live process of
+    /// this machine may not.
     pub(super) fn is_expired(worker: &str, expires_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         expires_at <= now && (DB::TIME.is_some() || !only_clocks_differ(worker, expires_at, now))
     }

@@ -17,7 +17,8 @@ const LOG_IS_LEFT: &str = "log";
 const FOLD_PATIENCE_MS: u32 = 1_000;
 /// The log holds each page with a header of 24 bytes: less than a hundredth of a page of 4 kB.
 const LOG_OVERHEAD: u64 = 100;
-/// Instructions of SQLite between two looks at whether to stop. A row takes four of them, so these are some hundred rows.
+/// Instructions of SQLite between two looks at whether to stop. A row takes four of them, so these are some hundred
+/// rows.
 const STEPS: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
@@ -184,8 +185,8 @@ impl SqlStore<Sqlite> {
     }
 }
 
-/// Returns the space that a rewrite needs and the space that is free, if that is too little: for the write-ahead log and
-/// for the copy in the temporary folder. `None` also if the system does not report free space.
+/// Returns the space that a rewrite needs and the space that is free, if that is too little: for the write-ahead log
+/// and for the copy in the temporary folder. `None` also if the system does not report free space.
 fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
     let folder = file
         .parent()
