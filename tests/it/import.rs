@@ -734,7 +734,10 @@ fn unsupported_formats_are_named() {
             &b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..],
             "an Excel workbook",
         ),
-        (b"PK\x03\x04\x14\0\0\0posts.csv", "a zip archive: unpack it"),
+        (
+            b"PK\x03\x04\x14\0\0\0posts.csv",
+            "a zip archive: extract it",
+        ),
         (b"ARROW1\0\0", "Feather): write it as Parquet or CSV"),
         (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
         (b"SQLite format 3\0\x10\0\x01\x01\0", "an SQLite database"),
@@ -742,7 +745,10 @@ fn unsupported_formats_are_named() {
             b"<!DOCTYPE html>\n<html>",
             "a web page: download the file itself",
         ),
-        (b"\x01\x02\x03\x04\xff\xfe\x05\x06", "no text"),
+        (
+            b"\x01\x02\x03\x04\xff\xfe\x05\x06",
+            "neither text nor a known format",
+        ),
     ] {
         let file = program.write("posts.csv", bytes);
         for command in [

@@ -584,7 +584,7 @@ fn pipes_can_be_read_and_written() {
     for (input, said) in [
         ("", "holds no row"),
         ("id,text\n", "holds no row"),
-        ("PAR1....PAR1", "nor a pipe"),
+        ("PAR1....PAR1", "uncompressed file"),
     ] {
         let ran = piped(&program, input.as_bytes(), &["-", "-"]);
         assert_eq!(
