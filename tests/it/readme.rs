@@ -49,6 +49,10 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill --database sqlite:demo.db serve --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
     ),
     (
+        "topicmill --database sqlite:demo.db serve --review",
+        "topicmill --database sqlite:demo.db serve --review --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
+    ),
+    (
         "topicmill serve --listen 0.0.0.0:8765 --token-file token.txt",
         "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143",
     ),
@@ -103,6 +107,10 @@ macro_rules! pages {
 
 pages! {
     every_command_of_the_readme_runs: "README.md",
+    #[ignore = "deep: a page"]
+    every_command_of_the_tutorial_runs: "docs/tutorial.md",
+    #[ignore = "deep: a page"]
+    every_command_of_own_topics_runs: "docs/own-topics.md",
     #[ignore = "deep: a page"]
     every_command_of_collect_runs: "docs/collect.md",
     #[ignore = "deep: a page"]
@@ -256,7 +264,7 @@ async fn every_command_runs(page: &str) {
 
     // The result that a page shows must be the beginning of the real result.
     for shown in text.split("```text\n").skip(1) {
-        let heading = shown.lines().next().unwrap();
+        let heading = shown.lines().find(|line| !line.starts_with("$ ")).unwrap();
         assert!(
             stdout.contains(heading),
             "{page} shows an answer with the columns `{heading}`:\n{stdout}"
