@@ -19,7 +19,7 @@ use wiremock::ResponseTemplate;
 
 use crate::collect::{PACE, climate, topic};
 use crate::support::arctic_shift::{
-    Archive, Borders, NOW, START, client, minutes, row, row_with, settings,
+    Archive, Bounds, NOW, START, client, minutes, row, row_with, settings,
 };
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::Program;
@@ -37,7 +37,7 @@ struct Scene {
 
 impl Scene {
     async fn of(database: &TestDatabase) -> Self {
-        Self::with(database, Archive::start(Borders::LeftOut).await).await
+        Self::with(database, Archive::start(Bounds::LeftOut).await).await
     }
 
     async fn with(database: &TestDatabase, archive: Archive) -> Self {
@@ -57,11 +57,11 @@ impl Scene {
     }
 
     fn put(&self, rows: impl IntoIterator<Item = Value>) {
-        self.archive.shelf.put(rows);
+        self.archive.shelf.add_rows(rows);
     }
 
-    fn trouble(&self, answer: ResponseTemplate, times: usize) {
-        self.archive.shelf.trouble(answer, times);
+    fn respond_instead(&self, answer: ResponseTemplate, times: usize) {
+        self.archive.shelf.respond_instead(answer, times);
     }
 
     async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
@@ -157,7 +157,7 @@ async fn the_first_run_reads_back_from_the_newest_posts_to_the_limit() {
 
 #[tokio::test]
 async fn later_runs_read_everything_since_the_last() {
-    for borders in [Borders::Included, Borders::LeftOut] {
+    for borders in [Bounds::Included, Bounds::LeftOut] {
         for database in databases() {
             let scene = Scene::with(&database, Archive::start(borders).await).await;
             scene.put(minutes(0..5));
@@ -196,7 +196,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
         (20, 350, 40),
         (150, 99, 1),
     ] {
-        for borders in [Borders::Included, Borders::LeftOut] {
+        for borders in [Bounds::Included, Bounds::LeftOut] {
             let (before, within, after) = crowd;
             let database = sqlite();
             let scene = Scene::with(&database, Archive::start(borders).await).await;
@@ -245,7 +245,7 @@ async fn posts_of_one_second_are_all_read_across_page_boundaries() {
 async fn a_second_with_more_posts_than_a_page_ends_the_topic_only() {
     for database in databases() {
         // The archive returns at most 150 rows, and 400 posts share one second.
-        let archive = Archive::with(Borders::LeftOut, 150, Duration::ZERO).await;
+        let archive = Archive::with(Bounds::LeftOut, 150, Duration::ZERO).await;
         let scene = Scene::with(&database, archive).await;
         scene.put(minutes(0..3));
         scene.collect_one(climate(3)).await;
@@ -271,7 +271,7 @@ async fn the_page_size_is_halved_after_a_timeout_and_grows_again() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.put(minutes(0..200));
-        scene.trouble(too_much(), 2);
+        scene.respond_instead(too_much(), 2);
         let report = scene.collect_one(climate(120)).await;
         assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
         let asked = scene.archive.asked().await;
@@ -306,7 +306,7 @@ async fn rate_limit_headers_of_the_archive_are_obeyed() {
             .set_body_json(&body)
             .insert_header("X-RateLimit-Remaining", "0")
             .insert_header("X-RateLimit-Reset", reset);
-        scene.trouble(last, 1);
+        scene.respond_instead(last, 1);
         let report = scene.collect_one(climate(150)).await;
         assert_eq!(report.outcome, Outcome::Ok);
         assert_eq!(
@@ -354,7 +354,7 @@ async fn transient_errors_are_retried_and_permanent_ones_are_not() {
         let database = sqlite();
         let scene = Scene::of(&database).await;
         scene.put(minutes(0..3));
-        scene.trouble(answer, times);
+        scene.respond_instead(answer, times);
         let report = scene.collect_one(climate(3)).await;
         assert_eq!(report.outcome, outcome, "{report:?}");
         assert_eq!(scene.archive.requests().await, requests, "{report:?}");
@@ -425,7 +425,7 @@ async fn a_lone_surrogate_loses_one_character() {
     let scene = Scene::of(&database).await;
     let page = json!({"data": [row("a", 0)]}).to_string();
     let page = page.replace("Title a", "cut \\ud83d");
-    scene.trouble(
+    scene.respond_instead(
         ResponseTemplate::new(200).set_body_raw(page, "application/json"),
         1,
     );
@@ -643,7 +643,7 @@ async fn requests_send_a_user_agent_and_no_key() {
     let named = "linux:topicmill:v0 (by /u/tester)";
     let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
     for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
-        let archive = Archive::start(Borders::LeftOut).await;
+        let archive = Archive::start(Bounds::LeftOut).await;
         let mut settings = settings(&archive.server.uri());
         settings.client.user_agent = given.to_owned();
         let (_, clock) = client(&archive.server.uri());
@@ -681,8 +681,8 @@ fn collecting(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_describes_the_archive() {
-    let archive = Archive::start(Borders::LeftOut).await;
-    archive.shelf.put(minutes(0..5));
+    let archive = Archive::start(Bounds::LeftOut).await;
+    archive.shelf.add_rows(minutes(0..5));
     let (program, uri) = (Program::new(), archive.server.uri());
     let run = |more: &[&str]| {
         crate::support::program::finished(
@@ -692,7 +692,7 @@ async fn the_command_line_describes_the_archive() {
         )
     };
     for listing in ["hot", "top", "rising"] {
-        run(&["--listing", listing]).ended(2, "--listing new");
+        run(&["--listing", listing]).expect_exit(2, "--listing new");
     }
     assert_eq!(archive.requests().await, 0);
     let ran = run(&["--listing", "new"]);
@@ -703,14 +703,16 @@ async fn the_command_line_describes_the_archive() {
         ran.stderr
     );
     // Settings of Reddit's listings are not errors here.
-    run(&[]).ended(0, "only be read in order of time");
+    run(&[]).expect_exit(0, "only be read in order of time");
 
     let ran = program
         .command(&["collect", "--source", "arctic-shift"])
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "http://10.0.0.1")
         .output()
         .unwrap();
-    crate::support::program::finished(ran).ended(2, "arctic_shift.api_url");
+    crate::support::program::finished(ran).expect_exit(2, "arctic_shift.api_url");
     // Without credentials, the message names the source that needs none.
-    program.run(&["collect"]).ended(3, "--source arctic-shift");
+    program
+        .run(&["collect"])
+        .expect_exit(3, "--source arctic-shift");
 }

@@ -50,7 +50,7 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     fn new(database: &TestDatabase) -> Self {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let file = program.write("posts.ndjson", posts());
         let scene = Self { program };
         scene.ok(&["import", &file]);
@@ -59,7 +59,7 @@ impl Scene {
 
     /// Labels by a pipeline file with more flags; returns the run's counts.
     fn classify(&self, file: &str, more: &[&str]) -> Value {
-        self.counted(&[&["classify", "--pipeline", file][..], more].concat())
+        self.run_counts(&[&["classify", "--pipeline", file][..], more].concat())
     }
 
     fn outcomes(&self) -> Value {
@@ -267,7 +267,7 @@ fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
 
 #[test]
 fn classify_file_reports_the_outcome_of_each_text() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     let file = program.write("p.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
     let (lines, said) = scored(&program, &file);
     assert_eq!(lines.len(), POSTS);
@@ -289,7 +289,7 @@ fn classify_file_reports_the_outcome_of_each_text() {
 
 #[test]
 fn an_invalid_background_is_rejected() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     program.write(
         "bad.toml",
         "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",
@@ -346,7 +346,7 @@ fn an_invalid_background_is_rejected() {
 
 #[test]
 fn a_text_that_fits_no_command_line_label_gets_none() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     let file = program.write(
         "texts.txt",
         "The weather is nice\nHow to roast a chicken with lemon\n",
@@ -365,5 +365,5 @@ fn a_text_that_fits_no_command_line_label_gets_none() {
     assert_eq!(outcomes(&[]), ["other", "cooking"]);
     assert_eq!(outcomes(&["--background", "none"]), ["cooking", "cooking"]);
     let ran = program.run(&[&labels[..], &["--background", "nowhere.toml"]].concat());
-    ran.ended(2, "--background `nowhere.toml`");
+    ran.expect_exit(2, "--background `nowhere.toml`");
 }

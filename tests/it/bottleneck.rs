@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::support::builders;
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran, words};
+use crate::support::program::{Program, RunOutput, words};
 
-fn doctor(program: &Program, flags: &[&str]) -> Ran {
+fn doctor(program: &Program, flags: &[&str]) -> RunOutput {
     program.run(&[&["doctor", "--bottleneck"], flags].concat())
 }
 
@@ -26,13 +26,13 @@ fn label(program: &Program) {
 fn classify(program: &Program) {
     let settings = [("classify.batch_tokens", "512")];
     let ran = program.run_with(&settings, &words("classify --device cpu"));
-    ran.ended(0, "");
+    ran.expect_exit(0, "");
 }
 
 #[test]
 fn the_latest_labelling_run_is_explained_on_both_databases() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         label(&program);
         // This run has nothing to do.
         classify(&program);
@@ -89,7 +89,7 @@ fn the_latest_labelling_run_is_explained_on_both_databases() {
 #[test]
 fn a_run_is_explained_by_its_number() {
     let database = crate::support::postgres::sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     label(&program);
     classify(&program);
     assert_eq!(found(&program, &["--run", "2"])["posts"], 40);
@@ -99,6 +99,6 @@ fn a_run_is_explained_by_its_number() {
         (&json!(0), &Value::Null)
     );
     for (run, said) in [("1", "one of `import`"), ("99", "no run 99")] {
-        doctor(&program, &["--run", run]).ended(2, said);
+        doctor(&program, &["--run", run]).expect_exit(2, said);
     }
 }

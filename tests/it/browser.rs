@@ -37,7 +37,7 @@ async fn the_browser_checks_detect_page_errors() {
         .until("document.querySelector('#typed').textContent == 'ab'")
         .await;
     assert_eq!(browser.text("#typed").await, "ab");
-    let png = browser.picture("good").await;
+    let png = browser.screenshot("good").await;
     assert!(png.starts_with(b"\x89PNG"), "{} bytes", png.len());
     browser.check().await;
 
@@ -74,7 +74,7 @@ async fn the_browser_checks_detect_page_errors() {
     ] {
         let (_folder, url) = page(wrong);
         browser.go(&url, 380, Scheme::Light).await;
-        let faults = browser.faults().await.join("\n");
+        let faults = browser.problems().await.join("\n");
         assert!(faults.contains(fault), "{wrong}: {faults}");
     }
 }

@@ -16,7 +16,7 @@ use topicmill_score::{
     Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, TextResult,
 };
 
-use crate::support::engine::{labeler, labeler_of, repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, repository};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
@@ -64,7 +64,7 @@ fn off(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
 
 #[test]
 fn scores_equal_the_text_classification_pipeline_on_any_batch() {
-    if !runtime_is_here("parity of classifiers") {
+    if !has_onnx_runtime("parity of classifiers") {
         return;
     }
     let mut models = 0;
@@ -160,7 +160,7 @@ const THREE: &str = r#"{"vocab_size":9999,"id2label":{"0":"a","1":"b","2":"c"}}"
 
 #[test]
 fn unusual_models_load_or_are_rejected_with_a_reason() {
-    if !runtime_is_here("odd classifiers") {
+    if !has_onnx_runtime("odd classifiers") {
         return;
     }
     let scores = |config: &str, graph: &str| tried(odd(config, graph).path());
@@ -214,7 +214,7 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
 
 #[test]
 fn labels_that_the_model_lacks_are_rejected() {
-    if !runtime_is_here("labels of a classifier") {
+    if !has_onnx_runtime("labels of a classifier") {
         return;
     }
     let mut labeler = labeler(&fixture("models/tiny-bart-moods"), 1_000);
@@ -300,19 +300,19 @@ fn custom_labels_are_rejected_for_a_classifier() {
     let moods = model(MOODS);
     let base = ["score", "in.ndjson", "out.ndjson"];
     let ran = program.run(&[&base[..], &["--model", &moods, "--label", "food"]].concat());
-    ran.ended(2, "`tiny-bart-moods` is a classifier");
-    ran.says("`joy`");
+    ran.expect_exit(2, "`tiny-bart-moods` is a classifier");
+    ran.expect_stderr("`joy`");
     program
         .run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat())
-        .ended(2, "is no classifier");
+        .expect_exit(2, "is no classifier");
     program
         .run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat())
-        .ended(2, "all labels in one pass");
+        .expect_exit(2, "all labels in one pass");
 }
 
 #[test]
 fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
-    if !runtime_is_here("verifying a classifier") {
+    if !has_onnx_runtime("verifying a classifier") {
         return;
     }
     let program = Program::new();
@@ -346,7 +346,7 @@ fn a_prepared_classifier_is_verified_and_a_foreign_graph_rejected() {
     program.write("in.ndjson", texts());
     program
         .run(&["score", "in.ndjson", "out.ndjson", "--model", "made"])
-        .ended(5, "SHA-256");
+        .expect_exit(5, "SHA-256");
 }
 
 /// Returns posts, two of which have the same text.
@@ -376,7 +376,7 @@ impl std::ops::Deref for Scene {
 impl Scene {
     fn new(url: &str) -> Self {
         let scene = Self {
-            program: Program::on(url),
+            program: Program::with_database(url),
         };
         let file = scene.program.write("posts.ndjson", posts());
         scene.ok(&["import", &file]);
@@ -391,13 +391,13 @@ impl Scene {
     /// Labels with a model and makes its labels current; returns the run's counts.
     fn classify(&self, model: &str, more: &[&str]) -> Value {
         let args = ["classify", "--model", model, "--make-current"];
-        self.counted(&[&args[..], more].concat())
+        self.run_counts(&[&args[..], more].concat())
     }
 }
 
 #[test]
 fn a_classifier_assigns_its_own_labels() {
-    if !runtime_is_here("classify with a classifier") {
+    if !has_onnx_runtime("classify with a classifier") {
         return;
     }
     for database in databases() {
@@ -407,8 +407,8 @@ fn a_classifier_assigns_its_own_labels() {
         scene.ok(&["classify", "--limit", "5"]);
         let current = scene.sql(shown);
         let ran = scene.ok(&["classify", "--model", &moods]);
-        ran.says("`tiny-bart-moods` is a classifier");
-        ran.says("stored beside the current ones");
+        ran.expect_stderr("`tiny-bart-moods` is a classifier");
+        ran.expect_stderr("stored beside the current ones");
         assert_eq!(scene.sql(shown), current, "the views show what they showed");
         // With --make-current they become current, and the backlog is empty.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);
@@ -446,7 +446,7 @@ const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "
 
 #[test]
 fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
-    if !runtime_is_here("a pipeline file for a classifier") {
+    if !has_onnx_runtime("a pipeline file for a classifier") {
         return;
     }
     let database = sqlite();
@@ -475,9 +475,9 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
-        .says("not those of the pipeline `mine`");
+        .expect_stderr("not those of the pipeline `mine`");
     let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
     scene
         .run(&["classify", "--model", &moods, "--pipeline", &beside])
-        .ended(2, "leave the background out");
+        .expect_exit(2, "leave the background out");
 }

@@ -38,8 +38,8 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
         "{}",
         demo.stdout
     );
-    demo.says("r/sports is missing");
-    demo.says("r/education is private");
+    demo.expect_stderr("r/sports is missing");
+    demo.expect_stderr("r/education is private");
 
     let commands: Vec<&str> = demo
         .stdout
@@ -66,7 +66,7 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
 #[test]
 fn every_named_query_runs_on_both_databases() {
     for database in databases() {
-        let program = Program::new().shipped();
+        let program = Program::new().with_default_model();
         let url = ["--database", database.url.as_str()];
         let file = program.write("posts.ndjson", posts(30));
         program.ok(&[&url[..], &["import", &file]].concat());
@@ -114,7 +114,7 @@ fn every_named_query_runs_on_both_databases() {
 #[test]
 fn a_dry_run_predicts_the_work_of_classify_on_both_databases() {
     for database in databases() {
-        let program = Program::new().shipped();
+        let program = Program::new().with_default_model();
         let run = |args: &[&str]| {
             let url = ["--database", database.url.as_str()];
             program.ok(&[&url[..], args].concat())
@@ -336,8 +336,8 @@ fn a_wrong_library_fails_in_one_sentence_with_exit_5() {
                 .output()
                 .unwrap(),
         );
-        ran.ended(5, library);
-        ran.says("onnxruntime.library");
+        ran.expect_exit(5, library);
+        ran.expect_stderr("onnxruntime.library");
     }
 }
 
@@ -349,7 +349,7 @@ fn a_read_only_database_is_reported_and_unchanged() {
     let more = program.write("more.ndjson", posts(6));
     program
         .run(&["--database", "sqlite:topicmill.db?mode=ro", "import", &more])
-        .ended(4, "read-only");
+        .expect_exit(4, "read-only");
     assert_eq!(number(&program, "SELECT COUNT(*) FROM posts"), 3);
 }
 

@@ -197,7 +197,7 @@ impl Process {
     }
 
     /// Waits until its engine is running.
-    async fn at_work(&mut self) {
+    async fn is_running(&mut self) {
         let started = self.folder.path().join("started");
         until("a worker is at work", async || {
             let ended = self.child.try_wait().unwrap();
@@ -213,7 +213,7 @@ impl Process {
     }
 
     /// Waits for its exit; returns its counts if it wrote them.
-    async fn ended(mut self) -> Option<Value> {
+    async fn wait_for_exit(mut self) -> Option<Value> {
         let mut status = None;
         until("a worker ends", async || {
             status = self.child.try_wait().unwrap();
@@ -231,7 +231,7 @@ impl Process {
     }
 
     async fn done(self) -> Value {
-        self.ended().await.expect("it lives to its end")
+        self.wait_for_exit().await.expect("it lives to its end")
     }
 }
 
@@ -292,7 +292,7 @@ async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
 }
 
 /// Checks that no classification is incomplete, and that no labelled post is in the backlog.
-async fn assert_nothing_is_half_written(store: &Store) {
+async fn assert_classifications_complete(store: &Store) {
     let halves = format!(
         "classifications c WHERE (SELECT COUNT(*) FROM label_scores s WHERE s.model_id = c.model_id \
             AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname) <> {LABELS} \
@@ -310,14 +310,14 @@ async fn assert_nothing_is_half_written(store: &Store) {
 
 /// Checks that every post has one classification, equal to that of an undisturbed process, and that the backlog is
 /// empty.
-async fn assert_whole(store: &Store, n: usize) {
+async fn assert_labelled_once(store: &Store, n: usize) {
     let last = label(store, Scripted::default(), LEASE).await;
     assert_eq!(
         (last.posts, last.set_aside),
         (0, 0),
         "nothing was left to do"
     );
-    assert_nothing_is_half_written(store).await;
+    assert_classifications_complete(store).await;
     assert_eq!(count(store, "backlog").await, 0);
     assert_eq!(count(store, "leases").await, 0);
     // Not `assert_eq`, which would print all rows.
@@ -344,7 +344,7 @@ async fn three_failing_workers_label_every_post_once() {
     let clock = SystemClock::shared();
     let mut workers: Vec<Process> = (0..3).map(|_| Process::label(&database.url, 30)).collect();
     for worker in &mut workers {
-        worker.at_work().await;
+        worker.is_running().await;
     }
     let [killed, stopped, cut] = <[Process; 3]>::try_from(workers).ok().unwrap();
     until("some posts are labelled", async || {
@@ -370,7 +370,7 @@ async fn three_failing_workers_label_every_post_once() {
     println!("{before} posts when it began; {cut_connections} connections cut");
     println!("the one that was stopped: {stopped}; the one that was cut off: {cut}");
     assert!(stopped["refused"].as_u64() > Some(0), "{stopped}");
-    assert_whole(&store, n).await;
+    assert_labelled_once(&store, n).await;
 }
 
 /// Kills a worker repeatedly during its writes.
@@ -381,12 +381,12 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
     let store = with_posts(database, n).await;
     for _ in 0..moments {
         let mut process = Process::label(&database.url, 40);
-        process.at_work().await;
+        process.is_running().await;
         let moment = random.u64(..400);
         clock.sleep(Duration::from_millis(moment)).await;
         process.kill();
-        assert_sound(database).await;
-        assert_nothing_is_half_written(&store).await;
+        assert_integrity(database).await;
+        assert_classifications_complete(&store).await;
         at.push((moment, count(&store, "classifications").await));
     }
     println!("seed {seed}: killed after (milliseconds, posts labelled by then) {at:?}");
@@ -401,11 +401,11 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
         (left, 0),
         "no post is blamed for what somebody else did"
     );
-    assert_whole(&store, n).await;
+    assert_labelled_once(&store, n).await;
 }
 
 /// Runs SQLite's integrity check.
-async fn assert_sound(database: &TestDatabase) {
+async fn assert_integrity(database: &TestDatabase) {
     use sqlx::Connection;
     if !database.url.starts_with("sqlite:") {
         return;
@@ -445,14 +445,14 @@ async fn a_postgres_database_is_intact_after_kills_and_a_server_crash() {
     let database = server.database("crash");
     let store = with_posts(&database, n).await;
     let mut process = Process::label(&database.url, 30);
-    process.at_work().await;
+    process.is_running().await;
     server.restart("immediate");
     let store_after = database.open().await;
-    assert_nothing_is_half_written(&store_after).await;
+    assert_classifications_complete(&store_after).await;
     let told = process.done().await;
     println!("the one that lived through a crash of the server: {told}");
     drop(store);
-    assert_whole(&store_after, n).await;
+    assert_labelled_once(&store_after, n).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -471,7 +471,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
         let task = json!({"url": database.url, "batch_ms": 1, "deadly": "deadly zebra"});
         let mut deaths = 0;
         let done = loop {
-            if let Some(done) = Process::start(task.clone()).ended().await {
+            if let Some(done) = Process::start(task.clone()).wait_for_exit().await {
                 break done;
             }
             deaths += 1;

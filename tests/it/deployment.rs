@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use crate::support::engine::{repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::postgres::postgres;
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, RunOutput, finished};
 
 const ROLES: &str = include_str!("../../packaging/postgresql/roles.sql");
 
@@ -29,7 +29,7 @@ impl Users {
     const JOBS: [&str; 4] = ["reader", "collector", "worker", "reviewer"];
 
     async fn of(owner: &str) -> Self {
-        let program = Program::new().shipped();
+        let program = Program::new().with_default_model();
         program.ok(&["--database", owner, "db", "create"]);
         // Twice, because an upgrade repeats it.
         for _ in 0..2 {
@@ -53,7 +53,7 @@ impl Users {
         format!("postgres://{}:pw@{place}", Self::login(job))
     }
 
-    fn ran(&self, job: &str, words: &[&str]) -> Ran {
+    fn ran(&self, job: &str, words: &[&str]) -> RunOutput {
         let url = self.url(job);
         let words = [&["-q", "--database", url.as_str()], words].concat();
         let mut command = self.program.command(&words);
@@ -73,7 +73,7 @@ impl Users {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_database_role_can_do_its_job_and_nothing_else() {
     let Some(database) = postgres() else { return };
-    if !runtime_is_here("the roles of a database") {
+    if !has_onnx_runtime("the roles of a database") {
         return;
     }
     let users = Users::of(&database.url).await;
@@ -137,13 +137,13 @@ async fn each_database_role_can_do_its_job_and_nothing_else() {
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
         // A right on the schema does not replace a missing right on a table.
         assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
-        ran.says("permission denied");
+        ran.expect_stderr("permission denied");
     }
-    no_statement_passes_its_role(&users).await;
+    assert_role_is_limited(&users).await;
     users.gone().await;
 }
 
-async fn no_statement_passes_its_role(users: &Users) {
+async fn assert_role_is_limited(users: &Users) {
     let answer = "INSERT INTO gold (fullname, reviewer, text_hash, chosen, source, answered_at) \
                   SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
     run(&users.url("reviewer"), answer).await.unwrap();
@@ -196,7 +196,7 @@ fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
     );
     let refused = show("nowhere");
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    refused.says_each(&[
+    refused.expect_stderr_all(&[
         "`database.url_file` in $DATABASE_URL_FILE",
         "`nowhere`",
         "correct the path",
@@ -205,7 +205,7 @@ fn a_secret_can_come_from_a_file_and_a_missing_file_is_rejected() {
 
 #[test]
 fn a_service_without_a_home_directory_loses_only_its_cache() {
-    if !runtime_is_here("a service without a home") {
+    if !has_onnx_runtime("a service without a home") {
         return;
     }
     let program = Program::new();
@@ -234,7 +234,7 @@ fn a_service_without_a_home_directory_loses_only_its_cache() {
         "--model",
         repository("models/minilm-reddit-topics").to_str().unwrap(),
     ])
-    .ended(1, "/proc/.local/share/topicmill");
+    .expect_exit(1, "/proc/.local/share/topicmill");
 }
 
 /// Reads a file in packaging/.

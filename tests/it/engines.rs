@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::engine::{openvino_is_here, repository};
+use crate::support::engine::{has_openvino, repository};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, RunOutput};
 
 const POSTS: usize = 24;
 /// A setting that chooses the precision by a measurement.
@@ -56,7 +56,7 @@ fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
 
 #[test]
 fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
-    if !openvino_is_here("two engines on one backlog") {
+    if !has_openvino("two engines on one backlog") {
         return;
     }
     for database in databases() {
@@ -96,7 +96,7 @@ fn engines_share_the_float32_model_identity_and_bf16_has_its_own() {
         let off = off.fold(0.0, f64::max);
         assert!(off < 1e-4, "{off}");
 
-        classify("auto", &["--precision", "bf16"]).says("OpenVINO 20");
+        classify("auto", &["--precision", "bf16"]).expect_stderr("OpenVINO 20");
         assert_eq!(models(&program).len(), 2, "another precision");
         assert_eq!(shown(), before, "the views stay");
         let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
@@ -156,8 +156,8 @@ fn a_wrong_openvino_library_fails_in_one_sentence_and_only_where_it_is_used() {
             program.run_with(&settings, &[&["classify"], flags].concat())
         };
         let ran = run("openvino", &[]);
-        ran.ended(5, library);
-        ran.says("openvino.library");
+        ran.expect_exit(5, library);
+        ran.expect_stderr("openvino.library");
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
         assert_eq!(run("auto", &["--precision", "bf16"]).code, 5);
     }
@@ -165,7 +165,7 @@ fn a_wrong_openvino_library_fails_in_one_sentence_and_only_where_it_is_used() {
 
 #[test]
 fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
-    if !openvino_is_here("agreement") {
+    if !has_openvino("agreement") {
         return;
     }
     let program = Program::new();
@@ -184,7 +184,7 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
         "--precision",
         "bf16",
     ];
-    run(&idle).ended(2, "leave out --precision");
+    run(&idle).expect_exit(2, "leave out --precision");
     let measure = |format: &str| {
         run(&[
             "bench",
@@ -233,19 +233,19 @@ fn agreement_is_measured_on_stored_texts_before_a_precision_is_chosen() {
         program.run_with(settings, &[&["classify"][..], &flags].concat())
     };
     let ran = classify(&[AGREEMENT]);
-    ran.ended(0, "OpenVINO 20");
-    ran.says("200 of 200 texts");
+    ran.expect_exit(0, "OpenVINO 20");
+    ran.expect_stderr("200 of 200 texts");
     let asked = classify(&[("classify.engine", "onnxruntime")]);
     assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
-    classify(&[]).says("OpenVINO 20");
-    measured_elsewhere_says_nothing(&file, &entries, classify);
+    classify(&[]).expect_stderr("OpenVINO 20");
+    measurements_of_other_machines_are_ignored(&file, &entries, classify);
 }
 
 /// A measurement with another CPU, another library or a truncated file is ignored.
-fn measured_elsewhere_says_nothing(
+fn measurements_of_other_machines_are_ignored(
     file: &Path,
     entries: &Value,
-    classify: impl Fn(&[(&str, &str)]) -> Ran,
+    classify: impl Fn(&[(&str, &str)]) -> RunOutput,
 ) {
     let whole = entries.to_string();
     for (content, said) in [
@@ -258,8 +258,8 @@ fn measured_elsewhere_says_nothing(
     ] {
         fs::write(file, content).unwrap();
         let ran = classify(&[AGREEMENT]);
-        ran.ended(2, "bench agreement");
-        ran.says(said);
+        ran.expect_exit(2, "bench agreement");
+        ran.expect_stderr(said);
         assert!(!classify(&[]).stderr.contains("OpenVINO"));
     }
 }

@@ -32,7 +32,7 @@ impl<'a> Scene<'a> {
 
     /// Creates the scene before anything is labelled.
     pub fn unlabelled(database: &'a TestDatabase) -> Self {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let file = program.write("posts.ndjson", builders::lines(POSTS, POSTS));
         let first = program.write("first.toml", pipeline("first", "", &LABELS));
         let scene = Self {
@@ -193,7 +193,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         ] {
             let path = write(name, text);
             let ran = scene.run(&["labels", "evaluate", "--gold", &path]);
-            ran.ended(2, said);
+            ran.expect_exit(2, said);
             assert_eq!(ran.stdout, "", "{name}");
         }
         database.run("UPDATE posts SET topic = NULL").await;
@@ -203,7 +203,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             ("nowhere.csv", "nowhere.csv"),
         ] {
             let ran = scene.run(&["labels", "evaluate", "--gold", word]);
-            ran.ended(2, said);
+            ran.expect_exit(2, said);
         }
         // Unknown and duplicate rows are counted, reported and left out. The file is TSV from a spreadsheet.
         let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
@@ -224,7 +224,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             (&json!(2), &json!(1))
         );
         assert_eq!(found["evaluation"]["out_of_scope"]["all"], 1);
-        ran.says_each(&["t3_zz1", "sailing", "few gold posts"]);
+        ran.expect_stderr_all(&["t3_zz1", "sailing", "few gold posts"]);
         let three = ["--label-set", "current"].repeat(3);
         let ran = scene.run(&[&["labels", "evaluate", "--gold", &path], &three[..]].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
@@ -243,7 +243,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
         ];
         assert_eq!(program.run(&args).code, 4);
         program.ok(&["--database", &database.url, "db", "create"]);
-        program.run(&args).ended(2, "topicmill classify");
+        program.run(&args).expect_exit(2, "topicmill classify");
     }
 }
 
@@ -274,8 +274,8 @@ async fn purged_edited_and_unlabelled_posts_are_excluded() {
             })
         );
         assert_eq!(found["posts"], 25);
-        ran.says("unlabelled=1");
-        ran.says("purged=2");
+        ran.expect_stderr("unlabelled=1");
+        ran.expect_stderr("purged=2");
         // The model scores the posts, and the current labels stay.
         let found = scene.evaluate(&gold, &["--compute"]);
         assert_eq!(found["posts"], 27);
@@ -389,7 +389,7 @@ async fn two_models_are_compared_without_changing_current_labels() {
     assert_eq!(better(random, shipped).code, 0);
     for second in [random, shipped] {
         let ran = better(shipped, second);
-        ran.ended(1, "not significantly better");
+        ran.expect_exit(1, "not significantly better");
         assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
     }
     let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
@@ -400,5 +400,5 @@ async fn two_models_are_compared_without_changing_current_labels() {
     );
     scene
         .run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"])
-        .ended(2, "tiny-bert-nli");
+        .expect_exit(2, "tiny-bert-nli");
 }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, DatasetFormat, Destination, Filters, Subject, Terms};
 
-use crate::support::engine::{repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::{Program, limited};
+use crate::support::program::{Program, run_limited};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -66,7 +66,7 @@ impl Scene {
     }
 
     fn unlabelled(database: &TestDatabase, n: usize) -> Self {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let file = program.write("posts.ndjson", posts(n));
         let scene = Self { program };
         scene.ok(&["import", &file]);
@@ -111,7 +111,7 @@ impl Scene {
 
 #[test]
 fn every_format_contains_the_rows_of_the_view() {
-    if !runtime_is_here("every_format_contains_the_rows_of_the_view") {
+    if !has_onnx_runtime("every_format_contains_the_rows_of_the_view") {
         return;
     }
     let mut first: Option<Vec<Value>> = None;
@@ -198,7 +198,7 @@ fn every_format_contains_the_rows_of_the_view() {
 
 #[test]
 fn filters_select_the_matching_rows() {
-    if !runtime_is_here("filters_select_the_matching_rows") {
+    if !has_onnx_runtime("filters_select_the_matching_rows") {
         return;
     }
     for database in databases() {
@@ -256,7 +256,7 @@ fn filters_select_the_matching_rows() {
 
 #[test]
 fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
-    if !runtime_is_here("invalid_input_is_rejected_with_advice_and_writes_nothing") {
+    if !has_onnx_runtime("invalid_input_is_rejected_with_advice_and_writes_nothing") {
         return;
     }
     let database = sqlite();
@@ -304,7 +304,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
         fs::write(scene.path(stranger), "mine").unwrap();
         let kept = scene.run(&["export", "set", "--overwrite"]);
-        kept.ended(1, "is no part of the data set");
+        kept.expect_exit(1, "is no part of the data set");
         assert_eq!(fs::read_to_string(scene.path(stranger)).unwrap(), "mine");
         fs::remove_file(scene.path(stranger)).unwrap();
     }
@@ -333,7 +333,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
 
 #[test]
 fn labels_of_another_set_come_from_the_model_that_produced_them() {
-    if !runtime_is_here("labels_of_another_set_come_from_the_model_that_produced_them") {
+    if !has_onnx_runtime("labels_of_another_set_come_from_the_model_that_produced_them") {
         return;
     }
     let database = sqlite();
@@ -374,7 +374,7 @@ fn labels_of_another_set_come_from_the_model_that_produced_them() {
 #[test]
 fn spreadsheets_get_no_formulas_and_detect_utf_8() {
     let database = crate::support::postgres::sqlite();
-    if !runtime_is_here("spreadsheets_get_no_formulas_and_detect_utf_8") {
+    if !has_onnx_runtime("spreadsheets_get_no_formulas_and_detect_utf_8") {
         return;
     }
     let scene = Scene::labelled(&database, 6);
@@ -392,7 +392,7 @@ fn spreadsheets_get_no_formulas_and_detect_utf_8() {
 #[tokio::test]
 async fn an_export_is_a_consistent_snapshot() {
     const N: usize = 1_200;
-    if !runtime_is_here("an_export_is_a_consistent_snapshot") {
+    if !has_onnx_runtime("an_export_is_a_consistent_snapshot") {
         return;
     }
     for database in databases() {
@@ -468,7 +468,7 @@ async fn an_export_is_a_consistent_snapshot() {
 #[cfg(target_os = "linux")]
 fn a_killed_or_failed_export_keeps_the_previous_file() {
     let database = crate::support::postgres::sqlite();
-    if !runtime_is_here("a_killed_or_failed_export_keeps_the_previous_file") {
+    if !has_onnx_runtime("a_killed_or_failed_export_keeps_the_previous_file") {
         return;
     }
     let scene = Scene::labelled(&database, 12);
@@ -498,7 +498,7 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
     );
     // The file size is limited.
     let export = ["export", "old.csv", "--unlabelled"];
-    limited(&scene.command(&export), "ulimit -f 50").ended(1, "old.csv");
+    run_limited(&scene.command(&export), "ulimit -f 50").expect_exit(1, "old.csv");
     assert!(!scene.path("old.csv").exists());
     scene.ok(&["export", "old.parquet", "--overwrite", "--unlabelled"]);
     let file = File::open(scene.path("old.parquet")).unwrap();

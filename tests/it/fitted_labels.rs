@@ -54,7 +54,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         let new = scene.write("new.ndjson", line(30, "a new boss fight in this game 30"));
         scene.ok(&["import", &new]);
         let ran = scene.ok(&["classify", "--pipeline", &scene.first]);
-        ran.says("labelling with `first-fit24`");
+        ran.expect_stderr("labelling with `first-fit24`");
         let label = csv(
             &scene,
             "SELECT abstained FROM classifications WHERE fullname = 't3_k00030'",
@@ -69,7 +69,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         database
             .run("DELETE FROM text_vectors WHERE text_hash = (SELECT text_hash FROM posts WHERE fullname = 't3_k00025')")
             .await;
-        let counts = scene.counted(&["classify", "--pipeline", &scene.first]);
+        let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
         assert_eq!(counts["posts"], 1, "{counts}");
         assert_eq!(csv(&scene, LABEL_OF), stored);
 
@@ -82,7 +82,7 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
         let changed = pipeline("first", "", &[LABELS[0], LABELS[1], ("music", "songs")]);
         let changed = scene.write("first.toml", changed);
         let ran = scene.ok(&["classify", "--pipeline", &changed]);
-        ran.says("the labels of `first` have changed since they were fitted");
+        ran.expect_stderr("the labels of `first` have changed since they were fitted");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_fit_that_is_not_current_changes_no_label() {
     let ran = scene.ok(&words(&format!(
         "labels fit --gold {answers} --target-precision 0.9"
     )));
-    ran.says("stored as `first-fit24`");
+    ran.expect_stderr("stored as `first-fit24`");
     let after = csv(
         &scene,
         "SELECT fullname, label, score FROM labeled_posts ORDER BY fullname",
@@ -145,7 +145,7 @@ fn unusable_answers_are_rejected_and_named() {
     ] {
         scene
             .run(&["labels", "fit", "--gold", gold])
-            .ended(code, said);
+            .expect_exit(code, said);
     }
     let share = [
         "labels",
@@ -155,7 +155,7 @@ fn unusable_answers_are_rejected_and_named() {
         "--target-precision",
         "1.5",
     ];
-    scene.run(&share).ended(2, "1.5 is not a share");
+    scene.run(&share).expect_exit(2, "1.5 is not a share");
     let sets = csv(&scene, "SELECT COUNT(*) FROM label_sets");
     assert_eq!(sets, ["1"], "nothing is stored");
 }

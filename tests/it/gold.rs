@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::builders::{self, LABELS, pipeline};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::{Program, Ran, words};
+use crate::support::program::{Program, RunOutput, words};
 
 /// The program with a database of labelled posts: post `i` has the label `LABELS[i % 3]`, and a smaller margin
 /// between its best two labels the smaller `i` is.
@@ -22,7 +22,7 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     pub async fn new(database: &TestDatabase, posts: usize) -> Self {
-        Self::of(Program::on(&database.url), database, posts).await
+        Self::of(Program::with_database(&database.url), database, posts).await
     }
 
     async fn of(program: Program, database: &TestDatabase, posts: usize) -> Self {
@@ -42,7 +42,7 @@ impl Scene {
         scene
     }
 
-    fn import(&self, name: &str, text: &str, more: &[&str]) -> Ran {
+    fn import(&self, name: &str, text: &str, more: &[&str]) -> RunOutput {
         let path = self.program.write(name, text);
         self.run(&[&["labels", "gold", "import", &path], more].concat())
     }
@@ -115,7 +115,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
     let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
     let ran = scene.import("gold.csv", csv, &[]);
     assert_eq!(ran.code, 2);
-    ran.says_each(&[
+    ran.expect_stderr_all(&[
         "`rowing` (line 7), `sailing` (lines 4, 5)",
         "it has gaming, food, music",
         "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
@@ -132,15 +132,15 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
         "id,label\na-1,food\nk00001,food\nb 2,food\n",
         &[],
     );
-    odd.ended(2, "line 2: `a-1` is neither");
-    odd.says("line 4: `b 2`");
+    odd.expect_exit(2, "line 2: `a-1` is neither");
+    odd.expect_stderr("line 4: `b 2`");
     let hashed = "id,label,text_hash\nk00001,food,zzzz-not-a-hash\n";
     let hashed = scene.import("hashed.csv", hashed, &[]);
-    hashed.ended(2, "line 2: a text hash must have 32 hexadecimal digits");
+    hashed.expect_exit(2, "line 2: a text hash must have 32 hexadecimal digits");
     let twice = "id,label\nk00004,food\nk00004,music\n";
     scene
         .import("twice.csv", twice, &["--skip-unknown"])
-        .ended(2, "t3_k00004 in lines 2 and 3");
+        .expect_exit(2, "t3_k00004 in lines 2 and 3");
     for (name, text) in [("empty.csv", ""), ("header.csv", "id,label\n")] {
         assert_eq!(scene.import(name, text, &[]).code, 2, "{name}");
     }
@@ -177,7 +177,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
             "{}",
             shown.stdout
         );
-        shown.says("annotators disagree");
+        shown.expect_stderr("annotators disagree");
         let listed = scene.json(&["labels", "gold", "list"]);
         let said = &listed["disagreements"][0]["said"];
         assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
@@ -186,7 +186,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
             .ok(&words(
                 "labels calibrate --gold db --pipeline first.toml --target-precision 0.1",
             ))
-            .says("are not representative");
+            .expect_stderr("are not representative");
         // Without close calls every answer counts; with close calls only, the output says so.
         database
             .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
@@ -199,7 +199,7 @@ async fn evaluate_uses_the_random_sample_without_disputed_posts() {
         database.run("UPDATE gold SET chosen = 'closest'").await;
         scene
             .ok(&["labels", "evaluate", "--gold", "db"])
-            .says("are not representative");
+            .expect_stderr("are not representative");
     }
 }
 
@@ -314,7 +314,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(found["left_out"]["without_text"], 1);
         assert_eq!(found["posts"], 1);
-        ran.says("edited since");
+        ran.expect_stderr("edited since");
         // An import of the purged post's answer finds no post.
         assert_eq!(scene.import("gold.csv", &csv, &[]).code, 2);
     }
@@ -323,7 +323,7 @@ async fn gold_is_deleted_with_purged_posts_kept_after_retention_and_invalid_afte
 #[tokio::test(flavor = "multi_thread")]
 async fn none_of_these_counts_only_if_all_labels_were_offered() {
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     let scene = Scene::of(program, &database, 12).await;
     let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
     assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
@@ -336,7 +336,7 @@ async fn none_of_these_counts_only_if_all_labels_were_offered() {
     )));
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["posts"], 2);
-    ran.says("labels that annotators were not offered");
+    ran.expect_stderr("labels that annotators were not offered");
     // In a set with fewer labels, every label was offered.
     let narrow = scene
         .program
@@ -437,7 +437,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
             .push(json!({"completed_by": 2, "result": two}));
         edit(&scene, 0, "a new text");
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
-        ran.ended(0, "left out an annotation with several choices");
+        ran.expect_exit(0, "left out an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
         // Exported, edited, imported. An answer without the hash of its text does not become valid again.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;

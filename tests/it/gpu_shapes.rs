@@ -12,7 +12,7 @@ use topicmill_score::{
 };
 
 use crate::support::builders;
-use crate::support::engine::{repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, repository};
 
 const MODELS: [&str; 5] = [
     "tests/it/fixtures/models/tiny-bart-made",
@@ -74,7 +74,7 @@ fn scored(
 
 #[test]
 fn fixed_gpu_shapes_give_the_same_scores() {
-    if !runtime_is_here("scores in few shapes") {
+    if !has_onnx_runtime("scores in few shapes") {
         return;
     }
     // Every length up to truncation, so that some widths end at the window.

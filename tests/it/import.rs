@@ -11,7 +11,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran, limited};
+use crate::support::program::{Program, RunOutput, run_limited};
 
 /// Returns a post of a dump; every third one is in r/food.
 fn row(i: usize) -> Value {
@@ -57,10 +57,10 @@ fn posts(program: &Program) -> String {
 }
 
 /// Runs `import --format dump` and expects this exit code and these words on stderr.
-fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> Ran {
+fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> RunOutput {
     let ran = program.run(&[&["import", "--format", "dump"], args].concat());
     assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-    ran.says_each(words);
+    ran.expect_stderr_all(words);
     ran
 }
 
@@ -132,11 +132,11 @@ fn a_full_database_is_reported_and_loses_nothing() {
     let file = program.write("RS.zst", packed(dump(0..60_000)));
     // The schema fits, but the import does not.
     let import = program.command(&["import", "--format", "dump", &file]);
-    let ran = limited(&import, "ulimit -f 4000");
-    ran.ended(4, "its disk refused");
-    ran.says("ulimit -f");
+    let ran = run_limited(&import, "ulimit -f 4000");
+    ran.expect_exit(4, "its disk refused");
+    ran.expect_stderr("ulimit -f");
     // A failed import is not recorded as finished.
-    ran.says("stopped before the end of the file");
+    ran.expect_stderr("stopped before the end of the file");
     assert!(!ran.stderr.contains("imported file="), "{}", ran.stderr);
     goes_on(&program, &file);
 }
@@ -307,8 +307,8 @@ fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {
             &file,
         ];
         let ran = program.run(&[&args[..], &map, &["title=headline"]].concat());
-        ran.ended(1, "row 2");
-        ran.says("posts=2");
+        ran.expect_exit(1, "row 2");
+        ran.expect_stderr("posts=2");
         let ran = program.run(&[&args[..], &map, &["title=heading"]].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         let told = ["`heading`", "`key`, `headline`, `subreddit`, `posted`"];
@@ -326,7 +326,7 @@ fn csv_columns_are_mapped_and_an_invalid_value_rejects_its_row() {
     }
     program
         .run(&["import", "--format", "csv", &file, "--map", "colour=key"])
-        .ended(2, "created_utc");
+        .expect_exit(2, "created_utc");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn an_unstorable_number_rejects_its_table_row_and_is_ignored_elsewhere() {
         };
         let ran = import(&["--format", "csv", &table]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
-        ran.says_each(&[
+        ran.expect_stderr_all(&[
             "`score` is too far from 0 to be stored",
             "`num_comments` is too far from 0 to be stored",
             "`created_utc` is too large for seconds since 1970; it is 100000000000000000000",
@@ -417,13 +417,13 @@ fn parquet_columns_are_read_with_every_timestamp_type() {
     ] {
         program
             .run(&["import", "--format", "parquet", &file, "--map", map])
-            .ended(2, told);
+            .expect_exit(2, told);
     }
     let broken = std::fs::read(&file).unwrap();
     let half = program.write("half.parquet", &broken[..broken.len() / 2]);
     program
         .run(&["import", "--format", "parquet", &half])
-        .ended(2, "or a damaged one");
+        .expect_exit(2, "or a damaged one");
 }
 
 /// Writes a Parquet file of binary values: a column for each field of the schema, a value for each row.
@@ -577,10 +577,10 @@ fn common_null_spellings_are_null_and_reported_once() {
         a3,Three,Food,1700000000,7,DELETED\n";
     let table = program.write("posts.csv", table);
     let ran = program.run(&["import", &lines]);
-    ran.ended(0, "2 values were `NaN`");
+    ran.expect_exit(0, "2 values were `NaN`");
     let ran = program.run(&["import", "--format", "csv", &table]);
-    ran.ended(1, "2 values were `NaN`");
-    ran.says("it is 45244.9, which looks like an Excel date: write seconds since 1970");
+    ran.expect_exit(1, "2 values were `NaN`");
+    ran.expect_stderr("it is 45244.9, which looks like an Excel date: write seconds since 1970");
     let query =
         "SELECT fullname, lower(subreddit), reddit_score, author FROM posts ORDER BY fullname";
     let stored = [
@@ -639,7 +639,7 @@ fn the_format_is_detected_from_the_content() {
         let program = Program::new();
         let file = program.write(name, text);
         let ran = program.run(&["import", &file]);
-        ran.ended(0, "posts=2");
+        ran.expect_exit(0, "posts=2");
     }
 }
 
@@ -656,8 +656,8 @@ fn a_broken_json_array_loses_only_the_broken_part() {
         let program = Program::new();
         let file = program.write("posts.json", two(layout));
         let ran = program.run(&["import", &file]);
-        ran.ended(1, told);
-        ran.says(&format!("posts={good} "));
+        ran.expect_exit(1, told);
+        ran.expect_stderr(&format!("posts={good} "));
     }
 }
 
@@ -673,11 +673,11 @@ fn bzip2_and_xz_dumps_are_read_completely_once() {
     let whole = halves.each_ref().map(bzip2).concat();
     let file = program.write("RS_2011-01.bz2", &whole[..whole.len() - 400]);
     let import = ["import", &file, "--subreddit", "food"];
-    program.run(&import).ended(1, "breaks off");
+    program.run(&import).expect_exit(1, "breaks off");
     program.write("RS_2011-01.bz2", &whole);
     program.ok(&import);
     assert_eq!(posts(&program), "3000");
-    program.run(&import).ended(0, "imported on");
+    program.run(&import).expect_exit(0, "imported on");
     // Output of `xz` for `dump(0..3)`, twice.
     let packed = std::process::Command::new("xz")
         .arg("-c")
@@ -689,7 +689,7 @@ fn bzip2_and_xz_dumps_are_read_completely_once() {
         [&packed.stdout[..], &packed.stdout].concat(),
     );
     let ran = program.run(&["import", &file, "--all-subreddits"]);
-    ran.ended(0, "posts=6");
+    ran.expect_exit(0, "posts=6");
 }
 
 #[test]
@@ -718,12 +718,14 @@ fn pipes_are_read_once_without_hanging() {
         }
         crate::support::program::finished(shell.args(["-c", &script]).output().unwrap())
     };
-    import("-", &format!("cat '{file}' | IMPORT")).ended(0, "posts=2");
+    import("-", &format!("cat '{file}' | IMPORT")).expect_exit(0, "posts=2");
     let fifo = program.folder.path().join("fifo");
     let fifo = fifo.display();
     let script = format!("mkfifo '{fifo}' && (cat '{file}' > '{fifo}' &) && IMPORT");
-    import("fifo", &script).ended(0, "posts=2");
-    program.run(&["import", "-", "-"]).ended(2, "only once");
+    import("fifo", &script).expect_exit(0, "posts=2");
+    program
+        .run(&["import", "-", "-"])
+        .expect_exit(2, "only once");
 }
 
 #[test]
@@ -756,14 +758,14 @@ fn unsupported_formats_are_named() {
             &["score", &file, "out.csv", "--label", "a"],
         ] {
             let ran = program.run(command);
-            ran.ended(2, told);
+            ran.expect_exit(2, told);
             assert!(!ran.stderr.contains("iconv"), "{}", ran.stderr);
         }
     }
     let texts = program.write("texts.txt", "hello world\nsecond text\n");
     program
         .run(&["import", &texts])
-        .ended(2, "it has texts alone");
+        .expect_exit(2, "it has texts alone");
 }
 
 #[test]
@@ -773,7 +775,7 @@ fn a_missing_field_can_be_set_by_a_flag() {
     let table = "id,title,created,body,comms_num\nb1,Rye,1700000000,It rose.,7\n";
     let table = program.write("posts.csv", table);
     let lacking = program.run(&["import", &table]);
-    lacking.ended(2, "--set subreddit=NAME");
+    lacking.expect_exit(2, "--set subreddit=NAME");
     let set = ["--set", "subreddit=wallstreetbets", "--set", "score=3"];
     program.ok(&[&["import", &table], &set[..]].concat());
     let read = sql(&program, SQLITE, "SELECT selftext, num_comments FROM posts");
@@ -785,7 +787,7 @@ fn a_missing_field_can_be_set_by_a_flag() {
     let stored = "t3_b1,wallstreetbets,3\nt3_b2,wallstreetbets,5";
     assert_eq!(sql(&program, SQLITE, query), stored);
     let wrong = program.run(&["import", &lines, "--set", "colour=red"]);
-    wrong.ended(2, "--set `colour=red` is not FIELD=VALUE");
+    wrong.expect_exit(2, "--set `colour=red` is not FIELD=VALUE");
 }
 
 #[test]
@@ -793,7 +795,9 @@ fn a_backslash_escaped_quote_rejects_its_row_and_is_reported() {
     let program = Program::new();
     let table = "id,title,subreddit,created_utc\na1,\"so \\\"hi\\\" it\",food,1700000000\na2,\"C:\\new\\\",food,1700000000\n";
     let file = program.write("posts.csv", table);
-    program.run(&["import", &file]).ended(1, "not doubled");
+    program
+        .run(&["import", &file])
+        .expect_exit(1, "not doubled");
     assert_eq!(
         sql(&program, SQLITE, "SELECT title FROM posts"),
         "C:\\new\\"

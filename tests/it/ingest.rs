@@ -7,7 +7,7 @@ use topicmill_sources::listing::parse_listing;
 use topicmill_store::{Checked, Page};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, RunOutput};
 
 /// Two topics; one has a label whose slug nothing uses.
 const PIPELINE: &str = r#"
@@ -29,14 +29,14 @@ fn sql(program: &Program, query: &str) -> Vec<String> {
     ran.stdout.lines().skip(1).map(str::to_owned).collect()
 }
 
-fn imported(program: &Program, args: &[&str]) -> Ran {
+fn imported(program: &Program, args: &[&str]) -> RunOutput {
     program.ok(&[&["import"], args].concat())
 }
 
 #[test]
 fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let pipeline = program.write("mine.toml", PIPELINE);
         let table = program.write(
             "posts.csv",
@@ -48,7 +48,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
              a5,Soup,food,1700000004,,1\n",
         );
         let args = ["--format", "csv", &table, "--pipeline", &pipeline];
-        imported(&program, &args).says_each(&["new=5", "changed=0"]);
+        imported(&program, &args).expect_stderr_all(&["new=5", "changed=0"]);
         let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
         let as_written = [
             "t3_a1,gaming",
@@ -62,7 +62,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         assert_eq!(sql(&program, seen), as_written);
         // A second import changes nothing.
         let ran = imported(&program, &args);
-        ran.says_each(&["new=0", "changed=0"]);
+        ran.expect_stderr_all(&["new=0", "changed=0"]);
         assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
 
         program.ok(&["classify", "--pipeline", &pipeline]);
@@ -75,7 +75,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         );
 
         let ran = imported(&program, &[&args[..], &["--map-topics"]].concat());
-        ran.says_each(&["new=0", "changed=1", "topics_mapped=1"]);
+        ran.expect_stderr_all(&["new=0", "changed=1", "topics_mapped=1"]);
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
         assert_eq!(sql(&program, topics)[..2], ["t3_a1,games", "t3_a2,games"]);
 
@@ -86,7 +86,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         );
         let args = ["--format", "csv", &other, "--pipeline", &pipeline];
         imported(&program, &args)
-            .says_each(&["posts=1", "--topics-from-subreddits takes the pipeline's"]);
+            .expect_stderr_all(&["posts=1", "--topics-from-subreddits takes the pipeline's"]);
         let ran = imported(
             &program,
             &[&args[..], &["--topics-from-subreddits"]].concat(),
@@ -101,7 +101,7 @@ fn the_topic_in_a_file_is_kept_unless_it_is_mapped() {
         let judge = ["labels", "evaluate", "--gold", "topic"];
         program
             .run(&judge)
-            .ended(2, "import it again with --topics-from-subreddits");
+            .expect_exit(2, "import it again with --topics-from-subreddits");
         let ran = program.ok(&[&judge[..], &["--others-out-of-scope"]].concat());
         assert!(
             ran.stdout
@@ -142,7 +142,7 @@ fn every_format_is_imported_once_and_a_second_import_changes_nothing() {
         field("link_flair_text"),
     );
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let files = [
             ("ndjson", program.write("c.ndjson", format!("{ndjson}\n"))),
             ("listing", program.write("c.json", listing.to_string())),

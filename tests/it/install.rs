@@ -4,8 +4,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::engine::{library, repository, runtime_is_here};
-use crate::support::program::{Ran, finished};
+use crate::support::engine::{has_onnx_runtime, library, repository};
+use crate::support::program::{RunOutput, finished};
 
 const MODEL: &str = "models/minilm-reddit-topics";
 
@@ -45,7 +45,7 @@ impl Installed {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    fn run(&self, args: &[&str]) -> RunOutput {
         finished(self.command(args).output().unwrap())
     }
 
@@ -72,7 +72,7 @@ impl Installed {
     }
 
     /// Returns hidden files in the data folder and among its models, which are partial downloads.
-    fn halves(&self) -> Vec<String> {
+    fn partial_files(&self) -> Vec<String> {
         let entries = ["", "models"].map(|folder| std::fs::read_dir(self.data(folder)));
         let names = entries.into_iter().flatten().flatten().flatten();
         let names = names.map(|entry| entry.file_name().into_string().unwrap());
@@ -85,7 +85,7 @@ fn wheel() -> PathBuf {
     library().ancestors().nth(2).unwrap().to_owned()
 }
 
-fn unpacks() -> String {
+fn unpacking_script() -> String {
     format!("cp -r '{}' \"$target/onnxruntime\"", wheel().display())
 }
 
@@ -96,7 +96,7 @@ fn link(to: &Path, at: PathBuf) {
 
 #[test]
 fn an_installed_program_finds_library_and_model_under_its_prefix() {
-    if !runtime_is_here("the program below a prefix") {
+    if !has_onnx_runtime("the program below a prefix") {
         return;
     }
     let installed = Installed::new();
@@ -121,14 +121,14 @@ fn an_installed_program_finds_library_and_model_under_its_prefix() {
 
 #[test]
 fn setup_downloads_missing_files_once() {
-    if !runtime_is_here("setup") {
+    if !has_onnx_runtime("setup") {
         return;
     }
     let installed = Installed::new();
-    installed.python(&unpacks());
+    installed.python(&unpacking_script());
     let model = repository(MODEL);
     let model = model.to_str().unwrap();
-    let done = |ran: &Ran| -> Vec<String> {
+    let done = |ran: &RunOutput| -> Vec<String> {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
         let done = rows
@@ -167,7 +167,7 @@ fn setup_downloads_missing_files_once() {
             "{detail}"
         );
     }
-    assert_eq!(installed.halves(), Vec::<String>::new());
+    assert_eq!(installed.partial_files(), Vec::<String>::new());
     // The library that `setup` installed works.
     std::fs::write(
         installed.at("here/in.ndjson"),
@@ -180,26 +180,28 @@ fn setup_downloads_missing_files_once() {
 
 #[test]
 fn a_failed_setup_download_is_reported_and_leaves_no_file() {
-    if !runtime_is_here("setup") {
+    if !has_onnx_runtime("setup") {
         return;
     }
     let installed = Installed::new();
     installed
         .run(&["setup"])
-        .ended(5, "neither `uv` nor a Python with pip");
+        .expect_exit(5, "neither `uv` nor a Python with pip");
     installed.python("echo 'no route to the index' >&2; exit 1");
-    installed.run(&["setup"]).ended(75, "no route to the index");
+    installed
+        .run(&["setup"])
+        .expect_exit(75, "no route to the index");
     installed.python("mkdir \"$target/something\"");
-    installed.run(&["setup"]).ended(5, "has no library");
+    installed.run(&["setup"]).expect_exit(5, "has no library");
     assert!(!installed.data("native").exists());
-    installed.python(&unpacks());
-    installed.run(&["setup"]).ended(5, "setup --model");
+    installed.python(&unpacking_script());
+    installed.run(&["setup"]).expect_exit(5, "setup --model");
     // The library is installed anyway; a folder that is not a model is not copied.
     assert!(installed.data("native").exists());
     let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);
     assert!(!installed.data(MODEL).exists());
-    assert_eq!(installed.halves(), Vec::<String>::new());
+    assert_eq!(installed.partial_files(), Vec::<String>::new());
     let mut homeless = installed.command(&["setup"]);
     let ran = finished(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(ran.code, 2, "{}", ran.stderr);

@@ -141,7 +141,7 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
         ("", "neither a pipeline file"),
     ] {
         let ran = scene.run(&["labels", "use", word]);
-        ran.ended(2, said);
+        ran.expect_exit(2, said);
     }
     assert_eq!(scene.dump(), before);
     let program = Program::new();
@@ -150,7 +150,9 @@ fn an_ambiguous_name_is_rejected_with_the_choices() {
     program.ok(&["db", "create"]);
     let ran = program.run(&["labels", "use", "current"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    program.ok(&["labels", "list"]).says("no label set");
+    program
+        .ok(&["labels", "list"])
+        .expect_stderr("no label set");
 }
 
 #[test]
@@ -178,7 +180,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
         assert_ne!(scene.dump(), before);
         scene
             .run(&["labels", "use", "first", "--model", "nobody"])
-            .ended(2, "minilm");
+            .expect_exit(2, "minilm");
         let other = pipeline("other", "", &[GAMING, FOOD]);
         let other = scene.program.write("other.toml", other);
         // The current model gave no label under this set.
@@ -283,6 +285,6 @@ fn the_schema_is_shown_without_a_database() {
     assert!(column("score").is_none());
     let ran = program.run(&[&none[..], &["label_post"]].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
-    ran.says("`labeled_posts`");
+    ran.expect_stderr("`labeled_posts`");
     assert_eq!(program.run(&["sql", "--schema", "posts", "--list"]).code, 2);
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::gold::Scene;
-use crate::maintenance::on_a_full_disk;
+use crate::maintenance::run_on_small_disk;
 use crate::support::postgres::sqlite;
-use crate::support::program::Ran;
+use crate::support::program::RunOutput;
 
 const LABEL_STUDIO: [&str; 4] = ["export", "tasks.json", "--format", "label-studio"];
 
@@ -33,8 +33,8 @@ fn tasks_of(path: &Path) -> usize {
 }
 
 /// Runs with a file size limit of 64 KiB: enough for settings, not for 200 tasks.
-fn without_room(scene: &Scene, args: &[&str]) -> Ran {
-    on_a_full_disk(&scene.program, 64, args)
+fn run_on_full_disk(scene: &Scene, args: &[&str]) -> RunOutput {
+    run_on_small_disk(&scene.program, 64, args)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,12 +43,12 @@ async fn a_full_disk_leaves_no_tasks_file_or_the_previous_one() {
     let scene = Scene::new(&database, 200).await;
     let (list, whole) = (path(&scene, "tasks.json"), ["tasks.json", "tasks.xml"]);
     let over = [&LABEL_STUDIO[..], &["--overwrite"]].concat();
-    let full = without_room(&scene, &LABEL_STUDIO);
+    let full = run_on_full_disk(&scene, &LABEL_STUDIO);
     assert_eq!(full.code, 1, "{}", full.stderr);
     assert!(left(&scene).is_empty(), "{:?}", left(&scene));
     scene.ok(&[&LABEL_STUDIO[..], &["--limit", "5"]].concat());
     assert_eq!(left(&scene), whole);
-    let full = without_room(&scene, &over);
+    let full = run_on_full_disk(&scene, &over);
     assert_eq!(full.code, 1, "{}", full.stderr);
     assert_eq!(left(&scene), whole);
     assert_eq!(tasks_of(&list), 5);
@@ -71,6 +71,6 @@ async fn a_pending_interface_file_is_resumed_and_a_foreign_one_is_kept() {
     assert_eq!(tasks_of(&list), 12);
     fs::remove_file(&list).unwrap();
     fs::write(&interface, "<View/>").unwrap();
-    scene.run(&LABEL_STUDIO).ended(2, "tasks.xml");
+    scene.run(&LABEL_STUDIO).expect_exit(2, "tasks.xml");
     assert!(!list.exists());
 }

@@ -38,7 +38,7 @@ impl std::ops::Deref for Scene {
 
 impl Scene {
     pub fn new(database: &TestDatabase, n: usize) -> Self {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let file = program.write("posts.ndjson", builders::lines(n, n - 1));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
         let scene = Self {
@@ -52,7 +52,7 @@ impl Scene {
 
     /// Labels by a pipeline file and makes these labels current; returns the run's counts.
     fn classify(&self, file: &str) -> Value {
-        self.counted(&["classify", "--make-current", "--pipeline", file])
+        self.run_counts(&["classify", "--make-current", "--pipeline", file])
     }
 
     pub fn dump(&self) -> String {
@@ -63,7 +63,7 @@ impl Scene {
 
 #[test]
 fn a_valid_file_is_described_and_an_invalid_one_rejected() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     let good = program.ok(&["labels", "validate", "--format", "json"]);
     let set: Value = serde_json::from_str(&good.stdout).unwrap();
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_valid_file_is_described_and_an_invalid_one_rejected() {
     let doubtful = doubtful.replace("subreddits = [\"films\"]", "subreddits = [\"Film\"]");
     let path = program.write("doubtful.toml", doubtful);
     let ran = program.ok(&["labels", "validate", "--pipeline", &path]);
-    ran.says_each(&[
+    ran.expect_stderr_all(&[
         "nearly the same",
         "r/film is read for several topics",
         "no descriptions",
@@ -207,14 +207,14 @@ fn diff_shows_which_posts_change_and_writes_nothing() {
     let new = scene.program.write("new.ndjson", format!("{new}\n"));
     scene.ok(&["import", &new]);
     let ran = scene.ok(&["labels", "diff", "current", &fewer]);
-    ran.says("of_first=1");
-    ran.says("of_second=1");
+    ran.expect_stderr("of_first=1");
+    ran.expect_stderr("of_second=1");
     // A label set without labelled posts cannot be compared.
     scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
     let ran = scene.run(&["labels", "diff", "current", &fewer]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let said = "no posts are labelled yet: run `topicmill classify` first";
-    ran.says(said);
+    ran.expect_stderr(said);
 }
 
 /// The number of posts in the gold file, and of right labels for each label.
@@ -265,7 +265,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
 
         scene
             .run(&[&base[..], &["--target-precision", "0.7", "--out", out]].concat())
-            .ended(1, "nothing was written");
+            .expect_exit(1, "nothing was written");
         assert!(!std::path::Path::new(out).exists());
 
         let asked = [
@@ -281,7 +281,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
         ]
         .concat();
         let ran = scene.ok(&asked);
-        ran.says("unknown=1");
+        ran.expect_stderr("unknown=1");
         let found: Value = serde_json::from_str(&ran.stdout).unwrap();
         let temperature = found["temperature"].as_f64().unwrap();
         assert!(
@@ -304,7 +304,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
                 assert!(line.chars().count() <= 80, "{line}");
             }
         }
-        scene.run(&asked).ended(2, "--overwrite");
+        scene.run(&asked).expect_exit(2, "--overwrite");
         // Another file name does not help against a full disk.
         let full = [
             "--target-precision",
@@ -315,7 +315,7 @@ async fn calibrate_recovers_the_temperature_of_generated_data() {
         ];
         scene
             .run(&[&base[..], &full].concat())
-            .ended(1, "free some space");
+            .expect_exit(1, "free some space");
 
         // The new version needs no inference, and its scores equal the share of right labels.
         let counts = scene.classify(out);
@@ -354,7 +354,7 @@ fn two_models_are_compared_and_every_label_records_its_origin() {
     assert_eq!(moved["moved"], diff["moved"]);
     scene
         .run(&["labels", "diff", a, "current@none"])
-        .ended(2, "tiny-bert-nli");
+        .expect_exit(2, "tiny-bert-nli");
 
     let agreement = scene.json(&["sql", "--named", "model-agreement"]);
     let agreement = agreement.as_array().unwrap();

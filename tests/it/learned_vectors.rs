@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use topicmill_score::{Label, LabelSet, LabelVector, ModelFolder};
 
 use crate::support::builders;
-use crate::support::engine::{labeler, repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, labeler, repository};
 use crate::support::program::Program;
 
 const SHIPPED: &str = "models/minilm-reddit-topics";
@@ -143,7 +143,7 @@ const SAID: &str = "the model has learned vectors for these labels";
 
 #[test]
 fn learned_vectors_apply_to_all_labels_or_none() {
-    if !runtime_is_here("learned label vectors") {
+    if !has_onnx_runtime("learned label vectors") {
         return;
     }
     let program = Program::new();
@@ -192,7 +192,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
 
 #[test]
 fn an_invalid_vectors_file_is_rejected() {
-    if !runtime_is_here("learned label vectors") {
+    if !has_onnx_runtime("learned label vectors") {
         return;
     }
     let program = Program::new();
@@ -201,7 +201,7 @@ fn an_invalid_vectors_file_is_rejected() {
     let refused = |words: &[&str], said: &[&str]| {
         let ran = program.run(words);
         assert_eq!(ran.code, 5, "{}", ran.stderr);
-        ran.says_each(said);
+        ran.expect_stderr_all(said);
     };
     let folder = dir.display().to_string();
     let label = TOPICS[0].1;
@@ -278,7 +278,7 @@ fn an_invalid_vectors_file_is_rejected() {
 
 #[test]
 fn the_default_model_has_learned_vectors_for_the_built_in_topics() {
-    if !runtime_is_here("learned label vectors") {
+    if !has_onnx_runtime("learned label vectors") {
         return;
     }
     // Vectors are found by label text: after a changed description, none of them would apply.

@@ -6,7 +6,7 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::child;
-use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::{page, requests, server};
 
 const TWO_TOPICS: &str = r#"
@@ -50,7 +50,7 @@ async fn busy_once() -> MockServer {
     server
 }
 
-fn collect(program: &Program, url: &str, flags: &[&str]) -> Ran {
+fn collect(program: &Program, url: &str, flags: &[&str]) -> RunOutput {
     let pipeline = program.write("two.toml", TWO_TOPICS);
     let args = ["collect", "--pipeline", &pipeline, "--run-json", "run.json"];
     let mut command = program.command(&[&args[..], flags].concat());
@@ -202,7 +202,7 @@ async fn log_lines_contain_no_secret_and_no_post_text() {
             command.env("TOPICMILL_LOG", level);
         }
         let ran = finished(command.output().unwrap());
-        ran.ended(1, "collected 4 topics: 1 post (1 new, 4 rejected)");
+        ran.expect_exit(1, "collected 4 topics: 1 post (1 new, 4 rejected)");
         let all = ran.stdout + ran.stderr.as_str();
         for word in UNTOLD {
             let line = all.lines().find(|line| line.contains(word));

@@ -8,7 +8,7 @@ use topicmill_store::{Access, Migration, Store, StoreError};
 
 use crate::support::postgres::{TestDatabase, databases, postgres};
 use crate::support::program::Program;
-use crate::support::rows::{everything, execute, fill};
+use crate::support::rows::{execute, fill, read_all};
 
 /// A migration that adds a column and replaces a view.
 const SECOND: Migration = (
@@ -34,7 +34,7 @@ async fn count(store: &Store, sql: &str) -> i64 {
 async fn an_upgrade_preserves_all_data() {
     for database in databases() {
         fill(&database.url).await;
-        let before = everything(&database.url).await;
+        let before = read_all(&database.url).await;
         for access in [Access::Existing, Access::ReadOnly] {
             let old = upgraded(&database, access).await.unwrap_err();
             assert!(matches!(old, StoreError::NotMigrated(_)), "{old}");
@@ -46,7 +46,7 @@ async fn an_upgrade_preserves_all_data() {
             1
         );
         store.close().await.unwrap();
-        let after = everything(&database.url).await;
+        let after = read_all(&database.url).await;
         for (before, after) in before.iter().zip(&after) {
             let is_other = ["gaps", "post_scores"].contains(&before.0.as_str());
             assert!(is_other || before == after, "{}", before.0);
@@ -90,10 +90,10 @@ async fn an_upgrade_is_atomic() {
     );
     for database in databases() {
         fill(&database.url).await;
-        let before = everything(&database.url).await;
+        let before = read_all(&database.url).await;
         let failed = Store::open_with(&database.url, Access::Create, &[BROKEN]).await;
         assert!(matches!(failed, Err(StoreError::Statement { .. })));
-        assert_eq!(everything(&database.url).await, before);
+        assert_eq!(read_all(&database.url).await, before);
         let store = upgraded(&database, Access::Create).await.unwrap();
         assert_eq!(schema(&store).await, 2);
     }
@@ -142,7 +142,7 @@ async fn a_database_of_an_earlier_build_is_rejected_with_instructions() {
              VALUES (26, 'text index', TRUE, BYTES(another), 0)",
         )
         .await;
-        let before = everything(&database.url).await;
+        let before = read_all(&database.url).await;
         for access in [Access::Create, Access::Existing, Access::ReadOnly] {
             let old = Store::open(&database.url, access).await.unwrap_err();
             assert!(matches!(old, StoreError::EarlierBuild(_)), "{old}");
@@ -151,13 +151,13 @@ async fn a_database_of_an_earlier_build_is_rejected_with_instructions() {
         for command in [&["status"][..], &["db", "migrate"], &["db", "info"]] {
             let ran = program.run(&[&["--database", &database.url], command].concat());
             assert_eq!(ran.code, 4, "{command:?}: {}", ran.stderr);
-            ran.says_each(&[
+            ran.expect_stderr_all(&[
                 "`export`",
                 "`labels gold export`",
                 "FROM tombstones",
                 "`purge --ids`",
             ]);
         }
-        assert_eq!(everything(&database.url).await, before);
+        assert_eq!(read_all(&database.url).await, before);
     }
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::engine::{repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::hub::{Fault, Hub};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, RunOutput, finished};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
@@ -48,7 +48,7 @@ fn replace(dir: &Path, file: &str, old: &str, new: &str) {
 }
 
 /// Scores a text with a model.
-fn score(program: &Program, model: &Path, more: &[&str]) -> Ran {
+fn score(program: &Program, model: &Path, more: &[&str]) -> RunOutput {
     let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     let model = model.display().to_string();
     let words = [
@@ -69,7 +69,7 @@ fn scores(program: &Program) -> Value {
     serde_json::from_str(text.lines().next().unwrap()).unwrap()
 }
 
-fn rows(ran: &Ran) -> Vec<Value> {
+fn rows(ran: &RunOutput) -> Vec<Value> {
     serde_json::from_str(&ran.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", ran.stdout, ran.stderr))
 }
@@ -80,7 +80,7 @@ fn row<'r>(rows: &'r [Value], file: &str) -> &'r Value {
 
 #[test]
 fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
-    if !runtime_is_here("graphs of a manifest") {
+    if !has_onnx_runtime("graphs of a manifest") {
         return;
     }
     let program = Program::new();
@@ -100,13 +100,13 @@ fn an_optimised_graph_is_selected_by_precision_and_scores_like_the_export() {
     assert!(distance(&exported, &made) < 1e-5);
     assert!(distance(&exported, &int8) > 1e-5, "int8 was not taken");
     let none = score(&program, &repository(MADE), &["--precision", "fp16"]);
-    none.ended(5, "no graph for cpu in fp16");
-    none.says("cpu-fp32, cpu-int8");
+    none.expect_exit(5, "no graph for cpu in fp16");
+    none.expect_stderr("cpu-fp32, cpu-int8");
 }
 
 #[test]
 fn model_errors_are_reported_before_any_text_is_scored() {
-    if !runtime_is_here("refused models") {
+    if !has_onnx_runtime("refused models") {
         return;
     }
     let program = Program::new();
@@ -201,7 +201,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
 
 #[test]
 fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected() {
-    if !runtime_is_here("few and many labels") {
+    if !has_onnx_runtime("few and many labels") {
         return;
     }
     let program = Program::new();
@@ -223,12 +223,12 @@ fn one_label_or_a_thousand_are_scored_and_a_template_without_braces_is_rejected(
     }
     program
         .run(&[&base[..], &["--label", "a", "--template", "About it."]].concat())
-        .ended(2, "{}");
+        .expect_exit(2, "{}");
 }
 
 #[test]
 fn verify_reports_every_file_and_graph() {
-    if !runtime_is_here("model verify") {
+    if !has_onnx_runtime("model verify") {
         return;
     }
     let program = Program::new();
@@ -310,7 +310,7 @@ fn pull(
     command
 }
 
-async fn pulled(program: &Program, hub: &Hub, words: &[&str], token: Option<&str>) -> Ran {
+async fn pulled(program: &Program, hub: &Hub, words: &[&str], token: Option<&str>) -> RunOutput {
     let mut command = pull(program, hub, words, token);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     finished(output.await.unwrap())
@@ -328,12 +328,12 @@ fn same_files(folder: &Path, original: &Path, names: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_hub_export_is_downloaded_and_used() {
-    if !runtime_is_here("model pull") {
+    if !has_onnx_runtime("model pull") {
         return;
     }
     let (program, hub) = (Program::new(), Hub::start().await);
-    hub.put_folder("someone/tiny", &repository(EXPORTED));
-    hub.put(
+    hub.add_folder("someone/tiny", &repository(EXPORTED));
+    hub.add_files(
         "someone/tiny",
         [
             ("model.safetensors", 9),
@@ -357,14 +357,14 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
         "onnx/model.onnx",
     ];
     same_files(&folder, &repository(EXPORTED), &wanted);
-    assert_eq!(hub.seen("onnx").len(), 1, "only the graph that is used");
-    assert!(hub.seen("model.safetensors").is_empty());
+    assert_eq!(hub.requests("onnx").len(), 1, "only the graph that is used");
+    assert!(hub.requests("model.safetensors").is_empty());
     let scored = score(&program, &folder, &[]);
     assert_eq!(scored.code, 0, "{}", scored.stderr);
 
     pulled(&program, &hub, &["someone/tiny"], None)
         .await
-        .ended(2, "exists already");
+        .expect_exit(2, "exists already");
     pulled(
         &program,
         &hub,
@@ -372,13 +372,13 @@ async fn a_plain_hub_export_is_downloaded_and_used() {
         None,
     )
     .await
-    .ended(5, "onnx/model_fp16.onnx");
+    .expect_exit(5, "onnx/model_fp16.onnx");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_model_is_downloaded_with_the_requested_graphs() {
     let (program, hub) = (Program::new(), Hub::start().await);
-    hub.put_folder("someone/made", &repository(MADE));
+    hub.add_folder("someone/made", &repository(MADE));
     let ran = pulled(&program, &hub, &["someone/made", "--to", "one"], None).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let one = program.folder.path().join("one");
@@ -405,8 +405,8 @@ async fn a_prepared_model_is_downloaded_with_the_requested_graphs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_download_resumes() {
     let (program, hub) = (Program::new(), Hub::start().await);
-    hub.put_folder("someone/made", &repository(MADE));
-    hub.fault("cpu-fp32.onnx", Some(Fault::Break(2)));
+    hub.add_folder("someone/made", &repository(MADE));
+    hub.set_fault("cpu-fp32.onnx", Some(Fault::Break(2)));
     let ran = pulled(&program, &hub, &["someone/made"], None).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     same_files(
@@ -414,16 +414,16 @@ async fn an_interrupted_download_resumes() {
         &repository(MADE),
         &["cpu-fp32.onnx"],
     );
-    let seen = hub.seen("cpu-fp32.onnx");
+    let seen = hub.requests("cpu-fp32.onnx");
     let ranges: Vec<bool> = seen.iter().map(|(_, range, _)| range.is_some()).collect();
     assert_eq!(ranges, [false, true, true], "{seen:?}");
 
-    hub.fault("cpu-fp32.onnx", Some(Fault::Damage));
+    hub.set_fault("cpu-fp32.onnx", Some(Fault::Damage));
     pulled(&program, &hub, &["someone/made", "--to", "damaged"], None)
         .await
-        .ended(75, "did not arrive as the hub lists it");
+        .expect_exit(75, "did not arrive as the hub lists it");
     assert!(!program.folder.path().join("damaged").exists());
-    hub.fault("cpu-fp32.onnx", None);
+    hub.set_fault("cpu-fp32.onnx", None);
     let ran = pulled(&program, &hub, &["someone/made", "--to", "damaged"], None).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
@@ -431,10 +431,10 @@ async fn an_interrupted_download_resumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hub_errors_are_reported_without_the_token() {
     let (program, hub) = (Program::new(), Hub::start().await);
-    hub.put_folder("someone/gated", &repository(MADE));
-    hub.gate("someone/gated", "hf_secret");
-    let told = |ran: &Ran, code: i32, words: &str| {
-        ran.ended(code, words);
+    hub.add_folder("someone/gated", &repository(MADE));
+    hub.require_token("someone/gated", "hf_secret");
+    let told = |ran: &RunOutput, code: i32, words: &str| {
+        ran.expect_exit(code, words);
         assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);
     };
     let words = ["someone/gated", "-vv"];
@@ -462,7 +462,7 @@ async fn hub_errors_are_reported_without_the_token() {
     told(&ran, 0, "fetched someone/gated");
 
     let weights = ["config.json", "tokenizer.json", "model.safetensors"];
-    hub.put(
+    hub.add_files(
         "someone/weights",
         weights.map(|name| (name.to_owned(), b"{}".to_vec())),
     );
@@ -471,20 +471,20 @@ async fn hub_errors_are_reported_without_the_token() {
         5,
         "tools/model.py",
     );
-    hub.put("someone/other", [("model.onnx".to_owned(), vec![0])]);
+    hub.add_files("someone/other", [("model.onnx".to_owned(), vec![0])]);
     told(
         &pulled(&program, &hub, &["someone/other"], None).await,
         5,
         "has no `config.json`",
     );
-    hub.put("someone/weights", [("model.onnx".to_owned(), vec![0])]);
+    hub.add_files("someone/weights", [("model.onnx".to_owned(), vec![0])]);
     told(
         &pulled(&program, &hub, &["someone/weights"], None).await,
         5,
         "neither `label2id`",
     );
     assert!(
-        hub.seen("model.onnx").is_empty(),
+        hub.requests("model.onnx").is_empty(),
         "nothing large of a model that is none"
     );
 }
@@ -492,8 +492,8 @@ async fn hub_errors_are_reported_without_the_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_stored_by_the_hub_client_is_used() {
     let (program, hub) = (Program::new(), Hub::start().await);
-    hub.put_folder("someone/made", &repository(MADE));
-    hub.gate("someone/made", "hf_kept");
+    hub.add_folder("someone/made", &repository(MADE));
+    hub.require_token("someone/made", "hf_kept");
     fs::create_dir(program.folder.path().join("hf")).unwrap();
     program.write("hf/token", "hf_kept\n");
     let ran = pulled(&program, &hub, &["someone/made"], None).await;

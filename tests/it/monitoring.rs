@@ -157,7 +157,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
 #[test]
 fn the_metrics_listener_serves_two_paths_only() {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     program.ok(&["db", "create"]);
     let args = ["classify", "--watch"];
     let worker = Watched::start(&program, &args);
@@ -226,7 +226,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         ),
     ] {
         let args = [command, &["--metrics-listen", listen]];
-        program.run(&args.concat()).ended(2, said);
+        program.run(&args.concat()).expect_exit(2, said);
     }
     let rows = program.ok(&["sql", "SELECT COUNT(*) AS n FROM runs", "--format", "json"]);
     assert_eq!(

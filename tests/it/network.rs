@@ -191,7 +191,7 @@ async fn permanently_rejected_tokens_end_the_run_with_exit_3() {
     mount_listing(&server, ResponseTemplate::new(401), u64::MAX).await;
     let program = Program::new();
     let mut command = program.command(&["collect"]);
-    finished(on_reddit(&mut command, &server.uri()).output().unwrap()).ended(3, "auth");
+    finished(on_reddit(&mut command, &server.uri()).output().unwrap()).expect_exit(3, "auth");
     let tokens = requests(&server, "POST").await;
     assert!(tokens <= 2, "{tokens} tokens");
 }

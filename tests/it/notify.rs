@@ -8,13 +8,13 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::postgres::{TestDatabase, sqlite};
-use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::{page, server};
 
 const ONE_TOPIC: &str = "name = \"one\"\n[[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
 
 /// Returns a command that appends each object it reads to a file.
-fn told_to(program: &Program) -> (String, PathBuf) {
+fn appending_command(program: &Program) -> (String, PathBuf) {
     let told = program.folder.path().join("told.ndjson");
     let command = json!(["sh", "-c", "cat >> \"$0\"", told]);
     (command.to_string(), told)
@@ -28,7 +28,7 @@ fn read(told: &Path) -> Vec<Value> {
 }
 
 /// Collects one topic from a fake Reddit, with this notification command.
-fn collect(program: &Program, database: &TestDatabase, reddit: &str, command: &str) -> Ran {
+fn collect(program: &Program, database: &TestDatabase, reddit: &str, command: &str) -> RunOutput {
     let pipeline = program.write("one.toml", ONE_TOPIC);
     let args = [
         "--database",
@@ -44,7 +44,7 @@ fn collect(program: &Program, database: &TestDatabase, reddit: &str, command: &s
     finished(collect.output().unwrap())
 }
 
-async fn reddit_that_answers() -> MockServer {
+async fn reddit_with_posts() -> MockServer {
     let server = server().await;
     for listing in ["/r/climate/hot", "/r/climate/new"] {
         Mock::given(path(listing))
@@ -56,7 +56,7 @@ async fn reddit_that_answers() -> MockServer {
 }
 
 /// Rejects the credentials.
-async fn reddit_that_refuses() -> MockServer {
+async fn reddit_that_rejects() -> MockServer {
     let server = MockServer::start().await;
     Mock::given(method("POST"))
         .respond_with(ResponseTemplate::new(401))
@@ -67,9 +67,9 @@ async fn reddit_that_refuses() -> MockServer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_and_a_recovery_are_each_notified_once() {
-    let (good, bad) = (reddit_that_answers().await, reddit_that_refuses().await);
+    let (good, bad) = (reddit_with_posts().await, reddit_that_rejects().await);
     let (program, database) = (Program::new(), sqlite());
-    let (command, told) = told_to(&program);
+    let (command, told) = appending_command(&program);
     // A continuing success is not notified.
     for (reddit, code, events) in [
         (&good, 0, &[][..]),
@@ -100,9 +100,9 @@ async fn a_failure_and_a_recovery_are_each_notified_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
-    let bad = reddit_that_refuses().await;
+    let bad = reddit_that_rejects().await;
     let (program, database) = (Program::new(), sqlite());
-    let (command, told) = told_to(&program);
+    let (command, told) = appending_command(&program);
     for (broken, said) in [
         (
             "[\"no-such-program\", \"s3cret\"]",
@@ -116,7 +116,7 @@ async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
         let ran = collect(&program, &database, &bad.uri(), broken);
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         for said in [said, "the next run tries again"] {
-            ran.says(said);
+            ran.expect_stderr(said);
         }
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
     }
@@ -127,7 +127,7 @@ async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
-    let bad = reddit_that_refuses().await;
+    let bad = reddit_that_rejects().await;
     let (program, database) = (Program::new(), sqlite());
     let pids = program.folder.path().join("pids");
     let command = json!(["sh", "-c", "sleep 600 & echo $! > \"$0\"; wait", pids]).to_string();
@@ -135,7 +135,7 @@ async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
     let ran = collect(&program, &database, &bad.uri(), &command);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let said = "took longer than 5 s and was killed";
-    ran.says(said);
+    ran.expect_stderr(said);
     assert!(clock.elapsed().as_secs() < 30);
     let sql = "SELECT status FROM runs";
     let runs = program.ok(&["--database", &database.url, "sql", sql, "--format", "csv"]);
@@ -156,7 +156,7 @@ fn a_setting_without_a_program_is_rejected() {
         let mut command = program.command(&["config", "show"]);
         command.env("TOPICMILL__NOTIFY__COMMAND", value);
         let ran = finished(command.output().unwrap());
-        ran.ended(2, said);
+        ran.expect_exit(2, said);
     }
 }
 
@@ -171,7 +171,7 @@ fn a_settings_file_writable_by_others_cannot_name_a_program() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     program
         .run(&["config", "show"])
-        .ended(2, "take `notify.command` from");
+        .expect_exit(2, "take `notify.command` from");
     assert_eq!(
         program
             .run(&["--config", "topicmill.toml", "config", "show"])

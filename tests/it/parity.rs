@@ -19,7 +19,7 @@ use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 
 use crate::support::builders;
-use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, labeler, labeler_of, labeler_with, repository};
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -114,7 +114,7 @@ fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
 
 #[test]
 fn scores_equal_the_reference_on_any_batch() {
-    if !runtime_is_here("parity with transformers") {
+    if !has_onnx_runtime("parity with transformers") {
         return;
     }
     let mut models = 0;
@@ -152,7 +152,7 @@ fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<Str
 
 #[test]
 fn logits_do_not_depend_on_post_order_or_batch_size() {
-    if !runtime_is_here("scores on any batch") {
+    if !has_onnx_runtime("scores on any batch") {
         return;
     }
     let set = label_set(
@@ -207,7 +207,7 @@ fn logits_do_not_depend_on_post_order_or_batch_size() {
 
 #[test]
 fn engines_with_shared_weights_match_a_separate_engine() {
-    if !runtime_is_here("engines that share their weights") {
+    if !has_onnx_runtime("engines that share their weights") {
         return;
     }
     let labels: Vec<String> = ["sports", "food and drink"].map(String::from).into();
@@ -247,7 +247,7 @@ fn engines_with_shared_weights_match_a_separate_engine() {
 
 #[test]
 fn the_default_model_separates_plain_topics() {
-    if !runtime_is_here("the default model") {
+    if !has_onnx_runtime("the default model") {
         return;
     }
     let labels: Vec<String> = ["sports", "food", "climate change"]
@@ -281,7 +281,7 @@ fn the_default_model_separates_plain_topics() {
 
 #[test]
 fn a_missing_gpu_is_an_error() {
-    if !runtime_is_here("the error without CUDA") {
+    if !has_onnx_runtime("the error without CUDA") {
         return;
     }
     let model = repository("models/minilm-reddit-topics");

@@ -125,7 +125,7 @@ fn all_mistakes_are_reported_at_once_with_line_and_nearest_key() {
     ] {
         let ran = program.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        ran.says("has 17 mistakes");
+        ran.expect_stderr("has 17 mistakes");
     }
 }
 
@@ -280,7 +280,7 @@ fn other_formats_are_read_or_identified() {
 #[test]
 fn a_list_of_labels_is_a_complete_file() {
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     let file = program.write("posts.ndjson", posts());
     let short = program.write(
         "short.toml",
@@ -299,7 +299,7 @@ fn a_list_of_labels_is_a_complete_file() {
          [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
     let long = program.write("long.toml", long);
     assert_eq!(
-        program.counted(&["classify", "--pipeline", &long])["posts"],
+        program.run_counts(&["classify", "--pipeline", &long])["posts"],
         0
     );
     program.ok(&["labels", "diff", "current", &short]);
@@ -309,10 +309,10 @@ fn a_list_of_labels_is_a_complete_file() {
     let collect = ["collect", "--source", "sample", "--pipeline", &short];
     program
         .run(&collect)
-        .ended(2, "no subreddits are named in pipeline `short`");
+        .expect_exit(2, "no subreddits are named in pipeline `short`");
     let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
-    program.run(&dump).ended(2, "--all-subreddits");
-    let program = Program::new().shipped();
+    program.run(&dump).expect_exit(2, "--all-subreddits");
+    let program = Program::new().with_default_model();
     let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
     let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     program.ok(&["score", &texts, "out.ndjson", "--pipeline", &short]);
@@ -327,7 +327,7 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
          [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
          [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let file = program.write("all.toml", TOPICS);
         let collect = |more: &[&str]| {
             let args = ["collect", "--source", "sample", "--pipeline", &file];
@@ -339,8 +339,8 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
             program.ok(&["sql", query, "--format", "csv"]).stdout
         };
         let ran = collect(&[]);
-        ran.ended(0, "collected 2 topics");
-        ran.says("topics without subreddits are not collected");
+        ran.expect_exit(0, "collected 2 topics");
+        ran.expect_stderr("topics without subreddits are not collected");
         // Two posts of each subreddit are pinned, and do not count towards its share.
         let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
         assert_eq!(counted(), all);
@@ -348,7 +348,8 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         let ran = collect(&["--topic", "fun"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(counted(), all);
-        collect(&["--topic", "fun", "--topic", "bare"]).ended(2, "collect bare: no subreddits");
+        collect(&["--topic", "fun", "--topic", "bare"])
+            .expect_exit(2, "collect bare: no subreddits");
     }
     // Too few for all of them: the largest shares go first.
     let program = Program::new();
@@ -382,8 +383,8 @@ fn a_topic_splits_its_limit_among_its_subreddits() {
         "fun",
     ];
     let ran = program.run(&args);
-    ran.ended(1, "collected 1 topic:");
-    ran.says("1 subreddit private");
+    ran.expect_exit(1, "collected 1 topic:");
+    ran.expect_stderr("1 subreddit private");
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
     let nli = nli.to_str().unwrap();
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     let file = program.write("posts.ndjson", posts());
     let shared = program.write("shared.toml", SHARED);
     program.ok(&["import", &file]);
@@ -414,22 +415,22 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     // An NLI model reads the same words for both, and computes them once.
     program
         .ok(&["classify", "--pipeline", &shared, "--model", nli])
-        .says("`play` and `bets`: their scores are always equal");
-    let program = Program::new().shipped();
+        .expect_stderr("`play` and `bets`: their scores are always equal");
+    let program = Program::new().with_default_model();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];
     let ran = program.ok(&validate);
     assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
     program
         .run(&[&validate[..], &["--model", nli]].concat())
-        .ended(2, "does not read descriptions");
+        .expect_exit(2, "does not read descriptions");
     let same = program.write(
         "same.toml",
         SHARED.replace("Casinos, poker and betting", "video games and consoles"),
     );
     program
         .run(&["labels", "validate", "--pipeline", &same])
-        .ended(2, "same words");
+        .expect_exit(2, "same words");
 }
 
 #[test]
@@ -446,7 +447,7 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
         let written = std::fs::read_to_string(&path).unwrap();
         program
             .run(&["labels", "new", my, "another"])
-            .ended(2, "exists");
+            .expect_exit(2, "exists");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
         let ran = program.ok(&["labels", "validate", "--pipeline", my, "--format", "json"]);
         let set: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -473,7 +474,7 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
             program.ok(&["labels", "validate", "--pipeline", my]);
         }
         let ran = program.run(args);
-        ran.ended(2, what);
+        ran.expect_exit(2, what);
     }
     std::fs::remove_file(&path).unwrap();
 
@@ -495,7 +496,9 @@ fn labels_new_writes_a_valid_file_and_overwrites_nothing() {
 fn a_full_disk_leaves_no_partial_pipeline_file() {
     let program = Program::new();
     let new = ["labels", "new", "my.toml", "gaming", "food"];
-    program.run_without_room(&new).ended(1, "free some space");
+    program
+        .run_on_full_disk(&new)
+        .expect_exit(1, "free some space");
     assert_eq!(program.folder.path().read_dir().unwrap().count(), 0);
     program.ok(&new);
 }
@@ -503,7 +506,7 @@ fn a_full_disk_leaves_no_partial_pipeline_file() {
 #[test]
 fn labels_new_can_start_from_a_stored_set() {
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     let file = program.write("posts.ndjson", posts());
     let path = program.folder.path().join("new.toml");
     let new = path.to_str().unwrap();
@@ -527,7 +530,7 @@ fn labels_new_can_start_from_a_stored_set() {
     }
     program
         .run(&["labels", "new", copy, "--from", "nowhere"])
-        .ended(2, "`nowhere`");
+        .expect_exit(2, "`nowhere`");
     assert!(!std::path::Path::new(copy).exists());
 }
 
@@ -619,5 +622,5 @@ fn the_setting_names_the_pipeline_file_for_every_command() {
     );
     program
         .run(&["--config", "below.toml", "config", "show"])
-        .ended(2, "write `pipeline` above the first section");
+        .expect_exit(2, "write `pipeline` above the first section");
 }

@@ -34,10 +34,10 @@ fn placeholder_texts_get_no_label_in_any_command() {
         + line("b1", "Rye bread", "[removed]").as_str()
         + line("b2", "Soup", "Hot.").as_str();
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let file = program.write("posts.ndjson", &posts);
-        program.ok(&["import", &file]).says("new=5");
-        program.ok(&["classify"]).says("posts=2");
+        program.ok(&["import", &file]).expect_stderr("new=5");
+        program.ok(&["classify"]).expect_stderr("posts=2");
         assert_eq!(column(&program, LABELLED), ["t3_b1", "t3_b2"]);
         let empty = "SELECT fullname FROM posts WHERE NOT has_text ORDER BY fullname";
         assert_eq!(column(&program, empty), ["t3_a1", "t3_a2", "t3_a3"]);
@@ -54,21 +54,21 @@ fn placeholder_texts_get_no_label_in_any_command() {
         );
         program.ok(&["export", "labels.csv"]);
         assert_eq!(program.read("labels.csv").lines().count(), 3);
-        program.ok(&["classify", "--dry-run"]).says("0");
+        program.ok(&["classify", "--dry-run"]).expect_stderr("0");
 
         // The moderators approved it later: a restored text gets its label, and a removed one loses it.
         let file = program.write(
             "again.ndjson",
             line("a1", "Sourdough", "It rose.") + line("b2", "[removed]", "").as_str(),
         );
-        program.ok(&["import", &file]).says("edited=2");
-        program.ok(&["classify"]).says("posts=1");
+        program.ok(&["import", &file]).expect_stderr("edited=2");
+        program.ok(&["classify"]).expect_stderr("posts=1");
         assert_eq!(column(&program, LABELLED), ["t3_a1", "t3_b1"]);
     }
     let program = Program::new();
     let file = program.write("posts.ndjson", &posts);
     let ran = program.run(&["score", &file, "scores.ndjson"]);
-    ran.ended(1, "only the placeholder of a removed text");
+    ran.expect_exit(1, "only the placeholder of a removed text");
     let labels: Vec<Value> = program
         .read("scores.ndjson")
         .lines()
@@ -88,21 +88,21 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
     );
     let plain = plain.replace("*rose*", "\\\\*rose\\\\*");
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let before = program.write("before.ndjson", &plain);
-        program.ok(&["import", &before]).says("new=1");
-        program.ok(&["classify"]).says("posts=1");
+        program.ok(&["import", &before]).expect_stderr("new=1");
+        program.ok(&["classify"]).expect_stderr("posts=1");
         let after = program.write("after.ndjson", &marked);
         let ran = program.ok(&["import", &after]);
         assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
-        program.ok(&["classify"]).says("posts=0");
+        program.ok(&["classify"]).expect_stderr("posts=0");
 
         // Stored by an older cleaning rule: only texts that the new rule changes are labelled again.
         program.ok(&[
             "import",
             &program.write("other.ndjson", line("a2", "Soup", "Hot.")),
         ]);
-        program.ok(&["classify"]).says("posts=1");
+        program.ok(&["classify"]).expect_stderr("posts=1");
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let stale = "UPDATE posts SET text_hash = BYTES(0000000000000000) WHERE fullname = 't3_a1'";
         runtime.block_on(crate::support::rows::execute(&database.url, stale));
@@ -112,10 +112,10 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         ));
         program
             .ok(&["classify"])
-            .says_each(&["by another rule now", "posts=1"]);
+            .expect_stderr_all(&["by another rule now", "posts=1"]);
         let rule = "SELECT value FROM meta WHERE key = 'text_rule'";
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
-        program.ok(&["classify"]).says("posts=0");
+        program.ok(&["classify"]).expect_stderr("posts=0");
 
         // A text removed by retention keeps its hash under any rule.
         let hash = "SELECT text_hash FROM posts WHERE fullname = 't3_a2'";
@@ -126,7 +126,7 @@ fn reddit_markup_is_not_an_edit_and_changes_no_score() {
         ] {
             runtime.block_on(crate::support::rows::execute(&database.url, sql));
         }
-        program.ok(&["classify"]).says("posts=0");
+        program.ok(&["classify"]).expect_stderr("posts=0");
         assert_eq!(column(&program, rule), [TEXT_RULE.to_string()]);
         assert_eq!(column(&program, hash), kept);
     }

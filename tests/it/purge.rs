@@ -895,7 +895,7 @@ async fn an_interrupted_purge_stops_at_once_and_reports_it() {
 #[test]
 fn a_wrong_clock_removes_no_texts() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let is_sqlite = database.url.starts_with("sqlite");
         program.ok(&words("collect --source sample --topic gaming --limit 20"));
         let run = |sql: &str| {
@@ -909,7 +909,7 @@ fn a_wrong_clock_removes_no_texts() {
             ));
             for purge in ["purge --retention 1", "purge --thin 1"] {
                 if is_sqlite {
-                    program.run(&words(purge)).ended(2, day);
+                    program.run(&words(purge)).expect_exit(2, day);
                 }
             }
             run(&format!(
@@ -925,7 +925,7 @@ fn a_wrong_clock_removes_no_texts() {
         );
         program
             .ok(&words("purge --retention 48 --yes"))
-            .says_each(&["stored under a clock of the future", "texts=1"]);
+            .expect_stderr_all(&["stored under a clock of the future", "texts=1"]);
         assert_ne!(count(), all);
     }
 }

@@ -288,7 +288,7 @@ async fn two_processes_share_one_quota() {
         let program = Program::new();
         let both = [0, 1].map(|_| spawn(&program, &database, &url));
         for child in both {
-            finished(child.wait_with_output().unwrap()).ended(0, "in 9 requests");
+            finished(child.wait_with_output().unwrap()).expect_exit(0, "in 9 requests");
         }
         let arrivals = log.arrivals();
         assert_eq!(arrivals.len(), 2 * (PAGES + 1));

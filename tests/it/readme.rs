@@ -16,7 +16,7 @@ use topicmill_core::Listing;
 use topicmill_core::clock::SystemClock;
 use topicmill_sources::sample::SampleReddit;
 
-use crate::support::arctic_shift::{Archive, Borders, row_with};
+use crate::support::arctic_shift::{Archive, Bounds, row_with};
 use crate::support::engine::{library, repository};
 use crate::support::hub::Hub;
 use crate::support::postgres::postgres;
@@ -181,15 +181,15 @@ async fn every_command_runs(page: &str) {
     let reddit = SampleReddit::start(SystemClock::shared().now().into())
         .await
         .unwrap();
-    let archive = Archive::start(Borders::LeftOut).await;
+    let archive = Archive::start(Bounds::LeftOut).await;
     let pipeline = Pipeline::load(None, Listing::New, 100).unwrap();
-    archive.shelf.put(pipeline.topics.iter().map(|topic| {
+    archive.shelf.add_rows(pipeline.topics.iter().map(|topic| {
         let fields = json!({"subreddit": topic.subreddits[0]});
         row_with(&topic.slug, 0, &fields)
     }));
     let hub = Hub::start().await;
     let models = repository("tests/it/fixtures/models");
-    hub.put_folder("Xenova/bart-large-mnli", &models.join("tiny-bart-mnli"));
+    hub.add_folder("Xenova/bart-large-mnli", &models.join("tiny-bart-mnli"));
     let text = text_of(page);
     let lines = commands(&text);
     assert!(!lines.is_empty(), "{page}");
@@ -197,7 +197,7 @@ async fn every_command_runs(page: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
     copy_model(folder.path(), &models.join("tiny-bart-made"), "made");
-    lay_out(folder.path());
+    create_example_files(folder.path());
     let quality = repository("tests/it/fixtures/classifiers/models/tiny-bert-quality-made");
     copy_model(folder.path(), &quality, "quality");
 
@@ -283,7 +283,7 @@ fn copy_model(folder: &Path, model: &Path, name: &str) {
 }
 
 /// Creates the files that the pages assume, of each kind.
-fn lay_out(folder: &Path) {
+fn create_example_files(folder: &Path) {
     let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     write("posts.ndjson", post);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::{databases, sqlite};
-use crate::support::program::{Program, Ran, limited};
+use crate::support::program::{Program, RunOutput, run_limited};
 
 /// Returns a pipeline file with these labels.
 fn pipeline(mode: &str, labels: &[(&str, &str)]) -> String {
@@ -29,7 +29,7 @@ fn lines(posts: &[Value]) -> String {
     posts.iter().map(|post| format!("{post}\n")).collect()
 }
 
-fn report(program: &Program, more: &[&str]) -> (String, Ran) {
+fn report(program: &Program, more: &[&str]) -> (String, RunOutput) {
     let ran = program.ok(&[&["report", "out.html"], more].concat());
     let page = program.read("out.html");
     (page, ran)
@@ -83,7 +83,7 @@ async fn hostile_posts_do_not_break_the_report() {
     ];
     let browser = Browser::start().await;
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     program.write("posts.ndjson", lines(&evil_posts()));
     program.write("trial.toml", pipeline("single", &labels));
     program.ok(&["import", "posts.ndjson"]);
@@ -121,7 +121,7 @@ async fn hostile_posts_do_not_break_the_report() {
         for scheme in Scheme::BOTH {
             browser.open(&file("out.html"), width, scheme).await;
             browser
-                .picture(&format!("evil-{width}-{}", scheme.word()))
+                .screenshot(&format!("evil-{width}-{}", scheme.as_str()))
                 .await;
         }
     }
@@ -135,7 +135,7 @@ async fn hostile_posts_do_not_break_the_report() {
 #[test]
 fn small_databases_have_a_report() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         program.ok(&["db", "create"]);
         let (page, _) = report(&program, &[]);
         assert!(page.contains("No post is stored yet"), "{page}");
@@ -166,7 +166,7 @@ fn small_databases_have_a_report() {
 #[test]
 fn the_topic_mix_is_compared_with_the_previous_period() {
     for database in databases() {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let mut posts = Vec::new();
         for id in 0..240 {
             // Ten days of food, then ten days of travel.
@@ -219,7 +219,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
             (&["report", "posts.ndjson"], "is no report"),
             (&["report", "out.html", "--label-set", "nobody"], "nobody"),
         ] {
-            program.run(args).ended(2, told);
+            program.run(args).expect_exit(2, told);
         }
         let kept = program.read("posts.ndjson");
         assert_eq!(kept.lines().count(), 240, "what is no report stays");
@@ -229,7 +229,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
 #[test]
 fn report_totals_equal_the_views() {
     for database in databases() {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         program.write("posts.ndjson", lines(&evil_posts()));
         let labels = [("food", "food"), ("travel", "travel"), ("sport", "sport")];
         let pipeline = pipeline("single", &labels);
@@ -263,7 +263,7 @@ fn report_totals_equal_the_views() {
 
 #[test]
 fn the_report_is_written_atomically() {
-    let program = Program::on("sqlite:posts.db");
+    let program = Program::with_database("sqlite:posts.db");
     program.write("posts.ndjson", lines(&evil_posts()));
     program.write(
         "trial.toml",
@@ -287,7 +287,7 @@ fn the_report_is_written_atomically() {
     );
     // A full disk: no file may exceed 48 kB, which is enough for SQLite's own files.
     let report = program.command(&["report", "out.html"]);
-    limited(&report, "ulimit -f 48").ended(1, "nothing was put there");
+    run_limited(&report, "ulimit -f 48").expect_exit(1, "nothing was put there");
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,
@@ -295,7 +295,7 @@ fn the_report_is_written_atomically() {
     );
     program
         .run(&["report", "missing/out.html"])
-        .ended(1, "missing/out.html");
+        .expect_exit(1, "missing/out.html");
     let names = std::fs::read_dir(program.folder.path()).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let left: Vec<_> = names.filter(|name| name.ends_with(".partial")).collect();

@@ -141,7 +141,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
                 let before = browser
                     .eval("return document.querySelector('.asked [name=post]').value")
                     .await;
-                browser.strike(key).await;
+                browser.press_and_navigate(key).await;
                 browser
                     .until(&format!(
                         "document.querySelector('.asked [name=post]').value !== {before}"
@@ -181,7 +181,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     assert!(!shown.contains("will show here"), "{shown}");
     // A skipped post does not come back at once.
     let title = browser.text(".asked h1").await;
-    browser.strike(" ").await;
+    browser.press_and_navigate(" ").await;
     browser
         .until("document.querySelector('.told').textContent.includes('Skipped')")
         .await;
@@ -224,7 +224,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
                 .open(&format!("{}/review", served.url), width, scheme)
                 .await;
             browser
-                .picture(&format!("review-odd-{width}-{}", scheme.word()))
+                .screenshot(&format!("review-odd-{width}-{}", scheme.as_str()))
                 .await;
             // Touch targets need 44 pixels.
             let smallest = browser
@@ -247,7 +247,7 @@ async fn the_review_page_is_legible_at_both_widths_and_in_both_colour_schemes() 
                 .open(&format!("{}/review?as={who}", served.url), width, scheme)
                 .await;
             browser
-                .picture(&format!("review-{width}-{}", scheme.word()))
+                .screenshot(&format!("review-{width}-{}", scheme.as_str()))
                 .await;
         }
     }
@@ -308,7 +308,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
 }
 
 /// If every post was skipped, the page says so and offers them again.
-async fn what_is_skipped_is_asked_again(served: &Served) {
+async fn skipped_posts_are_offered_again(served: &Served) {
     let mut page = served.get("/review").await;
     let token = field(&page, "token");
     while page.contains("name=\"text\"") {
@@ -421,7 +421,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
             .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
             .await;
         assert!(page.contains("nothing to undo"), "{page}");
-        what_is_skipped_is_asked_again(&served).await;
+        skipped_posts_are_offered_again(&served).await;
     }
 }
 

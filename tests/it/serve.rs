@@ -53,7 +53,7 @@ pub fn posts(n: usize) -> String {
 
 /// Creates a database with labelled posts.
 pub fn labelled(database: &TestDatabase, posts: &str) -> Program {
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     let posts = program.write("posts.ndjson", posts);
     let labels = program.write("two.toml", LABELS);
     program.ok(&["import", &posts]);

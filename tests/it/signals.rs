@@ -12,7 +12,7 @@ use topicmill_core::clock::SystemClock;
 use topicmill_store::{Access, Store, is_stop};
 
 use crate::support::postgres::{TestDatabase, databases, postgres};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, RunOutput, finished};
 
 /// Another program: on PostgreSQL it locks the table of posts, on SQLite the whole database for writing.
 enum Holder {
@@ -35,7 +35,7 @@ impl Holder {
         Self::Server(connection)
     }
 
-    async fn let_go(self) {
+    async fn resume(self) {
         match self {
             Self::Server(mut connection) => {
                 connection.execute("ROLLBACK").await.unwrap();
@@ -59,7 +59,7 @@ fn has_open(child: &Child, file: &str) -> bool {
 }
 
 /// Returns when a program waits for the lock, as far as the database shows it.
-async fn until_it_waits(child: &mut Child, url: &str) {
+async fn wait_until_blocked(child: &mut Child, url: &str) {
     let clock = SystemClock::shared();
     let pause = Duration::from_millis(25);
     if let Some(file) = url.strip_prefix("sqlite:") {
@@ -85,13 +85,13 @@ async fn until_it_waits(child: &mut Child, url: &str) {
 }
 
 /// Runs a command that waits for a lock, and sends it one signal; returns how it ended.
-async fn stopped(mut command: Command, signal: &str, url: &str) -> Ran {
+async fn stopped(mut command: Command, signal: &str, url: &str) -> RunOutput {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until_it_waits(&mut child, url).await;
+    wait_until_blocked(&mut child, url).await;
     let pid = child.id().to_string();
     let kill = |signal: &str| Command::new("kill").args([signal, &pid]).status().unwrap();
     assert!(kill(signal).success());
@@ -143,7 +143,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
     for database in databases() {
         let is_file = database.url.starts_with("sqlite:");
         let scene = Scene {
-            program: Program::on(&database.url),
+            program: Program::with_database(&database.url),
             database,
         };
         let first = scene.program.write("first.ndjson", posts(0..40));
@@ -168,7 +168,7 @@ async fn one_signal_cancels_a_command_that_waits_for_a_lock_and_stores_nothing()
             let ran = stopped(command, signal, &scene.database.url).await;
             assert_eq!(ran.code, code, "{words:?}: {}", ran.stderr);
             assert!(!ran.stderr.contains("error:"), "{words:?}: {}", ran.stderr);
-            holder.let_go().await;
+            holder.resume().await;
         }
         assert_eq!(scene.count("posts"), 40);
         assert_eq!(scene.count("classifications"), 8);
@@ -208,7 +208,7 @@ async fn a_signal_lets_a_running_server_statement_finish() {
     let holder = Holder::of(&database.url).await;
     let waited = store.purging().count_purged().await.unwrap_err();
     assert!(is_stop(&waited), "{waited}");
-    holder.let_go().await;
+    holder.resume().await;
     assert_eq!(store.purging().count_purged().await.unwrap(), 0);
     store.close().await.unwrap();
 }

@@ -33,7 +33,7 @@ impl Scene {
     fn each() -> impl Iterator<Item = Self> {
         databases().into_iter().map(|database| {
             let scene = Self {
-                program: Program::on(&database.url),
+                program: Program::with_database(&database.url),
                 database,
             };
             assert_eq!(scene.run(&["db", "create"]).code, 0);

@@ -649,7 +649,7 @@ async fn postgres_sockets_use_nodelay_and_keepalive() {
         return;
     };
     // No other socket connects to this port.
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::in_front_of(&database.url).await;
     let url = proxy.url(&database.url);
     let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap();
     let port: u16 = port.parse().unwrap();

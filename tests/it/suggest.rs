@@ -43,7 +43,7 @@ impl std::ops::Deref for Scene {
 /// Creates, once, a SQLite file with the sample posts of sixteen topics, labelled with five labels.
 static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let database = sqlite();
-    let program = Program::on(&database.url).shipped();
+    let program = Program::with_database(&database.url).with_default_model();
     let five = program.write("five.toml", five(BACKGROUND));
     program.ok(&["collect", "--source", "sample"]);
     program.ok(&["classify", "--pipeline", &five]);
@@ -52,7 +52,7 @@ static LABELLED: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 impl Scene {
     fn new(database: &TestDatabase) -> Self {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let five = program.write("five.toml", five(BACKGROUND));
         if let Some(path) = database.url.strip_prefix("sqlite:") {
             std::fs::write(path, &*LABELLED).unwrap();
@@ -217,7 +217,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
     // Another file name does not help against a full disk.
     scene
         .run(&[&ask[..], &["--out", "/dev/full"]].concat())
-        .ended(1, "free some space");
+        .expect_exit(1, "free some space");
     let inline = format!("{BACKGROUND}topic = [{{ label = \"video games\" }}]\n");
     let inline = scene.program.write("inline.toml", inline);
     let ask = ["labels", "suggest", "--pipeline", &inline, "--overwrite"];
@@ -233,7 +233,7 @@ fn suggested_labels_go_into_a_valid_copy_and_need_no_inference() {
 #[test]
 fn without_unlabelled_posts_the_message_gives_advice() {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     let five = program.write("five.toml", five(""));
     let scene = Scene { program, five };
     let posts = scene.program.write("posts.ndjson", builders::lines(3, 3));

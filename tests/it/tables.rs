@@ -12,7 +12,7 @@ use parquet::record::Row;
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
-use crate::support::program::{Program, Ran, finished, limited};
+use crate::support::program::{Program, RunOutput, finished, run_limited};
 
 /// Flags of all runs, with two labels.
 const LABELS: [&str; 6] = [
@@ -34,18 +34,18 @@ fn command(program: &Program, more: &[&str]) -> Command {
     program.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn score(program: &Program, more: &[&str]) -> Ran {
+fn score(program: &Program, more: &[&str]) -> RunOutput {
     finished(command(program, more).output().unwrap())
 }
 
-fn ok(program: &Program, more: &[&str]) -> Ran {
+fn ok(program: &Program, more: &[&str]) -> RunOutput {
     let ran = score(program, more);
     assert_eq!(ran.code, 0, "{more:?}\n{}", ran.stderr);
     ran
 }
 
 /// Runs with these bytes on stdin.
-fn piped(program: &Program, input: &[u8], more: &[&str]) -> Ran {
+fn piped(program: &Program, input: &[u8], more: &[&str]) -> RunOutput {
     let mut child = command(program, more)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -104,9 +104,10 @@ const CSV: &str = "id,text,likes\n\
 
 #[test]
 fn csv_output_keeps_the_input_columns_and_adds_label_columns() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     program.write("in.csv", CSV);
-    ok(&program, &["in.csv", "out.csv"]).says("as CSV: the text is `text`, the id is `id`");
+    ok(&program, &["in.csv", "out.csv"])
+        .expect_stderr("as CSV: the text is `text`, the id is `id`");
     let rows = csv(text(&program, "out.csv").as_bytes(), b',');
     assert_eq!(
         rows[0],
@@ -176,7 +177,7 @@ fn a_localised_spreadsheet_is_read_and_written_unchanged() {
             "Text of the post",
         ],
     )
-    .says("the id is `Post ID`");
+    .expect_stderr("the id is `Post ID`");
     let rows = csv(text(&program, "out.csv").as_bytes(), b';');
     assert_eq!(
         rows[0][..4],
@@ -248,7 +249,7 @@ fn text_columns_are_joined_and_a_missing_one_gets_a_suggestion() {
         } else {
             "in.csv"
         };
-        score(&program, &[&[input, "no.csv"][..], more].concat()).ended(code, said);
+        score(&program, &[&[input, "no.csv"][..], more].concat()).expect_exit(code, said);
         assert!(!path(&program, "no.csv").exists());
     }
 }
@@ -259,7 +260,7 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
     let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
         \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
     program.write("in.json", array);
-    ok(&program, &["in.json", "out.json"]).says("`label` is `input_label`");
+    ok(&program, &["in.json", "out.json"]).expect_stderr("`label` is `input_label`");
     let written = text(&program, "out.json");
     assert!(
         written.contains("\"big\":123456789012345678901.10,"),
@@ -311,7 +312,8 @@ fn parquet_keeps_its_types_and_row_groups() {
     let program = Program::new();
     let posts = repository("tests/it/fixtures/typed.parquet");
     let posts = posts.to_str().unwrap();
-    ok(&program, &[posts, "out.parquet", "--label-scores"]).says("`score` is `input_score`");
+    ok(&program, &[posts, "out.parquet", "--label-scores"])
+        .expect_stderr("`score` is `input_score`");
     let read =
         |name: &std::path::Path| SerializedFileReader::new(File::open(name).unwrap()).unwrap();
     let (from, to) = (read(posts.as_ref()), read(&path(&program, "out.parquet")));
@@ -390,14 +392,14 @@ fn parquet_keeps_its_types_and_row_groups() {
 
 #[test]
 fn json_converts_to_parquet_with_its_types() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     program.write(
         "in.ndjson",
         "{\"id\":1,\"text\":\"chicken\",\"n\":1,\"f\":1,\"b\":true,\"m\":1,\"z\":null}\n\
          no json\n\
          {\"id\":9007199254740993,\"text\":\"goal\",\"n\":null,\"f\":0.1,\"b\":null,\"m\":\"x\"}\n",
     );
-    score(&program, &["in.ndjson", "out.parquet"]).ended(1, "line 2 is not JSON");
+    score(&program, &["in.ndjson", "out.parquet"]).expect_exit(1, "line 2 is not JSON");
     let rows: Vec<String> = parquet(&program, "out.parquet")
         .iter()
         .map(ToString::to_string)
@@ -462,7 +464,7 @@ fn numbers_beyond_64_bits_keep_every_digit() {
 /// Arrow's `binary`, `large_binary` and `binary_view` are one type in Parquet.
 #[test]
 fn parquet_binary_columns_are_read_as_utf8_or_rejected() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     let texts: [&[u8]; 3] = [b"chicken", b"caf\xe9 ok", b"striker"];
     let hashes: [&[u8]; 3] = [b"\xff\x00", b"ab", b"cd"];
     for kind in ["binary", "fixed_len_byte_array(7)"] {
@@ -522,7 +524,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
         ("empty", "no Parquet file"),
     ] {
         fs::create_dir_all(path(&program, "empty")).unwrap();
-        score(&program, &[input, "none.ndjson"]).ended(2, said);
+        score(&program, &[input, "none.ndjson"]).expect_exit(2, said);
     }
 }
 
@@ -534,7 +536,9 @@ fn brotli_parquet_is_rejected_and_leaves_no_file() {
     for output in ["out.csv", "out.ndjson", "out.parquet", "-"] {
         let ran = score(&program, &[posts.to_str().unwrap(), output]);
         assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
-        ran.says("it is compressed with brotli, which topicmill cannot read: write it again with");
+        ran.expect_stderr(
+            "it is compressed with brotli, which topicmill cannot read: write it again with",
+        );
         assert!(!ran.stderr.contains("download it again"), "{}", ran.stderr);
     }
     let left: Vec<String> = fs::read_dir(program.folder.path())
@@ -547,7 +551,7 @@ fn brotli_parquet_is_rejected_and_leaves_no_file() {
 
 #[test]
 fn pipes_can_be_read_and_written() {
-    let program = Program::new().shipped();
+    let program = Program::new().with_default_model();
     let ran = piped(&program, CSV.as_bytes(), &["-", "-"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let expected = lines(&ran.stdout);
@@ -593,9 +597,9 @@ fn pipes_can_be_read_and_written() {
             "{input:?} {}",
             ran.stderr
         );
-        ran.says(said);
+        ran.expect_stderr(said);
     }
-    piped(&program, b"", &["-", "-", "out.csv"]).ended(2, "once");
+    piped(&program, b"", &["-", "-", "out.csv"]).expect_exit(2, "once");
 }
 
 #[test]
@@ -647,7 +651,7 @@ fn a_failed_row_keeps_its_id_and_gives_a_reason() {
         "{}",
         ran.stderr
     );
-    ran.says("line 3 has 1 value");
+    ran.expect_stderr("line 3 has 1 value");
 }
 
 #[test]
@@ -660,7 +664,7 @@ fn a_file_without_a_scorable_row_fails_early_and_leaves_no_file() {
     for output in ["out.csv", "out.ndjson", "-"] {
         let ran = score(&program, &["in.ndjson", output]);
         assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
-        ran.says("no row can be scored (1000 tried; line 1 has neither");
+        ran.expect_stderr("no row can be scored (1000 tried; line 1 has neither");
         assert!(!path(&program, output).exists());
     }
     assert_eq!(
@@ -690,10 +694,10 @@ fn an_existing_output_or_an_input_is_not_overwritten() {
         std::os::unix::fs::symlink("in.csv", path(&program, "link.csv")).unwrap();
         fs::hard_link(path(&program, "in.csv"), path(&program, "hard.csv")).unwrap();
         for name in ["in.csv", "link.csv", "hard.csv"] {
-            score(&program, &["in.csv", name, "--overwrite"]).ended(2, "one of the inputs");
+            score(&program, &["in.csv", name, "--overwrite"]).expect_exit(2, "one of the inputs");
         }
     }
-    score(&program, &["in.csv", "precious.csv"]).ended(2, "--overwrite");
+    score(&program, &["in.csv", "precious.csv"]).expect_exit(2, "--overwrite");
     assert_eq!(
         (text(&program, "in.csv"), text(&program, "precious.csv")),
         (CSV.into(), "precious".into())
@@ -722,7 +726,7 @@ fn a_file_that_is_no_table_is_rejected_before_the_model_loads() {
     ] {
         for output in ["out.csv", "out.parquet"] {
             let ran = score(&program, &[input, output]);
-            ran.ended(2, said);
+            ran.expect_exit(2, said);
             assert!(!path(&program, output).exists() && !ran.stderr.contains("panicked"));
         }
     }
@@ -745,7 +749,7 @@ fn a_truncated_file_is_scored_up_to_the_break() {
     program.write("cut.csv.gz", &gzip[..gzip.len() / 2]);
     for name in ["cut.json", "cut.csv.gz"] {
         let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
-        ran.ended(1, "breaks off");
+        ran.expect_exit(1, "breaks off");
         let rows = lines(&text(&program, "out.ndjson"));
         let (last, before) = rows.split_last().unwrap();
         assert!(last["error"].is_string(), "{last}");
@@ -811,13 +815,13 @@ fn a_full_disk_loses_no_rows() {
         .collect();
     program.write("in.csv", format!("id,text,note\n{rows}"));
     let args = ["in.csv", "out.csv"];
-    let ran = limited(&command(&program, &args), "ulimit -f 200");
+    let ran = run_limited(&command(&program, &args), "ulimit -f 200");
     assert!(ran.code != 0, "{}", ran.stderr);
-    ran.says("disk is full");
+    ran.expect_stderr("disk is full");
     assert!(!path(&program, "out.csv").exists());
     ok(&program, &args);
     assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 401);
-    score(&program, &["in.csv", "/dev/full", "--overwrite"]).ended(2, "not a file");
+    score(&program, &["in.csv", "/dev/full", "--overwrite"]).expect_exit(2, "not a file");
 }
 
 #[test]
@@ -832,7 +836,7 @@ fn a_text_file_has_one_text_per_line_and_no_header() {
     assert_eq!(from_pipe.stdout, written);
     let file = program.write("plain.csv", "How long does bread need?\nRye or wheat\n");
     let told = "looks like a text and not like the name of a column";
-    score(&program, &[&file, "out.csv"]).ended(2, told);
+    score(&program, &[&file, "out.csv"]).expect_exit(2, told);
     ok(&program, &[&file, "out.ndjson", "--format", "txt"]);
-    score(&program, &[&file, "out.xz"]).ended(2, "end its name in .gz or .zst");
+    score(&program, &[&file, "out.xz"]).expect_exit(2, "end its name in .gz or .zst");
 }

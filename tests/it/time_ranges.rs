@@ -10,7 +10,7 @@ use topicmill_store::Gap;
 use wiremock::ResponseTemplate;
 
 use crate::collect::{PACE, Scene, climate, new_climate, posted, topic};
-use crate::support::arctic_shift::{Archive, Borders, client, row_with};
+use crate::support::arctic_shift::{Archive, Bounds, client, row_with};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
@@ -152,7 +152,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
         assert_eq!(gaps(&scene).await, both);
 
         // An archive has a part of it, and later all.
-        let archive = Archive::start(Borders::LeftOut).await;
+        let archive = Archive::start(Bounds::LeftOut).await;
         let row = |minute: i64| {
             row_with(
                 &format!("m{minute}"),
@@ -160,7 +160,7 @@ async fn missing_posts_of_a_time_range_are_a_gap_until_they_are_read() {
                 &json!({"created_utc": 1_750_000_000 + 60 * minute}),
             )
         };
-        archive.shelf.put((0..6_000).map(row));
+        archive.shelf.add_rows((0..6_000).map(row));
         let (source, _clock) = client(&archive.server.uri());
         let topics = [climate(5)];
         collect(&scene, &source, &topics, 150, Some(160)).await;
@@ -201,7 +201,7 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
         assert_eq!(stored(&scene).await, names(120..290));
         assert_eq!(gaps(&scene).await, []);
 
-        let archive = Archive::start(Borders::Included).await;
+        let archive = Archive::start(Bounds::Included).await;
         let row = |minute: i64| {
             row_with(
                 &format!("a{minute}"),
@@ -209,12 +209,14 @@ async fn an_interrupted_run_leaves_a_gap_that_the_next_run_closes() {
                 &json!({"created_utc": 1_750_000_000 + 60 * minute}),
             )
         };
-        archive.shelf.put((0..400).map(row));
+        archive.shelf.add_rows((0..400).map(row));
         let (source, _clock) = client(&archive.server.uri());
         // Two topics that share a subreddit.
         let topics = [climate(5), topic("weather", &["climate"], 5)];
         // No server responds: no post arrives, and the range is a gap.
-        archive.shelf.trouble(ResponseTemplate::new(500), 10);
+        archive
+            .shelf
+            .respond_instead(ResponseTemplate::new(500), 10);
         let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
         assert!(
             reports
@@ -282,7 +284,7 @@ async fn the_default_listing_is_hot_at_first_and_new_once_posts_are_known() {
 fn the_command_line_accepts_dates_times_and_relative_times() {
     const POSTS: &str = "SELECT COUNT(*) FROM posts";
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let collect = |args: &[&str]| {
             let first = ["collect", "--source", "sample", "--topic", "climate"];
             program.run(&[&first[..], args].concat())
@@ -296,7 +298,7 @@ fn the_command_line_accepts_dates_times_and_relative_times() {
             (&["--since", "1d", "--listing", "hot"][..], "--listing hot"),
         ] {
             let ran = collect(args);
-            ran.ended(2, words);
+            ran.expect_exit(2, words);
         }
         let count = |query: &str| {
             let ran = program.ok(&["sql", query, "--format", "csv"]);

@@ -39,7 +39,7 @@ impl std::ops::Deref for Scene<'_> {
 
 impl<'a> Scene<'a> {
     fn new(database: &'a TestDatabase) -> Self {
-        let program = Program::on(&database.url).shipped();
+        let program = Program::with_database(&database.url).with_default_model();
         let background = Cell::new("");
         let scene = Self {
             program,
@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
     fn classify_some(&self, description: &str, more: &[&str]) -> Value {
         let file = self.file(description);
         let args = ["classify", "--pipeline", &file, "--make-current"];
-        self.counted(&[&args[..], more].concat())
+        self.run_counts(&[&args[..], more].concat())
     }
 
     fn rows(&self, sql: &str) -> Vec<String> {
@@ -292,8 +292,8 @@ async fn an_invalid_stored_vector_is_reported() {
             ))
             .await;
         let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
-        ran.ended(4, "read text_vectors row");
-        ran.says("delete the row");
+        ran.expect_exit(4, "read text_vectors row");
+        ran.expect_stderr("delete the row");
         // A vector of another length belongs to another model: the text is embedded again.
         scene
             .database

@@ -19,7 +19,7 @@ use crate::crashes::{
 use crate::purge::stored_labels;
 use crate::store::fixture;
 use crate::support::builders::at;
-use crate::support::engine::{Scripted, runtime_is_here, scripted};
+use crate::support::engine::{Scripted, has_onnx_runtime, scripted};
 use crate::support::postgres::{databases, postgres};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
@@ -192,7 +192,7 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
         return;
     };
     let direct = with_posts(&database, 5).await;
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::in_front_of(&database.url).await;
     let url = proxy.url(&database.url);
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
@@ -252,7 +252,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
         return;
     };
     let direct = with_posts(&database, 20).await;
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::in_front_of(&database.url).await;
     let url = proxy.url(&database.url);
     let store = Store::open(&url, Access::Existing).await.unwrap();
     let clock: SharedClock = Arc::new(Hurried(SystemClock::shared()));
@@ -274,12 +274,12 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
         labels(20).await;
         let run = begin(&direct, "collector").await;
         for outage in 1..=2_u64 {
-            proxy.be_away(true);
+            proxy.set_down(true);
             // Three times as long as all retries of a run that is not a watcher.
             calendar.sleep(Duration::from_millis(1_800)).await;
             let post = (format!("new{outage}"), format!("news {outage}"));
             add_posts(&direct, run, std::iter::once(post)).await;
-            proxy.be_away(false);
+            proxy.set_down(false);
             labels(20 + outage).await;
         }
         // With no claim in hand: a claim that could not be released would be an error.
@@ -287,7 +287,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
             count(&direct, "leases").await == 0
         })
         .await;
-        proxy.be_away(true);
+        proxy.set_down(true);
         calendar.sleep(Duration::from_millis(900)).await;
         stop.cancel();
     };
@@ -299,7 +299,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
     assert_eq!(done.posts, 22);
 
     // A run that is not a watcher gives up after its last retry.
-    proxy.be_away(false);
+    proxy.set_down(false);
     let run = begin(&direct, "collector").await;
     add_posts(&direct, run, titles(2_000)).await;
     let stop = CancellationToken::new();
@@ -313,13 +313,13 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
             count(&direct, "classifications").await > 22
         })
         .await;
-        proxy.be_away(true);
+        proxy.set_down(true);
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
     assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_transient()));
 
     // A watcher stopped during an outage exits cleanly, even with claimed posts: their leases expire.
-    proxy.be_away(false);
+    proxy.set_down(false);
     add_posts(&direct, run, titles(6_000)).await;
     let before = count(&direct, "classifications").await;
     let stop = CancellationToken::new();
@@ -329,7 +329,7 @@ async fn a_watcher_survives_an_outage_of_any_length_and_still_stops_at_a_signal(
             count(&direct, "classifications").await > before
         })
         .await;
-        proxy.be_away(true);
+        proxy.set_down(true);
         stop.cancel();
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
@@ -391,7 +391,7 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_is_75_when_other_workers_hold_the_rest() {
-    if !runtime_is_here("the_exit_code_is_75_when_other_workers_hold_the_rest") {
+    if !has_onnx_runtime("the_exit_code_is_75_when_other_workers_hold_the_rest") {
         return;
     }
     for database in databases() {

@@ -1,6 +1,6 @@
 //! Passwords, tokens and keys must not appear in messages, logs or requests.
 
-use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
 
 /// The secret that no output may contain.
 const SENTINEL: &str = "hush0sentinel";
@@ -23,7 +23,7 @@ fn shown(variable: &str, value: &str) -> String {
             .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "ftp://nowhere")
             .env("TOPICMILL__REDDIT__TRIES", "1")
             .env(variable, value);
-        let Ran { stdout, stderr, .. } = finished(command.output().unwrap());
+        let RunOutput { stdout, stderr, .. } = finished(command.output().unwrap());
         let record = std::fs::read_to_string(program.folder.path().join("run.json"));
         all += &[stdout, stderr, record.unwrap_or_default()].concat();
     }
@@ -107,7 +107,7 @@ fn a_misplaced_url_is_not_echoed_with_its_password() {
         let ran = program.run(args);
         assert_eq!(ran.code, 2, "{args:?}");
         assert!(!ran.stderr.contains(SENTINEL), "{args:?} {}", ran.stderr);
-        ran.says("error:");
+        ran.expect_stderr("error:");
     }
 }
 

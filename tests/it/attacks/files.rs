@@ -8,7 +8,7 @@ use topicmill_core::{Post, SourceKind};
 
 use crate::purge::{Scene, holds, post, some};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
-use crate::support::program::{Program, limited};
+use crate::support::program::{Program, run_limited};
 
 fn path(database: &TestDatabase) -> String {
     database.url.trim_start_matches("sqlite:").to_owned()
@@ -126,7 +126,7 @@ async fn a_rewrite_without_disk_space_reports_it_and_is_retried() {
     // A rewrite needs a WAL as large as the remaining data; the limit is a quarter of that.
     let kib = std::fs::metadata(&file).unwrap().len() / 4 / 1_024;
     let command = program.command(&["--database", &database.url, "db", "vacuum"]);
-    limited(&command, &format!("ulimit -f {kib}")).ended(4, "ulimit");
+    run_limited(&command, &format!("ulimit -f {kib}")).expect_exit(4, "ulimit");
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     // Nothing is lost, and the next purge catches up.
     assert_eq!(scene.stored().await.len(), 600);
@@ -198,7 +198,7 @@ async fn vacuum_leaves_no_purged_bytes_in_postgres_files() {
     let worker = format!("postgres://{role}:pw@{place}");
     program
         .run(&["--database", &worker, "db", "vacuum"])
-        .ended(4, "owner");
+        .expect_exit(4, "owner");
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     admin.execute(AssertSqlSafe(drop)).await.unwrap();
@@ -307,7 +307,7 @@ async fn a_table_is_not_marked_rewritten_while_an_old_snapshot_is_open() {
     let ran = program.run(&["--database", &database.url, "db", "vacuum"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let by = format!("process {pid} reads an earlier state");
-    ran.says(&by);
+    ran.expect_stderr(&by);
     assert!(scene.store().purging().is_rewrite_due().await.unwrap());
     reading.commit().await.unwrap();
     let rewritten = scene.store().purging().rewrite(&|_, _| {}).await.unwrap();

@@ -19,7 +19,7 @@ use topicmill_score::hex;
 
 use crate::support::engine::repository;
 use crate::support::hub::COMMIT;
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, RunOutput, finished};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
@@ -65,7 +65,7 @@ fn redirect(to: &str) -> Response {
     (StatusCode::FOUND, [(header::LOCATION, to.to_owned())]).into_response()
 }
 
-fn blob(bytes: &[u8]) -> String {
+fn git_blob_id(bytes: &[u8]) -> String {
     let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     hex(&<sha1::Sha1 as sha1::Digest>::digest(named))
 }
@@ -87,7 +87,7 @@ fn files_of(folder: &str) -> Vec<(String, Vec<u8>)> {
 
 fn listing(files: &[(String, Vec<u8>)]) -> serde_json::Value {
     let siblings = files.iter().map(
-        |(name, bytes)| json!({"rfilename": name, "size": bytes.len(), "blobId": blob(bytes)}),
+        |(name, bytes)| json!({"rfilename": name, "size": bytes.len(), "blobId": git_blob_id(bytes)}),
     );
     json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()})
 }
@@ -109,7 +109,7 @@ fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + S
 }
 
 /// Runs `model pull` in `in/here` below the program's folder, so that there is something to escape to.
-async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> Ran {
+async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> RunOutput {
     let here = program.folder.path().join("in/here");
     fs::create_dir_all(&here).unwrap();
     let mut command = program.command(&["model", "pull", "someone/tiny", "-vv"]);
@@ -171,7 +171,7 @@ async fn a_hub_listing_writes_nothing_outside_the_model_folder() {
         let before = everything(program.folder.path());
         let ran = pulled(&program, &hub.url, None).await;
         assert_eq!(ran.code, 5, "{name}: {}", ran.stderr);
-        ran.says("the hub's list");
+        ran.expect_stderr("the hub's list");
         let here = program.folder.path().join("in/here");
         assert!(!here.join("models/tiny").exists());
         let scratch = here.join("models");
@@ -204,7 +204,7 @@ async fn a_hub_listing_cannot_overwrite_trusted_files() {
         let hub = Server::start(hub_of(files)).await;
         let ran = pulled(&program, &hub.url, None).await;
         assert_eq!(ran.code, 5, "{ours}: {}", ran.stderr);
-        ran.says(ours);
+        ran.expect_stderr(ours);
         let found = everything(program.folder.path());
         assert!(found.iter().all(|(_, bytes)| bytes != b"harm"), "{ours}");
     }
@@ -237,7 +237,7 @@ async fn existing_symlinks_are_not_followed() {
         };
         symlink(to, at.components().collect::<PathBuf>()).unwrap();
         let ran = pulled(&program, &hub.url, None).await;
-        ran.ended(1, "remove it");
+        ran.expect_exit(1, "remove it");
         let untouched = [(victim, b"mine".to_vec())];
         assert_eq!(everything(&elsewhere), untouched, "{link}");
     }
@@ -338,7 +338,7 @@ async fn redirects_are_limited() {
     let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
     pulled(&Program::new(), &endpoint.url, None)
         .await
-        .ended(5, "more than 10 times");
+        .expect_exit(5, "more than 10 times");
     assert_eq!(endpoint.seen.lock().unwrap().len(), 11);
 }
 
@@ -393,7 +393,7 @@ async fn an_endless_hub_listing_is_abandoned() {
     let hub = Server::start(|_| endless(br#"{"sha": "a", "siblings": ["#, &[b' '; 8_192])).await;
     pulled(&Program::new(), &hub.url, None)
         .await
-        .ended(5, "longer than 8 MiB");
+        .expect_exit(5, "longer than 8 MiB");
     assert_eq!(
         hub.seen.lock().unwrap().len(),
         1,
@@ -414,7 +414,7 @@ async fn a_file_longer_than_announced_is_abandoned_and_deleted() {
     let program = Program::new();
     pulled(&program, &hub.url, None)
         .await
-        .ended(75, "`tokenizer.json` did not arrive");
+        .expect_exit(75, "`tokenizer.json` did not arrive");
     let found = everything(program.folder.path());
     let names: Vec<_> = found
         .iter()
@@ -446,7 +446,7 @@ async fn files_without_lfs_are_hashed() {
     let program = Program::new();
     pulled(&program, &hub.url, None)
         .await
-        .ended(75, "`config.json` did not arrive");
+        .expect_exit(75, "`config.json` did not arrive");
     assert_eq!(everything(program.folder.path()), []);
 }
 

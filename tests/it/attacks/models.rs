@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::engine::{library, repository, runtime_is_here};
-use crate::support::program::{Program, Ran, below, finished, limited};
+use crate::support::engine::{has_onnx_runtime, library, repository};
+use crate::support::program::{Program, RunOutput, finished, run_limited, wrapped};
 
 const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
@@ -47,13 +47,13 @@ fn scoring(program: &Program, model: &Path) -> Command {
     program.command(&[&words[..], &["--label", "sports", "--model", &model]].concat())
 }
 
-fn score(program: &Program, model: &Path) -> Ran {
+fn score(program: &Program, model: &Path) -> RunOutput {
     finished(scoring(program, model).output().unwrap())
 }
 
 /// Runs a command with limited memory.
-fn within(kib: u64, command: &Command) -> Ran {
-    limited(command, &format!("ulimit -v {kib}"))
+fn within(kib: u64, command: &Command) -> RunOutput {
+    run_limited(command, &format!("ulimit -v {kib}"))
 }
 
 /// Changes the tokenizer of a model.
@@ -68,7 +68,7 @@ fn with_tokenizer(change: impl Fn(&mut Value)) -> TempDir {
 
 #[test]
 fn a_tokenizer_with_excessive_memory_use_is_rejected() {
-    if !runtime_is_here("tokenizers") {
+    if !has_onnx_runtime("tokenizers") {
         return;
     }
     let program = Program::new();
@@ -134,12 +134,12 @@ fn a_tokenizer_with_excessive_memory_use_is_rejected() {
         tokenizer["normalizer"] =
             json!({"type": "Precompiled", "precompiled_charsmap": "CAAAAP//////////eA=="});
     });
-    score(&program, dir.path()).ended(5, "do not fit together");
+    score(&program, dir.path()).expect_exit(5, "do not fit together");
 }
 
 #[test]
 fn oversized_model_files_are_not_read() {
-    if !runtime_is_here("large files of a folder") {
+    if !has_onnx_runtime("large files of a folder") {
         return;
     }
     let program = Program::new();
@@ -165,7 +165,7 @@ fn oversized_model_files_are_not_read() {
                 .unwrap();
         }
         let ran = within(2_000_000, &scoring(&program, dir.path()));
-        ran.ended(5, &format!("over {mib} MiB"));
+        ran.expect_exit(5, &format!("over {mib} MiB"));
     }
 }
 
@@ -198,7 +198,7 @@ fn graph_with_weights_in(location: &str, dims: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_graph_cannot_read_weights_outside_its_folder() {
-    if !runtime_is_here("weights elsewhere") {
+    if !has_onnx_runtime("weights elsewhere") {
         return;
     }
     let program = Program::new();
@@ -208,12 +208,12 @@ fn a_graph_cannot_read_weights_outside_its_folder() {
         let graph = graph_with_weights_in(location, &[0x08, 4]);
         fs::write(dir.path().join("model.onnx"), graph).unwrap();
         let ran = score(&program, dir.path());
-        ran.ended(5, "outside of its folder");
+        ran.expect_exit(5, "outside of its folder");
     }
     let dir = copy(EXPORTED);
     let graph = graph_with_weights_in("none", &[0x08, 4]);
     fs::write(dir.path().join("model.onnx"), graph).unwrap();
-    score(&program, dir.path()).ended(5, "has no `none`");
+    score(&program, dir.path()).expect_exit(5, "has no `none`");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn all_weight_files_count_towards_the_model_identity() {
 
 #[test]
 fn impossible_dimensions_are_rejected() {
-    if !runtime_is_here("absurd dimensions") {
+    if !has_onnx_runtime("absurd dimensions") {
         return;
     }
     let program = Program::new();
@@ -273,12 +273,12 @@ fn impossible_dimensions_are_rejected() {
     )
     .unwrap();
     fs::write(dir.path().join("w"), [0; 16]).unwrap();
-    within(2_000_000, &scoring(&program, dir.path())).ended(5, "load");
+    within(2_000_000, &scoring(&program, dir.path())).expect_exit(5, "load");
 }
 
 #[test]
 fn a_manifest_can_set_only_graph_optimisation() {
-    if !runtime_is_here("entries of a session") {
+    if !has_onnx_runtime("entries of a session") {
         return;
     }
     let program = Program::new();
@@ -296,7 +296,7 @@ fn a_manifest_can_set_only_graph_optimisation() {
         );
         assert_ne!(text, changed);
         fs::write(&path, changed).unwrap();
-        score(&program, dir.path()).ended(5, key);
+        score(&program, dir.path()).expect_exit(5, key);
     }
 }
 
@@ -323,7 +323,7 @@ fn elsewhere(folder: &Path) -> std::path::PathBuf {
 
 #[test]
 fn a_library_writable_by_others_is_not_loaded() {
-    if !runtime_is_here("a stranger's library") {
+    if !has_onnx_runtime("a stranger's library") {
         return;
     }
     let program = Program::new();
@@ -391,7 +391,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     // In a sticky folder, others can add files but cannot replace this one.
     let (found, _) = writable(here.parent().unwrap(), 0o1777);
     assert!(found.contains("of the current folder"), "{found}");
-    if may_give_away() {
+    if can_chown() {
         for path in [&here.join(".venv"), &planted, &here] {
             chown(path, Some(4_242), None).unwrap();
             let (found, said) = doctor(&here);
@@ -402,7 +402,7 @@ fn a_library_writable_by_others_is_not_loaded() {
 }
 
 /// True if the test may change the owner of files.
-fn may_give_away() -> bool {
+fn can_chown() -> bool {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(4_242), None).is_ok()
 }
@@ -415,10 +415,10 @@ fn a_settings_file_writable_by_others_cannot_name_a_library() {
     let run = |more: &[&str]| program.run(&[&["config", "show"], more].concat());
     assert_eq!(run(&[]).code, 0);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    run(&[]).ended(2, "others may write to");
+    run(&[]).expect_exit(2, "others may write to");
     assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
     fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
-    run(&[]).ended(2, "`openvino.library`");
+    run(&[]).expect_exit(2, "`openvino.library`");
     // A file that names no library works as before.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
     assert_eq!(run(&[]).code, 0);
@@ -426,7 +426,7 @@ fn a_settings_file_writable_by_others_cannot_name_a_library() {
 
 #[test]
 fn onnx_runtime_telemetry_is_off() {
-    if !runtime_is_here("telemetry") {
+    if !has_onnx_runtime("telemetry") {
         return;
     }
     let program = Program::new();
@@ -469,7 +469,7 @@ fn onnx_runtime_telemetry_is_off() {
         "-o",
         trace_of,
     ];
-    let mut traced = below(&strace, &plain);
+    let mut traced = wrapped(&strace, &plain);
     if Command::new("strace")
         .args(["-o", "/dev/null", "true"])
         .output()

@@ -10,11 +10,11 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::{PACE, topic};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit;
 
 /// Runs `collect` over the sixteen topics, and returns the exit code, the run record and stderr.
-fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (Ran, Value) {
+fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (RunOutput, Value) {
     let args = ["--database", database, "collect", "--run-json", "run.json"];
     let mut command = program.command(&args);
     on_reddit(&mut command, auth_url)
@@ -42,13 +42,13 @@ async fn without_a_token_a_run_stops_at_once_with_its_exit_code() {
             assert_eq!(record["status"], "failed");
             let error = record["error"].as_str().unwrap();
             assert!(error.contains("token"), "{error}");
-            ran.says(error);
+            ran.expect_stderr(error);
         }
     }
 }
 
 /// Returns the rows that `doctor` prints for a check, and its exit code.
-fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>) {
+fn doctor(program: &Program, database: &str, flags: &[&str]) -> (RunOutput, Vec<Value>) {
     let args = [
         "--database",
         database,
@@ -86,8 +86,8 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
             &["db", "info"],
         ] {
             let ran = program.run(&[&["--database", &url], args].concat());
-            ran.ended(4, "damaged");
-            ran.says("integrity_check");
+            ran.expect_exit(4, "damaged");
+            ran.expect_stderr("integrity_check");
             assert!(!ran.stderr.contains("no such file"), "{}", ran.stderr);
         }
         let (ran, rows) = doctor(&program, &url, &["--source", "arctic-shift"]);
@@ -95,7 +95,7 @@ fn a_damaged_file_is_reported_as_damaged_not_missing() {
         assert_eq!(rows[3]["state"], "wrong", "{}", ran.stdout);
     }
     let ran = program.run(&["--database", "sqlite:gone.db", "status"]);
-    ran.says("no such file");
+    ran.expect_stderr("no such file");
     assert_eq!(ran.code, 4);
 }
 
@@ -203,7 +203,7 @@ mod logs {
     use wiremock::matchers::path;
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
-    use crate::support::program::{Program, Ran, finished, on_reddit};
+    use crate::support::program::{Program, RunOutput, finished, on_reddit};
     use crate::support::reddit::{page, server};
 
     const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
@@ -221,13 +221,13 @@ mod logs {
         reddit
     }
 
-    fn collect(program: &Program, reddit: &MockServer, flags: &[&str]) -> Ran {
+    fn collect(program: &Program, reddit: &MockServer, flags: &[&str]) -> RunOutput {
         let pipeline = program.write("two.toml", TWO);
         let mut command = program.command(&[&["collect", "--pipeline", &pipeline], flags].concat());
         finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
     }
 
-    fn lines(ran: &Ran) -> Vec<Value> {
+    fn lines(ran: &RunOutput) -> Vec<Value> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         ran.stderr.lines().map(line).collect()
     }
@@ -238,7 +238,7 @@ mod logs {
         let ran = collect(&Program::new(), &reddit, &["-q"]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
-        ran.says_each(&["ERROR", "topic=secret", "private"]);
+        ran.expect_stderr_all(&["ERROR", "topic=secret", "private"]);
     }
 
     #[tokio::test(flavor = "multi_thread")]

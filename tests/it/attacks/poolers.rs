@@ -77,21 +77,21 @@ impl Bouncer {
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
     let Some(database) = postgres() else { return };
-    Program::on(&database.url).ok(&["db", "create"]);
+    Program::with_database(&database.url).ok(&["db", "create"]);
     database.run("CREATE SCHEMA apart").await;
     for mode in ["transaction", "statement"] {
         let Some(bouncer) = Bouncer::before(&database, mode).await else {
             return;
         };
         for _ in 0..3 {
-            let refused = Program::on(&bouncer.url).run(&["status"]);
-            refused.ended(4, "pool_mode = session");
+            let refused = Program::with_database(&bouncer.url).run(&["status"]);
+            refused.expect_exit(4, "pool_mode = session");
         }
     }
     let Some(bouncer) = Bouncer::before(&database, "session").await else {
         return;
     };
-    let program = Program::on(&bouncer.url);
+    let program = Program::with_database(&bouncer.url);
     program.ok(&words("collect --source sample --topic gaming --limit 20"));
     program.ok(&["purge", "--retention", "48"]);
     program.ok(&["status"]);
@@ -106,18 +106,18 @@ async fn pgbouncer_works_in_session_mode_and_is_rejected_in_transaction_mode() {
         "{}",
         hash.stdout
     );
-    let apart = Program::on(&format!("{}?options[search_path]=apart", bouncer.url));
+    let apart = Program::with_database(&format!("{}?options[search_path]=apart", bouncer.url));
     apart.ok(&["db", "create"]);
     let counted = apart.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
     assert!(counted.stdout.ends_with("\n0\n"), "{}", counted.stdout);
-    let wrong = Program::on(&format!("{}?options[no_such_setting]=1", bouncer.url));
-    wrong.run(&["status"]).ended(4, "no_such_setting");
+    let wrong = Program::with_database(&format!("{}?options[no_such_setting]=1", bouncer.url));
+    wrong.run(&["status"]).expect_exit(4, "no_such_setting");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn database_defaults_change_no_stored_value() {
     let Some(database) = postgres() else { return };
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     program.ok(&words("collect --source sample --topic gaming --limit 20"));
     let sql = "SELECT fullname, text_hash, created_at, 1 / 3.0::float8, now() - now() FROM posts ORDER BY 1";
     let all = ["sql", "--format", "csv", sql];

@@ -30,7 +30,7 @@ async fn count(scene: &Scene, what: &str) -> String {
 }
 
 /// Returns a vector whose bytes contain a text, so that the test can find it in a file.
-fn vector_that_says(text: &str) -> TextVector {
+fn vector_containing(text: &str) -> TextVector {
     let mut bytes = 1f32.to_le_bytes().to_vec();
     bytes.extend(text.bytes());
     bytes.resize(bytes.len().next_multiple_of(2).max(6), 0);
@@ -52,7 +52,7 @@ pub async fn scored(
         .unwrap()[0];
     let one = |post: &topicmill_store::ClaimedPost| Classified {
         logits: vec![(target.model, hypothesis, builders::logits(2.0))],
-        vector: Some((target.model, vector_that_says(&post.text))),
+        vector: Some((target.model, vector_containing(&post.text))),
         ..builders::classified(&post.fullname, post.text_hash, &[0.75])
     };
     claim.posts.iter().map(one).collect()
@@ -325,7 +325,7 @@ async fn retention_removes_the_text_from_crossposts() {
 }
 
 /// Returns a crosspost of a picture as an earlier version stored it: with the body, without its parent.
-fn nameless(id: &str, of: &Post) -> Post {
+fn without_author(id: &str, of: &Post) -> Post {
     Post {
         url: Some("https://i.redd.it/picture.jpg".into()),
         crosspost_parent: None,
@@ -342,7 +342,7 @@ async fn a_crosspost_found_later_is_purged_with_its_original() {
             crosspost_parent: "x".parse().ok(),
             ..crosspost("y", &parent)
         };
-        let stored = [nameless("x", &parent), showing, parent.clone()];
+        let stored = [without_author("x", &parent), showing, parent.clone()];
         scene.save(SourceKind::Reddit, &stored).await;
         assert_eq!(scene.request("p").await.crossposts, 0);
         assert_eq!(scene.stored().await, ["t3_x", "t3_y"]);
@@ -371,10 +371,10 @@ async fn a_crosspost_reported_by_reddit_is_purged_with_its_original() {
         scene.save_one(SourceKind::Import, &taken).await;
         scene.clock.advance(Duration::from_hours(49));
         let stored = [
-            nameless("x", &gone),
-            nameless("y", &named),
-            nameless("z", &taken),
-            nameless("alive", &there),
+            without_author("x", &gone),
+            without_author("y", &named),
+            without_author("z", &taken),
+            without_author("alive", &there),
         ];
         scene.save(SourceKind::Import, &stored).await;
         let plan = PurgePlan {
@@ -416,7 +416,7 @@ async fn a_crosspost_found_after_retention_loses_its_copied_text() {
         scene.save_one(SourceKind::Import, &parent).await;
         scene.clock.advance(Duration::from_hours(49));
         scene
-            .save_one(SourceKind::Reddit, &nameless("x", &parent))
+            .save_one(SourceKind::Reddit, &without_author("x", &parent))
             .await;
         assert_eq!(scene.retain().await.texts, 1);
         scene.store().purging().rewrite(&|_, _| {}).await.unwrap();

@@ -83,7 +83,7 @@ fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<
 }
 
 /// Returns a score derived from the hash of a text, which shows which text was scored.
-fn said_of(hash: TextHash) -> f32 {
+fn score_of(hash: TextHash) -> f32 {
     f32::from(hash.as_bytes()[0])
 }
 
@@ -104,7 +104,7 @@ impl Scene {
     async fn on_postgres() -> Option<Self> {
         let database = postgres()?;
         let other = database.open().await;
-        let proxy = Proxy::before(&database.url).await;
+        let proxy = Proxy::in_front_of(&database.url).await;
         let url = proxy.url(&database.url);
         let held = Store::open(&url, Access::Existing).await.unwrap();
         let gate = Arc::clone(&proxy.gate);
@@ -275,7 +275,7 @@ impl Scene {
                 return Ok(());
             }
             let scored = |post: &topicmill_store::ClaimedPost| {
-                let said = said_of(TextHash::new(&post.text));
+                let said = score_of(TextHash::new(&post.text));
                 let logits = builders::logits(said);
                 let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
                 Classified {
@@ -305,19 +305,19 @@ impl Scene {
     /// one waited for it, or `None` if it finished without a pause.
     async fn meet(&self, first: Stage, second: Stage, steps: usize) -> Option<(String, bool)> {
         self.begin_round().await;
-        self.gate.hold_after(steps);
+        self.gate.pause_after(steps);
         let what = format!("{first:?} held after {steps} steps, and {second:?}");
         let held = async {
             let ended = self.run(&self.held, first).await;
             // Wake tasks that wait for the pause.
-            self.gate.let_go();
+            self.gate.resume();
             ended
         };
         let running = async {
             let mut at = None;
             let clock = SystemClock::shared();
             while at.is_none() {
-                at = self.gate.held();
+                at = self.gate.paused_statement();
                 if at.is_none() && self.gate.is_open() {
                     return (None, false, Ok(()));
                 }
@@ -335,7 +335,7 @@ impl Scene {
                 () = blocked => (None, true),
                 () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: it stands still without a lock"),
             };
-            self.gate.let_go();
+            self.gate.resume();
             let ended = match ended {
                 Some(ended) => ended,
                 None => other.await,
@@ -394,7 +394,7 @@ impl Scene {
         // Finally every text has its label, and the backlog is empty.
         self.run(&self.other, Stage::Classify).await.unwrap();
         self.check_rows(what).await;
-        self.nothing_is(
+        self.assert_no_rows(
             what,
             &[
             "posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c \
@@ -405,7 +405,7 @@ impl Scene {
     }
 
     /// Checks that a query returns no rows.
-    async fn nothing_is(&self, what: &str, of: &[&str]) {
+    async fn assert_no_rows(&self, what: &str, of: &[&str]) {
         let counts: Vec<String> = of
             .iter()
             .map(|of| format!("(SELECT COUNT(*) FROM {of})"))
@@ -431,7 +431,7 @@ impl Scene {
             let score = Some(said(&row) / 256.0);
             assert_eq!(row[1].as_f64(), score, "{what}: a label {row:?}");
         }
-        self.nothing_is(what, &[
+        self.assert_no_rows(what, &[
             "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
             "classifications c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
             "classifications c JOIN posts p ON p.fullname = c.fullname \
@@ -504,7 +504,7 @@ async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Resul
 }
 
 /// Races a stage, paused before each of its steps in turn, against others.
-async fn is_held_anywhere(first: Stage, others: &[Stage]) {
+async fn pause_at_each_step(first: Stage, others: &[Stage]) {
     let scenes = [Some(Scene::on_sqlite().await), Scene::on_postgres().await];
     for scene in scenes.into_iter().flatten() {
         for &second in others {
@@ -528,14 +528,14 @@ async fn is_held_anywhere(first: Stage, others: &[Stage]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn classify_paused_at_any_statement_tolerates_a_purge() {
-    is_held_anywhere(Stage::Classify, &[Stage::Purge]).await;
+    pause_at_each_step(Stage::Classify, &[Stage::Purge]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "deep: all interleavings"]
 async fn each_stage_paused_at_any_statement_tolerates_every_other() {
     for first in STAGES {
-        is_held_anywhere(first, &STAGES).await;
+        pause_at_each_step(first, &STAGES).await;
     }
 }
 
@@ -566,21 +566,21 @@ async fn a_migration_paused_at_any_statement_tolerates_writers_and_migrators() {
         for steps in 0.. {
             let database = postgres().unwrap();
             database.open().await.close().await.unwrap();
-            let proxy = Proxy::before(&database.url).await;
+            let proxy = Proxy::in_front_of(&database.url).await;
             let url = proxy.url(&database.url);
             let mut earlier = sqlx::PgConnection::connect(&database.url).await.unwrap();
             let mut onlooker = sqlx::PgConnection::connect(&database.url).await.unwrap();
-            proxy.gate.hold_after(steps);
+            proxy.gate.pause_after(steps);
             let migrating = async {
                 let store = Store::open_with(&url, Access::Create, &[SECOND]).await;
-                proxy.gate.let_go();
+                proxy.gate.resume();
                 store.unwrap()
             };
             let other = async {
                 let clock = SystemClock::shared();
                 let mut held = None;
                 while held.is_none() && !proxy.gate.is_open() {
-                    held = proxy.gate.held();
+                    held = proxy.gate.paused_statement();
                     clock.sleep(Duration::from_millis(1)).await;
                 }
                 let writing = async {
@@ -598,7 +598,7 @@ async fn a_migration_paused_at_any_statement_tolerates_writers_and_migrators() {
                     () = &mut writing => ended = true,
                     () = blocked(&mut onlooker) => {}
                 }
-                proxy.gate.let_go();
+                proxy.gate.resume();
                 if !ended {
                     writing.await;
                 }

@@ -16,7 +16,7 @@ use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_sources::arctic_shift::ArcticShift;
 
 use crate::collect::{Scene, child, climate, new_climate, posted};
-use crate::support::arctic_shift::{self, Archive, Borders, START, row, row_with};
+use crate::support::arctic_shift::{self, Archive, Bounds, START, row, row_with};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
@@ -115,7 +115,7 @@ struct ArchiveScene {
 
 impl ArchiveScene {
     async fn of(database: &TestDatabase) -> Self {
-        let archive = Archive::start(Borders::LeftOut).await;
+        let archive = Archive::start(Bounds::LeftOut).await;
         let (source, clock) = arctic_shift::client(&archive.server.uri());
         let store = database.open().await;
         Self {
@@ -154,23 +154,23 @@ async fn a_post_from_the_future_does_not_end_the_archive_scan() {
             row_with("ms", 0, &json!({"created_utc": (START + 60) * 1_000})),
             row_with("neg", 0, &json!({"created_utc": -5})),
         ];
-        scene.archive.shelf.put(odd);
+        scene.archive.shelf.add_rows(odd);
         assert_eq!(scene.collect(overlap).await, 3);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 60)));
 
-        scene.archive.shelf.put([row("c", 3_600)]);
+        scene.archive.shelf.add_rows([row("c", 3_600)]);
         assert_eq!(scene.collect(overlap).await, 1);
 
         database
             .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
             .await;
-        scene.archive.shelf.put([row("d", 7_200)]);
+        scene.archive.shelf.add_rows([row("d", 7_200)]);
         assert_eq!(scene.collect(overlap).await, 1);
         let known = watermark(&scene.context, SourceKind::ArcticShift).await;
         assert_eq!(known, Some(at(START + 7_200)));
         // An overlap that reaches before the earliest time.
-        scene.archive.shelf.put([row("e", 9_000)]);
+        scene.archive.shelf.add_rows([row("e", 9_000)]);
         assert_eq!(scene.collect(Duration::MAX).await, 1);
     }
 }
@@ -227,10 +227,10 @@ fn a_table_cell_is_limited_before_it_is_decompressed() {
         program.run(&["import", "--format", "parquet", &path])
     };
     assert_eq!(import("good.parquet", "Rye").code, 0);
-    import("long.parquet", &"x".repeat(20 << 20)).ended(1, "longer than 16 MiB");
+    import("long.parquet", &"x".repeat(20 << 20)).expect_exit(1, "longer than 16 MiB");
     let ran = import("huge.parquet", &"x".repeat(200 << 20));
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    ran.says_each(&["huge.parquet", "200 MiB", "128 MiB", "as CSV"]);
+    ran.expect_stderr_all(&["huge.parquet", "200 MiB", "128 MiB", "as CSV"]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_panic_in_a_table_reader_ends_the_run_with_a_message() {
         let path = path.to_str().unwrap();
         let ran = program.run(&["import", "--format", "parquet", path]);
         assert!([1, 2].contains(&ran.code), "{path}: {}", ran.stderr);
-        ran.says(path);
+        ran.expect_stderr(path);
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     }
     program.ok(&["db", "create"]);

@@ -74,7 +74,7 @@ async fn a_non_utf8_database_is_rejected_before_a_table_is_created() {
     ] {
         program
             .run(&[&["--database", database.url.as_str()], words].concat())
-            .ended(4, "ENCODING 'UTF8'");
+            .expect_exit(4, "ENCODING 'UTF8'");
     }
     let mut connection = PgConnection::connect(&database.url).await.unwrap();
     let tables: i64 =
@@ -225,7 +225,7 @@ fn an_invalid_database_url_names_the_faulty_part() {
         ),
     ] {
         let ran = program.run(&["--database", url, "status"]);
-        ran.ended(2, part);
+        ran.expect_exit(2, part);
         assert!(!ran.stderr.contains("secret"), "{url}: {}", ran.stderr);
     }
 }

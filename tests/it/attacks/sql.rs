@@ -11,10 +11,10 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, postgres};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, RunOutput, finished};
 
 /// Runs `topicmill sql` as the test server's superuser, which needs explicit permission.
-fn sql(program: &Program, url: &str, args: &[&str]) -> Ran {
+fn sql(program: &Program, url: &str, args: &[&str]) -> RunOutput {
     program.run(&[&["--database", url, "sql", "--allow-superuser"], args].concat())
 }
 
@@ -165,7 +165,7 @@ async fn no_statement_writes_on_postgres() {
 }
 
 /// Passes a query through stdin, as a text too long for a command line.
-fn asked(program: &Program, url: &str, statement: &str) -> Ran {
+fn asked(program: &Program, url: &str, statement: &str) -> RunOutput {
     std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
     let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
     let args = [
@@ -194,7 +194,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     let query = |url: &str| with(url, ROW);
     let ran = query(&database.url);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    ran.says_each(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
+    ran.expect_stderr_all(&["--allow-superuser", "GRANT SELECT", "`topicmill`"]);
     assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
     // The tests set this variable.
     let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
@@ -216,7 +216,7 @@ async fn a_privileged_user_is_rejected_unless_allowed() {
     program.ok(&["--database", &url, "db", "create"]);
     assert_eq!(query(&url).stdout, "n,w\n0,\n");
     assert_eq!(with(&url, "DELETE FROM runs").code, 2);
-    with(&url, "SELECT pg_read_file('/etc/hostname')").ended(2, "permission denied");
+    with(&url, "SELECT pg_read_file('/etc/hostname')").expect_exit(2, "permission denied");
     let (_, own_name) = own.url.rsplit_once('/').unwrap();
     let server = std::env::var("TEST_DATABASE_URL").unwrap();
     run(&server, &format!("DROP DATABASE {own_name}")).await;
@@ -241,7 +241,7 @@ async fn a_user_with_select_on_the_views_only_can_query() {
     assert!(ran.stdout.ends_with("(1 row)\n"), "{}", ran.stdout);
     program
         .run(&["--database", &url, "sql", ROW])
-        .ended(2, "permission denied");
+        .expect_exit(2, "permission denied");
     drop_role(&database.url, &name).await;
 }
 
@@ -257,7 +257,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Creates a SQLite database in the program's folder, and closes it.
-async fn sqlite_beside(program: &Program) -> String {
+async fn sqlite_in_folder(program: &Program) -> String {
     let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
     let store = Store::open(&url, Access::Create).await.unwrap();
     store.close().await.unwrap();
@@ -271,7 +271,7 @@ async fn sqlite_beside(program: &Program) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_writes_on_sqlite() {
     let program = Program::new();
-    let url = sqlite_beside(&program).await;
+    let url = sqlite_in_folder(&program).await;
     std::fs::write(program.folder.path().join("q.sql"), "").unwrap();
     program.write("other.db", "");
     for statement in [

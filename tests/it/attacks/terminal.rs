@@ -7,20 +7,20 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::support::postgres::databases;
-use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit::server;
 
 /// Clears the screen, rings, sets colours by C1, deletes, and reverses the direction of text.
 const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e}txt\u{2066}\u{200f}\u{61c}\u{8}\r";
 
 /// Characters that must not reach a terminal.
-fn is_obeyed(c: char) -> bool {
+fn is_control(c: char) -> bool {
     let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}');
     direction || (c.is_control() && c != '\n' && c != '\t')
 }
 
 fn assert_harmless(what: &str, text: &str) {
-    let found = text.chars().find(|c| is_obeyed(*c));
+    let found = text.chars().find(|c| is_control(*c));
     assert_eq!(found, None, "{what}: {text:?}");
 }
 
@@ -138,13 +138,13 @@ async fn no_log_line_contains_terminal_control_codes() {
     );
     for format in ["text", "json"] {
         let flags = ["-vv", "--log-format", format];
-        let run = |args: &[&str]| -> Ran {
+        let run = |args: &[&str]| -> RunOutput {
             let mut command = program.command(&[&flags[..], args].concat());
             finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
         };
         let collected = run(&["collect", "--pipeline", &pipeline]);
         assert_ne!(collected.code, 0, "{}", collected.stderr);
-        collected.says("not collected");
+        collected.expect_stderr("not collected");
         let imported = run(&["import", "--format", "dump", "--again", &dump]);
         assert_eq!(imported.code, 1, "{}", imported.stderr);
         for ran in [collected, imported] {

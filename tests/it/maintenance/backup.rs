@@ -10,7 +10,7 @@ async fn a_backup_is_complete_and_replaces_a_file_only_with_force() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
-    let before = everything(url).await;
+    let before = read_all(url).await;
     let program = Program::new();
     let copy = program.write("copy", "the last one");
     let refused = on(&program, url, &["db", "backup", &copy]);
@@ -19,7 +19,7 @@ async fn a_backup_is_complete_and_replaces_a_file_only_with_force() {
     on_ok(&program, url, &["db", "backup", &copy, "--overwrite"]);
     assert_eq!(names(program.folder.path()), ["copy"]);
     let copied = format!("sqlite:{copy}");
-    assert_eq!(everything(&copied).await, before);
+    assert_eq!(read_all(&copied).await, before);
     on_ok(&program, &copied, &["db", "check"]);
 }
 
@@ -28,7 +28,7 @@ async fn a_postgres_backup_uses_pg_dump() {
     let Some(database) = postgres() else { return };
     let program = Program::new();
     on_ok(&program, &database.url, &["db", "create"]);
-    on(&program, &database.url, &["db", "backup", "copy"]).ended(2, "pg_dump");
+    on(&program, &database.url, &["db", "backup", "copy"]).expect_exit(2, "pg_dump");
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn no_output_overwrites_the_database() {
     let database = sqlite();
     let url = database.url.as_str();
     filled(url).await;
-    let before = everything(url).await;
+    let before = read_all(url).await;
     let program = Program::new();
     let file = url.strip_prefix("sqlite:").unwrap();
     let link = path(&program, "link");
@@ -69,7 +69,7 @@ async fn no_output_overwrites_the_database() {
             );
         }
     }
-    assert_eq!(everything(url).await, before);
+    assert_eq!(read_all(url).await, before);
     // A file that does not exist yet.
     let new = path(&program, "new.db");
     let args = ["collect", "--source", "sample", "--run-json", &new];
@@ -79,7 +79,7 @@ async fn no_output_overwrites_the_database() {
 }
 
 /// Starts a backup and sends it a signal once a file appears; returns how it ended.
-fn stopped(mut command: Command, signal: &str, begun: &Path) -> Ran {
+fn stopped(mut command: Command, signal: &str, begun: &Path) -> RunOutput {
     let mut running: Child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -110,7 +110,7 @@ async fn a_stopped_or_killed_backup_leaves_no_partial_file() {
         if !Path::new(&copy).exists() {
             met += 1;
             if let Some(code) = code {
-                ran.ended(code, "the backup was stopped");
+                ran.expect_exit(code, "the backup was stopped");
                 assert!(names(program.folder.path()).is_empty());
             }
             on_ok(&program, url, &["db", "backup", &copy]);
@@ -129,7 +129,7 @@ async fn a_full_disk_fails_the_backup_and_leaves_no_file() {
     many(url, 2_000).await;
     let program = Program::new();
     let copy = path(&program, "copy");
-    let full = on_a_full_disk(&program, 300, &["--database", url, "db", "backup", &copy]);
+    let full = run_on_small_disk(&program, 300, &["--database", url, "db", "backup", &copy]);
     assert!([1, 4].contains(&full.code), "{} {}", full.code, full.stderr);
     assert!(
         full.stderr.contains("disk") || full.stderr.contains("large"),

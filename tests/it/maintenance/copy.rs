@@ -106,15 +106,15 @@ async fn copy_requires_an_empty_target_and_a_sqlite_source() {
     for url in [&file.url, &server.url] {
         filled(url).await;
     }
-    let before = everything(&server.url).await;
+    let before = read_all(&server.url).await;
     program
         .run(&["db", "copy", &file.url, &server.url])
-        .ended(2, "has rows already");
-    assert_eq!(everything(&server.url).await, before);
+        .expect_exit(2, "has rows already");
+    assert_eq!(read_all(&server.url).await, before);
     for (from, to) in [(&server, &file), (&file, &file), (&server, &server)] {
         program
             .run(&["db", "copy", &from.url, &to.url])
-            .ended(2, "FROM has to be");
+            .expect_exit(2, "FROM has to be");
     }
     // A value that PostgreSQL cannot store is named, and nothing is copied.
     execute(
@@ -124,8 +124,8 @@ async fn copy_requires_an_empty_target_and_a_sqlite_source() {
     .await;
     let fresh = postgres().unwrap();
     let ran = program.run(&["db", "copy", &file.url, &fresh.url]);
-    ran.ended(4, "`posts`");
-    ran.says("NUL");
+    ran.expect_exit(4, "`posts`");
+    ran.expect_stderr("NUL");
     execute(
         &file.url,
         "UPDATE posts SET title = 'a' WHERE fullname = 't3_a2'",

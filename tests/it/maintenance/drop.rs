@@ -54,8 +54,8 @@ async fn dropping_a_label_set_removes_its_labels_and_unshared_logits() {
         with_another_label_set(url).await;
         let program = Program::new();
         // Without a terminal there is no confirmation, and the current set cannot be dropped.
-        on(&program, url, &["labels", "drop", "other"]).ended(2, "--yes");
-        on(&program, url, &["labels", "drop", "two", "--yes"]).ended(2, "--current");
+        on(&program, url, &["labels", "drop", "other"]).expect_exit(2, "--yes");
+        on(&program, url, &["labels", "drop", "two", "--yes"]).expect_exit(2, "--current");
         assert_eq!(count(url, "SELECT COUNT(*) FROM label_sets").await, 2);
 
         on_ok(&program, url, &["labels", "drop", "other", "--yes"]);
@@ -176,7 +176,7 @@ async fn drop_is_rejected_while_a_run_uses_the_data() {
         execute(url, &begin).await;
         let busy = |args: &[&str], why: &str| {
             let ran = on(&program, url, args);
-            ran.ended(75, why);
+            ran.expect_exit(75, why);
         };
         busy(&["labels", "drop", "other", "--yes"], "is under way");
         execute(url, "DELETE FROM runs WHERE worker = 'elsewhere:1'").await;

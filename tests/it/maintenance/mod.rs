@@ -13,8 +13,8 @@ use std::time::Duration;
 use topicmill_store::{Access, Store};
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished, limited};
-use crate::support::rows::{everything, execute, fill as filled};
+use crate::support::program::{Program, RunOutput, finished, run_limited};
+use crate::support::rows::{execute, fill as filled, read_all};
 
 /// Inserts so many posts that a copy takes a while.
 async fn many(url: &str, posts: u32) {
@@ -39,12 +39,12 @@ async fn many(url: &str, posts: u32) {
     execute(url, &rows).await;
 }
 
-fn on(program: &Program, url: &str, args: &[&str]) -> Ran {
+fn on(program: &Program, url: &str, args: &[&str]) -> RunOutput {
     let all: Vec<&str> = ["--database", url].iter().chain(args).copied().collect();
     program.run(&all)
 }
 
-fn on_ok(program: &Program, url: &str, args: &[&str]) -> Ran {
+fn on_ok(program: &Program, url: &str, args: &[&str]) -> RunOutput {
     let ran = on(program, url, args);
     assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
     ran
@@ -55,8 +55,8 @@ fn path(program: &Program, name: &str) -> String {
 }
 
 /// Runs the program with a file size limit of `kib`, which simulates a full disk.
-pub fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
-    limited(&program.command(args), &format!("ulimit -f {kib}"))
+pub fn run_on_small_disk(program: &Program, kib: u32, args: &[&str]) -> RunOutput {
+    run_limited(&program.command(args), &format!("ulimit -f {kib}"))
 }
 
 /// Returns the sorted names of a folder's files.

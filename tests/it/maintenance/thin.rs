@@ -85,7 +85,7 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
                 "tombstones",
                 "leases",
             ];
-            let mut all = everything(url).await;
+            let mut all = read_all(url).await;
             all.retain(|(name, _)| !changes.contains(&name.as_str()));
             all
         };
@@ -99,7 +99,7 @@ async fn thinning_keeps_one_sighting_a_day_and_changes_no_view() {
         assert_eq!(count(url, &old).await, 2 * 8 * 3);
         let ran = on_ok(&program, url, &["purge", "--thin"]);
         // 2 days of 8 runs with 3 posts: the last sighting of each day stays.
-        ran.says("sightings=42");
+        ran.expect_stderr("sightings=42");
         assert_eq!(count(url, &old).await, 2 * 3, "{url}");
         let kept = rows(
             url,

@@ -68,7 +68,7 @@ fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
             let args = ["schedule", command, "--pipeline", &file];
             let ran = program.run(&args);
             assert_eq!(ran.code, 2, "{args:?} {}", ran.stderr);
-            ran.says(says);
+            ran.expect_stderr(says);
         }
     }
     assert!(!program.folder.path().join("topicmill.db").exists());

@@ -13,7 +13,7 @@ const TOKEN: &str = "a-token-of-the-test-0123";
 #[test]
 fn requests_must_be_local_and_name_a_local_host() {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     program.ok(&["db", "create"]);
     let served = Served::start(&program);
     let port = served.address.port();
@@ -80,10 +80,10 @@ fn cross_site_requests_can_open_pages_but_change_nothing() {
 #[test]
 fn remote_requests_need_the_token() {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     program.ok(&["db", "create"]);
     let at = ["serve", "--listen", "0.0.0.0:0"];
-    program.run(&at).ended(2, "--token-file");
+    program.run(&at).expect_exit(2, "--token-file");
     let short = program.write("short.txt", "secret\n");
     let short = program.run(&[&at[..], &["--token-file", &short]].concat());
     assert_eq!(short.code, 2);
@@ -208,7 +208,7 @@ fn slow_clients_do_not_delay_others() {
 #[test]
 fn a_signal_stops_the_server_despite_idle_clients() {
     let database = sqlite();
-    let program = Program::on(&database.url);
+    let program = Program::with_database(&database.url);
     program.ok(&["db", "create"]);
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let mut served = Served::start(&program);

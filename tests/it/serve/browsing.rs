@@ -36,12 +36,12 @@ async fn every_page_fits_its_viewport_and_loads_nothing_external() {
             for scheme in Scheme::BOTH {
                 let wrong = ["sql-wrong", "missing"].contains(&name);
                 browser.go(&served.url(path), width, scheme).await;
-                let mut faults = browser.faults().await;
+                let mut faults = browser.problems().await;
                 // The console reports the expected 400 or 404.
                 faults.retain(|fault| !(wrong && fault.contains("status of 40")));
                 assert!(faults.is_empty(), "{path} at {width}: {faults:#?}");
                 browser
-                    .picture(&format!("serve-{name}-{width}-{}", scheme.word()))
+                    .screenshot(&format!("serve-{name}-{width}-{}", scheme.as_str()))
                     .await;
             }
         }

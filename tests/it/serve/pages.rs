@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Served, escaped, labelled, names, posts};
-use crate::support::engine::{repository, runtime_is_here};
+use crate::support::engine::{has_onnx_runtime, repository};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
@@ -21,7 +21,7 @@ fn rows_of(csv: &str, by_score: bool) -> Vec<&str> {
 
 #[test]
 fn pages_and_the_api_show_what_is_stored() {
-    if !runtime_is_here("pages_and_the_api_show_what_is_stored") {
+    if !has_onnx_runtime("pages_and_the_api_show_what_is_stored") {
         return;
     }
     for database in databases() {
@@ -126,7 +126,7 @@ fn pages_and_the_api_show_what_is_stored() {
 #[test]
 fn search_matches_words_and_treats_everything_else_as_text() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         let titles = [
             "Cats & dogs at 50% off",
             "say \"hello world\" 🎉",
@@ -299,7 +299,7 @@ fn pages_show_new_posts_and_no_purged_ones() {
 #[test]
 fn empty_and_unlabelled_databases_have_pages() {
     for database in databases() {
-        let program = Program::on(&database.url);
+        let program = Program::with_database(&database.url);
         program.ok(&["db", "create"]);
         let served = Served::start(&program);
         assert!(served.page("/").contains("No post is stored yet"));

@@ -18,29 +18,29 @@ pub const NOW: i64 = 1_790_000_000;
 
 /// True if the time bounds are inclusive, which the archive does not document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Borders {
+pub enum Bounds {
     Included,
     LeftOut,
 }
 
 /// The rows of the archive, and its behaviour.
-pub struct Shelf {
+pub struct ArchiveState {
     rows: Mutex<Vec<Value>>,
     /// Responses to send instead of rows, in order.
     troubles: Mutex<VecDeque<ResponseTemplate>>,
-    borders: Borders,
+    bounds: Bounds,
     /// Rows of a page that was requested with `limit=auto`.
     auto: usize,
     delay: Duration,
 }
 
-impl Shelf {
-    pub fn put(&self, rows: impl IntoIterator<Item = Value>) {
+impl ArchiveState {
+    pub fn add_rows(&self, rows: impl IntoIterator<Item = Value>) {
         self.rows.lock().unwrap().extend(rows);
     }
 
     /// Sends this response instead of the next ones.
-    pub fn trouble(&self, answer: ResponseTemplate, times: usize) {
+    pub fn respond_instead(&self, answer: ResponseTemplate, times: usize) {
         let answers = std::iter::repeat_n(answer, times);
         self.troubles.lock().unwrap().extend(answers);
     }
@@ -49,7 +49,7 @@ impl Shelf {
         let query: std::collections::BTreeMap<_, _> =
             request.url.query_pairs().into_owned().collect();
         let border = |name: &str| query.get(name).map(|secs| secs.parse::<i64>().unwrap());
-        let slack = i64::from(self.borders == Borders::Included);
+        let slack = i64::from(self.bounds == Bounds::Included);
         let (after, before) = (border("after"), border("before"));
         let limit = match query["limit"].as_str() {
             "auto" => self.auto,
@@ -85,7 +85,7 @@ fn posted_at(row: &Value) -> i64 {
     }
 }
 
-struct Answers(Arc<Shelf>);
+struct Answers(Arc<ArchiveState>);
 
 impl Respond for Answers {
     fn respond(&self, request: &Request) -> ResponseTemplate {
@@ -101,19 +101,19 @@ impl Respond for Answers {
 /// A running archive.
 pub struct Archive {
     pub server: MockServer,
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<ArchiveState>,
 }
 
 impl Archive {
-    pub async fn start(borders: Borders) -> Self {
-        Self::with(borders, 1_000, Duration::ZERO).await
+    pub async fn start(bounds: Bounds) -> Self {
+        Self::with(bounds, 1_000, Duration::ZERO).await
     }
 
-    pub async fn with(borders: Borders, auto: usize, delay: Duration) -> Self {
-        let shelf = Arc::new(Shelf {
+    pub async fn with(bounds: Bounds, auto: usize, delay: Duration) -> Self {
+        let shelf = Arc::new(ArchiveState {
             rows: Mutex::default(),
             troubles: Mutex::default(),
-            borders,
+            bounds,
             auto,
             delay,
         });

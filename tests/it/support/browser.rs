@@ -23,7 +23,7 @@ pub enum Scheme {
 impl Scheme {
     pub const BOTH: [Self; 2] = [Self::Light, Self::Dark];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Light => "light",
             Self::Dark => "dark",
@@ -149,7 +149,7 @@ impl Browser {
         self.driver.as_ref().expect("only the end takes it")
     }
 
-    async fn tool(&self, command: &'static str, terms: Value) -> Value {
+    async fn devtools(&self, command: &'static str, terms: Value) -> Value {
         let done = self.driver().cmd(Tool(command, terms)).await;
         done.unwrap().value().unwrap()
     }
@@ -164,16 +164,16 @@ impl Browser {
     pub async fn go(&self, url: &str, width: u32, scheme: Scheme) {
         self.window(u64::from(width), HEIGHT).await;
         let scheme =
-            json!({"features": [{"name": "prefers-color-scheme", "value": scheme.word()}]});
-        self.tool("Emulation.setEmulatedMedia", scheme).await;
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme.as_str()}]});
+        self.devtools("Emulation.setEmulatedMedia", scheme).await;
         // Discard late entries of the previous page.
         self.driver().goto("about:blank").await.unwrap();
-        self.heard().await;
+        self.take_log().await;
         *self.origin.lock().unwrap() = origin(url);
         self.driver().goto(url).await.unwrap();
     }
 
-    async fn heard(&self) -> (Vec<Value>, Vec<Value>) {
+    async fn take_log(&self) -> (Vec<Value>, Vec<Value>) {
         let browser = self.driver().cmd(Log("browser")).await;
         let network = self.driver().cmd(Log("performance")).await;
         (
@@ -185,7 +185,7 @@ impl Browser {
     /// Fails on errors in the console, on requests to other origins, and on text that is cut off or overflows.
     pub async fn check(&self) {
         let page = self.driver().current_url().await.unwrap();
-        let faults = self.faults().await;
+        let faults = self.problems().await;
         assert!(
             faults.is_empty(),
             "{page} at {}: {faults:#?}",
@@ -194,11 +194,11 @@ impl Browser {
     }
 
     /// Returns these problems as sentences.
-    pub async fn faults(&self) -> Vec<String> {
+    pub async fn problems(&self) -> Vec<String> {
         // A command to the page first: its result arrives after all earlier events, and a page may be loaded
         // before chromedriver has received them.
         let shown = self.eval(FAULTS).await;
-        let (console, network) = self.heard().await;
+        let (console, network) = self.take_log().await;
         let errors = console
             .iter()
             .filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING")
@@ -258,11 +258,11 @@ impl Browser {
     }
 
     /// Presses a key that navigates; the driver's own keys would be repeated on the next page.
-    pub async fn strike(&self, key: &str) {
+    pub async fn press_and_navigate(&self, key: &str) {
         let down = json!({"type": "keyDown", "key": key, "text": key});
-        self.tool("Input.dispatchKeyEvent", down).await;
+        self.devtools("Input.dispatchKeyEvent", down).await;
         let up = json!({"type": "keyUp", "key": key});
-        self.tool("Input.dispatchKeyEvent", up).await;
+        self.devtools("Input.dispatchKeyEvent", up).await;
     }
 
     /// Returns the visible text of the first match of a selector.
@@ -292,7 +292,7 @@ impl Browser {
 
     /// Returns a screenshot of the whole page as PNG, and stores it in the folder `TOPICMILL_BROWSER_PICTURES` if
     /// that is set.
-    pub async fn picture(&self, name: &str) -> Vec<u8> {
+    pub async fn screenshot(&self, name: &str) -> Vec<u8> {
         let size =
             "const page = document.documentElement; return [page.clientWidth, page.scrollHeight]";
         let size = self.eval(size).await;
@@ -310,7 +310,7 @@ impl Browser {
     async fn window(&self, width: u64, height: u64) {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.tool("Emulation.setDeviceMetricsOverride", metrics)
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics)
             .await;
     }
 }

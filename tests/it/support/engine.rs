@@ -30,7 +30,7 @@ pub fn library() -> PathBuf {
 }
 
 /// True if ONNX Runtime is available. If not, a test fails on CI and is skipped with a conspicuous line elsewhere.
-pub fn runtime_is_here(test: &str) -> bool {
+pub fn has_onnx_runtime(test: &str) -> bool {
     match load_runtime(None) {
         Ok(_) => true,
         Err(error) => {
@@ -47,9 +47,9 @@ pub fn runtime_is_here(test: &str) -> bool {
 
 /// True if OpenVINO is available too. If not, a test fails if `TOPICMILL_OPENVINO_TESTS` is `must`, and is skipped
 /// with a conspicuous line elsewhere.
-pub fn openvino_is_here(test: &str) -> bool {
+pub fn has_openvino(test: &str) -> bool {
     let Err(error) = load_openvino(None) else {
-        return runtime_is_here(test);
+        return has_onnx_runtime(test);
     };
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
     assert!(!must, "{test} needs OpenVINO (`make openvino`): {error}");

@@ -27,26 +27,26 @@ pub enum Fault {
 }
 
 /// A received request: path, range, authorization.
-pub type Seen = (String, Option<String>, Option<String>);
+pub type SeenRequest = (String, Option<String>, Option<String>);
 
 #[derive(Default)]
-struct Shelf {
+struct HubState {
     repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// Repositories that need a token, and the token.
     gated: BTreeMap<String, String>,
     faults: BTreeMap<String, Fault>,
-    seen: Vec<Seen>,
+    seen: Vec<SeenRequest>,
 }
 
 /// A hub that runs until it is dropped.
 pub struct Hub {
     pub url: String,
-    shelf: Arc<Mutex<Shelf>>,
+    shelf: Arc<Mutex<HubState>>,
 }
 
 impl Hub {
     pub async fn start() -> Self {
-        let shelf = Arc::new(Mutex::new(Shelf::default()));
+        let shelf = Arc::new(Mutex::new(HubState::default()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new()
@@ -57,7 +57,7 @@ impl Hub {
     }
 
     /// Adds files to a repository.
-    pub fn put(&self, repo: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
+    pub fn add_files(&self, repo: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
         let mut on_it = self.shelf.lock().unwrap();
         on_it
             .repositories
@@ -67,7 +67,7 @@ impl Hub {
     }
 
     /// Adds the files of a folder to a repository, recursively.
-    pub fn put_folder(&self, repo: &str, folder: &Path) {
+    pub fn add_folder(&self, repo: &str, folder: &Path) {
         let mut folders = vec![folder.to_owned()];
         while let Some(next) = folders.pop() {
             for entry in std::fs::read_dir(next).unwrap() {
@@ -76,13 +76,13 @@ impl Hub {
                     folders.push(path);
                 } else {
                     let name = path.strip_prefix(folder).unwrap().display().to_string();
-                    self.put(repo, [(name, std::fs::read(&path).unwrap())]);
+                    self.add_files(repo, [(name, std::fs::read(&path).unwrap())]);
                 }
             }
         }
     }
 
-    pub fn gate(&self, repo: &str, token: &str) {
+    pub fn require_token(&self, repo: &str, token: &str) {
         self.shelf
             .lock()
             .unwrap()
@@ -90,7 +90,7 @@ impl Hub {
             .insert(repo.into(), token.into());
     }
 
-    pub fn fault(&self, file: &str, fault: Option<Fault>) {
+    pub fn set_fault(&self, file: &str, fault: Option<Fault>) {
         let faults = &mut self.shelf.lock().unwrap().faults;
         match fault {
             Some(fault) => faults.insert(file.into(), fault),
@@ -99,14 +99,14 @@ impl Hub {
     }
 
     /// Returns the requests for a file, in order.
-    pub fn seen(&self, file: &str) -> Vec<Seen> {
+    pub fn requests(&self, file: &str) -> Vec<SeenRequest> {
         let on_it = self.shelf.lock().unwrap();
         let of_file = on_it.seen.iter().filter(|seen| seen.0.ends_with(file));
         of_file.cloned().collect()
     }
 }
 
-async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Response {
+async fn answer(State(shelf): State<Arc<Mutex<HubState>>>, request: Request) -> Response {
     let path = request.uri().path().trim_start_matches('/').to_owned();
     let header = |name| {
         let value = request.headers().get(name)?;
@@ -138,7 +138,7 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
             let large = bytes.len() > 100_000;
             let lfs =
                 large.then(|| json!({"sha256": hex(&Sha256::digest(bytes)), "size": bytes.len()}));
-            json!({"rfilename": name, "size": bytes.len(), "blobId": blob(bytes), "lfs": lfs})
+            json!({"rfilename": name, "size": bytes.len(), "blobId": git_blob_id(bytes), "lfs": lfs})
         });
         let listing = json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()});
         return axum::Json(listing).into_response();
@@ -152,11 +152,11 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
         Some(Fault::Break(n)) => drop(shelf.faults.insert(file.into(), Fault::Break(n - 1))),
         _ => {}
     }
-    give(bytes, range.as_deref(), fault)
+    respond(bytes, range.as_deref(), fault)
 }
 
 /// Returns the git object id of a file; a large file has one for its LFS pointer, which no test fetches.
-fn blob(bytes: &[u8]) -> String {
+fn git_blob_id(bytes: &[u8]) -> String {
     let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
     hex(&sha1::Sha1::digest(named))
 }
@@ -168,7 +168,7 @@ async fn broken() -> std::io::Result<Vec<u8>> {
     Err(std::io::Error::other("broken off"))
 }
 
-fn give(bytes: &[u8], range: Option<&str>, fault: Option<Fault>) -> Response {
+fn respond(bytes: &[u8], range: Option<&str>, fault: Option<Fault>) -> Response {
     let from = range.map_or(0, |range| {
         let start = range
             .strip_prefix("bytes=")

@@ -16,30 +16,30 @@ pub struct Program {
 }
 
 /// The result of a run of the program.
-pub struct Ran {
+pub struct RunOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
+impl RunOutput {
     /// Checks that its error message contains these words.
     #[track_caller]
-    pub fn says(&self, words: &str) {
+    pub fn expect_stderr(&self, words: &str) {
         assert!(self.stderr.contains(words), "{words}: {}", self.stderr);
     }
 
     #[track_caller]
-    pub fn says_each(&self, words: &[&str]) {
+    pub fn expect_stderr_all(&self, words: &[&str]) {
         for words in words {
-            self.says(words);
+            self.expect_stderr(words);
         }
     }
 
     #[track_caller]
-    pub fn ended(&self, code: i32, words: &str) {
+    pub fn expect_exit(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.stderr);
-        self.says(words);
+        self.expect_stderr(words);
     }
 }
 
@@ -53,14 +53,14 @@ impl Program {
     }
 
     /// Uses the default model, for tests of its labels or vectors.
-    pub fn shipped(self) -> Self {
+    pub fn with_default_model(self) -> Self {
         Self {
             model: "models/minilm-reddit-topics",
             ..self
         }
     }
 
-    pub fn on(url: &str) -> Self {
+    pub fn with_database(url: &str) -> Self {
         Self {
             database: Some(url.to_owned()),
             ..Self::new()
@@ -89,12 +89,12 @@ impl Program {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> RunOutput {
         finished(self.command(args).output().unwrap())
     }
 
     /// Runs with settings, each by its name as in `classify.workers`.
-    pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> Ran {
+    pub fn run_with(&self, settings: &[(&str, &str)], args: &[&str]) -> RunOutput {
         let mut command = self.command(args);
         for (key, value) in settings {
             let name = key.to_uppercase().replace('.', "__");
@@ -104,12 +104,12 @@ impl Program {
     }
 
     /// Runs with a file size limit of zero, which simulates a full disk.
-    pub fn run_without_room(&self, args: &[&str]) -> Ran {
-        limited(&self.command(args), "ulimit -f 0")
+    pub fn run_on_full_disk(&self, args: &[&str]) -> RunOutput {
+        run_limited(&self.command(args), "ulimit -f 0")
     }
 
     /// Runs, and expects success.
-    pub fn ok(&self, args: &[&str]) -> Ran {
+    pub fn ok(&self, args: &[&str]) -> RunOutput {
         let ran = self.run(args);
         assert_eq!(
             ran.code, 0,
@@ -134,7 +134,7 @@ impl Program {
     }
 
     /// Returns the counts of a successful run.
-    pub fn counted(&self, args: &[&str]) -> Value {
+    pub fn run_counts(&self, args: &[&str]) -> Value {
         self.ok(&[args, &["--run-json", "run.json"]].concat());
         self.read_json("run.json")["counts"].take()
     }
@@ -159,7 +159,7 @@ pub fn words(text: &str) -> Vec<&str> {
 }
 
 /// Appends these arguments to another command line.
-pub fn below(words: &[&str], command: &Command) -> Command {
+pub fn wrapped(words: &[&str], command: &Command) -> Command {
     let mut all = Command::new(words[0]);
     all.args(&words[1..])
         .arg(command.get_program())
@@ -177,19 +177,19 @@ pub fn below(words: &[&str], command: &Command) -> Command {
 }
 
 /// Runs a command under a limit such as `ulimit -f 100`, in KiB, which simulates a full disk.
-pub fn limited(command: &Command, limit: &str) -> Ran {
+pub fn run_limited(command: &Command, limit: &str) -> RunOutput {
     let shell = format!("trap '' XFSZ; {limit} && exec \"$@\"");
-    let mut shell = below(&["bash", "-c", &shell, "bash"], command);
+    let mut shell = wrapped(&["bash", "-c", &shell, "bash"], command);
     finished(shell.output().unwrap())
 }
 
-pub fn finished(output: Output) -> Ran {
+pub fn finished(output: Output) -> RunOutput {
     use std::os::unix::process::ExitStatusExt;
     let code = output
         .status
         .code()
         .unwrap_or_else(|| -output.status.signal().unwrap_or(0));
-    Ran {
+    RunOutput {
         code,
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),

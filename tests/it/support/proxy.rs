@@ -37,7 +37,7 @@ struct State {
 
 impl Proxy {
     /// Starts a proxy in front of a URL's server.
-    pub async fn before(url: &str) -> Self {
+    pub async fn in_front_of(url: &str) -> Self {
         let (_, place) = url.rsplit_once('@').expect("a URL with a user");
         let (server, _) = place.split_once('/').expect("a URL with a database");
         let server = server.to_owned();
@@ -78,21 +78,21 @@ impl Proxy {
     }
 
     /// Closes every connection, and each new one at once, until it is reset.
-    pub fn be_away(&self, away: bool) {
+    pub fn set_down(&self, away: bool) {
         self.away.send_replace(away);
     }
 }
 
 impl Gate {
     /// Lets this many statements pass from now on, and pauses the next one.
-    pub fn hold_after(&self, statements: usize) {
+    pub fn pause_after(&self, statements: usize) {
         let mut state = self.lock();
         state.let_pass = Some(statements);
         state.held = None;
     }
 
     /// Returns the paused statement.
-    pub fn held(&self) -> Option<String> {
+    pub fn paused_statement(&self) -> Option<String> {
         self.lock().held.clone()
     }
 
@@ -112,7 +112,7 @@ impl Gate {
     }
 
     /// Resumes, and pauses nothing more.
-    pub fn let_go(&self) {
+    pub fn resume(&self) {
         *self.lock() = State::default();
         self.opened.notify_waiters();
     }

@@ -160,7 +160,7 @@ async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
 }
 
 /// Returns the contents of a database.
-pub async fn everything(url: &str) -> Contents {
+pub async fn read_all(url: &str) -> Contents {
     let shape = &shape(url).await;
     let mut all = Vec::new();
     for (table, columns) in shape {
