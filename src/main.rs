@@ -1,4 +1,4 @@
-//! Parse, run, and turn the outcome into an exit code.
+//! The entry point of the program; see `cli`.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,11 @@ fn main() -> ExitCode {
     topicmill::cli::main()
 }
 
-/// Switches off ONNX Runtime's telemetry, which its own call for that does not: the library writes the id of a device
-/// and a database into the home, and looks its maker's server up, unless it finds this variable when it is loaded.
+/// Disables ONNX Runtime's telemetry. Its own API call is not enough: unless this variable is set when the library is
+/// loaded, it writes a device id and a database to the home folder, and resolves its vendor's server.
 #[expect(
     unsafe_code,
-    reason = "nothing runs beside us: `main` has just begun, so nobody reads the environment meanwhile"
+    reason = "`main` has just started, so no other thread reads the environment"
 )]
 fn silence_onnxruntime() {
     // SAFETY: see above.

@@ -1,7 +1,6 @@
-//! The one line that tells what a run of `collect` did.
+//! Logs the summary of a run of `collect` in one line.
 //!
-//! What enters are the topics' reports and the client's traffic. For people it is a sentence; a log
-//! collector gets the same sentence with the numbers as fields.
+//! It is made from the reports of topics and the client's traffic. With JSON logs, the numbers are also fields.
 
 use std::collections::BTreeSet;
 
@@ -51,8 +50,8 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
     );
 }
 
-/// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`;
-/// what is zero is left out.
+/// Formats the summary, without parts that are zero:
+/// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`.
 fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     let mut sum = CollectCounts::sum(reports, "", Traffic::default());
     let parts = [
@@ -76,7 +75,7 @@ fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
         secs => format!(", waited {secs} s"),
     };
     sum.by_outcome.remove(Outcome::Ok.as_str());
-    // A topic that reads all its subreddits has a report for each.
+    // A topic that reads all of its subreddits has a report for each.
     let topics = topics(reports);
     let each = if topics == reports.len() {
         "topic"

@@ -33,54 +33,59 @@ pub struct Export {
     #[arg(long, value_enum)]
     format: Option<ExportFormat>,
     /// Export only posts with this label; repeatable
-    #[arg(long, value_name = "LABEL")]
+    #[arg(help_heading = "Filters", long, value_name = "LABEL")]
     label: Vec<String>,
     /// Export only posts created at or after this time: a day (UTC) like 2026-11-20, a time like
     /// 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
-    #[arg(long, value_name = "TIME")]
+    #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
     /// Export only posts created before this time; a day includes all of it
-    #[arg(long, value_name = "TIME")]
+    #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
     /// Export only posts whose label has at least this score, 0 to 1
-    #[arg(long, value_name = "SCORE")]
+    #[arg(help_heading = "Filters", long, value_name = "SCORE")]
     min_score: Option<f64>,
     /// Export only posts for which this SQL expression is true; it can use the columns of the data set
-    #[arg(long = "where", value_name = "SQL")]
+    #[arg(help_heading = "Filters", long = "where", value_name = "SQL")]
     expression: Option<String>,
     /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Label set", long, value_name = "NAME")]
     label_set: Option<String>,
     /// Export the labels of this model: its name or the first letters of its hash [default: the only model with labels of
     /// this label set, else the current one]
-    #[arg(long, value_name = "MODEL", requires = "label_set")]
+    #[arg(
+        help_heading = "Label set",
+        long,
+        value_name = "MODEL",
+        requires = "label_set"
+    )]
     model: Option<String>,
     /// With --format label-studio, write this many tasks [default: 200]
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = "Label Studio", long, value_name = "N")]
     limit: Option<u32>,
     /// With --format label-studio, sample this share of the tasks at random, for unbiased estimates; the rest are the
     /// closest calls [default: 0.2]
-    #[arg(long, value_name = "SHARE")]
+    #[arg(help_heading = "Label Studio", long, value_name = "SHARE")]
     random_share: Option<f64>,
     /// Also export posts without a label
-    #[arg(long, conflicts_with_all = ["label", "min_score"])]
+    #[arg(help_heading = "Filters", long, conflicts_with_all = ["label", "min_score"])]
     unlabelled: bool,
     /// Replace OUT if it exists
     #[arg(long)]
     overwrite: bool,
     /// Begin a CSV file with a byte order mark, so that spreadsheets recognise UTF-8
-    #[arg(long)]
+    #[arg(help_heading = "CSV", long)]
     bom: bool,
     /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
-    #[arg(long)]
+    #[arg(help_heading = "CSV", long)]
     safe_csv: bool,
     /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test. A
     /// folder has a file for each split, a file has a column `split`. Near-duplicates go to the same split
-    #[arg(long, value_name = "80/10/10")]
+    #[arg(help_heading = "Split", long, value_name = "80/10/10")]
     split: Option<Shares>,
     /// Split by `text`, which assigns a post to the same split in every export, or by `time`, which assigns the oldest
     /// posts of each label to train
-    #[arg(long, value_name = "HOW", value_parser = ["text", "time"], default_value = "text", requires = "split")]
+    #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], default_value = "text", requires = "split")]
     split_by: String,
     /// Allow --where as a PostgreSQL superuser, who can read the server's files
     #[arg(long)]

@@ -1,6 +1,6 @@
-//! What to do about an error of the scoring crate, which knows no flag, no setting and no command of this program.
+//! Hints on how to fix errors of the scoring crate, which does not know the flags, settings and commands of this program.
 //!
-//! Each function gives what follows the error's own text: nothing, or `; ` and a piece of advice.
+//! Each function returns the text to append to the error message: empty, or a separator and a hint.
 
 use std::io;
 
@@ -15,10 +15,10 @@ use crate::placing::is_full;
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
-            ": give the path of one, or fetch one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
-             --model; `topicmill setup` says how to get the default model"
+            ": give the path of one, or download one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
+             --model; `topicmill setup` installs the default model"
         }
-        ModelError::NoFile { .. } => ", or fetch the model again with `topicmill model pull`",
+        ModelError::NoFile { .. } => ", or download the model again with `topicmill model pull`",
         ModelError::Ambiguous(_) => ", with `--precision` or `classify.precision`",
         ModelError::Precision(_) => {
             "; choose another `--precision` or `classify.precision`, or leave it out"
@@ -40,21 +40,21 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
             library: Library::OpenVino,
             ..
         } => {
-            "; fetch it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or leave \
-             out the setting `classify.engine`"
+            "; install it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or remove \
+             the setting `classify.engine`"
         }
         OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
-            "; fetch it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
+            "; install it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
         }
         OnnxError::Missing {
             library: Library::OpenVino,
             ..
-        } => "; correct `openvino.library`, or leave it out and run `topicmill setup --openvino`",
+        } => "; correct `openvino.library`, or remove it and run `topicmill setup --openvino`",
         OnnxError::Uncompiled { .. }
         | OnnxError::Start {
             library: Library::OpenVino,
             ..
-        } => "; try the setting `classify.engine` = \"onnxruntime\"",
+        } => "; try the setting `classify.engine = \"onnxruntime\"`",
         OnnxError::CpuOnly(_) => {
             ": use `--device cpu`, or set `classify.engine` to \"onnxruntime\""
         }
@@ -62,13 +62,13 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
             ": set `classify.engine` to \"openvino\", or use `--precision fp32`"
         }
         OnnxError::Missing { .. } => {
-            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `topicmill setup`"
+            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or remove it and run `topicmill setup`"
         }
         OnnxError::Cuda { .. } => {
             ", and name its library with `onnxruntime.library`, or use `--device cpu`"
         }
         OnnxError::Memory { .. } => {
-            ", set fewer `classify.workers`, or take a smaller model or --precision int8"
+            ", reduce `classify.workers`, or use a smaller model or --precision int8"
         }
         OnnxError::Wrong { .. } => ", or see `topicmill model verify`",
         OnnxError::Try { source, .. } => for_engine(source),
@@ -79,7 +79,7 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
 
 pub fn for_engines(error: &EnginesError) -> &'static str {
     match error {
-        // These have variants of their own.
+        // Converted to their own variants of `CliError`.
         EnginesError::Onnx(_) | EnginesError::Labeler(_) | EnginesError::Folder(_) => "",
         EnginesError::NotMeasured { .. } => {
             "; measure with `topicmill bench agreement --texts FILE` and the same --model and --threads, or set \
@@ -121,7 +121,7 @@ pub fn for_files(error: &FilesError) -> &'static str {
 
 pub fn for_io(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "; free some space there, or name another place, and run the command again"
+        "; free some space, or choose another location, and run the command again"
     } else {
         ""
     }

@@ -32,37 +32,42 @@ pub struct Import {
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
     /// Store only posts of this subreddit; repeatable [default for dumps: the pipeline's]
-    #[arg(long = "subreddit", value_name = "NAME")]
+    #[arg(help_heading = "Filters", long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
     /// Store posts of every subreddit of a dump
-    #[arg(long, conflicts_with = "subreddits")]
+    #[arg(help_heading = "Filters", long, conflicts_with = "subreddits")]
     all_subreddits: bool,
     /// Store only posts of this day (UTC) and later
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(help_heading = "Filters", long, value_name = "YYYY-MM-DD")]
     from: Option<NaiveDate>,
     /// Store only posts of this day (UTC) and earlier
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(help_heading = "Filters", long, value_name = "YYYY-MM-DD")]
     to: Option<NaiveDate>,
     /// Read this field from this column of a table; repeatable
-    #[arg(long = "map", value_name = "FIELD=COLUMN")]
+    #[arg(help_heading = "Fields", long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
     /// Use this value for posts without a value for this field; repeatable
-    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    #[arg(help_heading = "Fields", long = "set", value_name = "FIELD=VALUE")]
     given: Vec<String>,
     /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
-    #[arg(hide_short_help = true, long)]
+    #[arg(help_heading = "Fields", hide_short_help = true, long)]
     map_topics: bool,
     /// Use the topic that reads the post's subreddit, even if the file names another one
-    #[arg(long, conflicts_with = "map_topics")]
+    #[arg(help_heading = "Fields", long, conflicts_with = "map_topics")]
     topics_from_subreddits: bool,
     /// Read a dump from its start, even if it was imported before
     #[arg(hide_short_help = true, long)]
     again: bool,
     /// With --format ids, also look up posts that are already stored
-    #[arg(hide_short_help = true, long)]
+    #[arg(help_heading = "Ids", hide_short_help = true, long)]
     refresh: bool,
     /// With --format ids, look up posts in this source: reddit or sample [default: reddit]
-    #[arg(hide_short_help = true, long, value_name = "SOURCE")]
+    #[arg(
+        help_heading = "Ids",
+        hide_short_help = true,
+        long,
+        value_name = "SOURCE"
+    )]
     source: Option<String>,
     #[command(flatten)]
     pipeline: PipelineFlags,

@@ -1,4 +1,4 @@
-//! `topicmill man DIR`: the man pages and the completion scripts, from the same words as `--help`.
+//! `topicmill man DIR`: writes man pages and completion scripts, generated from the same texts as `--help`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,33 +10,33 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{Cli, CliError, Exit, output};
 
-/// Sections of the first page that no flag explains: their heading, and lines with a word and what it means.
+/// Extra sections of the main page: a heading, and lines of a term and its meaning.
 const EXTRA_SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
-        "0: done
-1: finished, but some rows or topics failed, a check found a problem, or --require-better no better labels
-2: wrong flag or wrong setting
-3: Reddit refused or blocked the credentials
-4: the database failed
-5: the model or the device failed
-70: a bug of topicmill
-75: try again later
-130, 143: a signal stopped the run, after it stored what it was working on",
+        "0: success
+1: completed, but some rows or topics failed, a check found a problem, or --require-better was not met
+2: invalid flag or setting
+3: Reddit rejected or blocked the credentials
+4: database error
+5: model or device error
+70: a bug in topicmill
+75: temporary failure, try again later
+130, 143: stopped by a signal, after storing the work in progress",
     ),
     (
         "ENVIRONMENT",
-        "TOPICMILL__SECTION__KEY: a setting; with _FILE at the end of its name, the file that holds a secret or the URL of \
-         the database
-DATABASE_URL, DATABASE_URL_FILE: the database, or the file that holds its URL
-TOPICMILL_LOG: the level of the log, in the syntax of RUST_LOG
-ORT_DYLIB_PATH: the library of ONNX Runtime",
+        "TOPICMILL__SECTION__KEY: a setting; for secrets and the database URL, the same name with _FILE appended names a file \
+         that contains the value
+DATABASE_URL, DATABASE_URL_FILE: the database URL, or a file that contains it
+TOPICMILL_LOG: the log level, in the syntax of RUST_LOG
+ORT_DYLIB_PATH: the path of the ONNX Runtime library",
     ),
     (
         "FILES",
-        "topicmill.toml: the settings, in the current folder; --config names another file
-/etc/topicmill/config.toml: the settings of the services of the Debian package
-~/.local/share/topicmill: libraries and models of this user",
+        "topicmill.toml: settings in the current folder; --config names another file
+/etc/topicmill/config.toml: settings of the services of the Debian package
+~/.local/share/topicmill: the user's libraries and models",
     ),
 ];
 
@@ -45,10 +45,10 @@ ORT_DYLIB_PATH: the library of ONNX Runtime",
   topicmill man man
   topicmill man ~/.local/share/man
 
-`man` writes DIR/man1/topicmill.1 and a page for each command, and for each shell a script in DIR/completions. \
-Read a page with `man -l DIR/man1/topicmill-collect.1`, or put ~/.local/share/man into MANPATH.")]
+`man` writes DIR/man1/topicmill.1 and a page for each command, and a completion script for each shell to \
+DIR/completions. Read a page with `man -l DIR/man1/topicmill-collect.1`, or add ~/.local/share/man to MANPATH.")]
 pub struct Man {
-    /// Write below this folder; files of the same names are replaced
+    /// Write to this folder; existing files are overwritten
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -76,12 +76,12 @@ impl Man {
     }
 }
 
-/// Writes the page of a command and of every one below it; returns how many these are.
+/// Writes the page of a command and of each subcommand, recursively. Returns the number of pages.
 fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<usize> {
     let names = [above, &[command.get_name()]].concat();
     let mut page = Vec::new();
     write_page(command, &names, &mut page)?;
-    // Breaks on either side of a space, which formatters warn of.
+    // Formatters warn about a line break next to a vertical space.
     let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
     fs::write(folder.join(format!("{}.1", names.join("-"))), page)?;
     let mut count = 1;
@@ -91,10 +91,10 @@ fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<u
     Ok(count)
 }
 
-/// One page. The examples get a section with lines as they are, which `clap_mangen` would fill.
+/// Renders one page. Examples get a section without line filling, which `clap_mangen` would apply.
 fn write_page(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
-    // An empty date in quotes: without them, what follows takes its place.
+    // The empty date needs quotes, or the next field takes its place.
     let (title, version) = (names.join("-").to_uppercase(), env!("CARGO_PKG_VERSION"));
     writeln!(
         to,
@@ -119,7 +119,7 @@ fn write_page(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result
     Ok(())
 }
 
-/// What help texts have after their flags: examples, and paragraphs on either side.
+/// Writes the part of a help text after the flags: examples and other paragraphs.
 fn write_after(after: &str, to: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     for part in after.split("\n\n").filter(|part| !part.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! The flag that has a command tell monitors what it does.
+//! The flag `--metrics-listen`, which serves metrics while a command runs.
 
 use std::net::SocketAddr;
 
@@ -8,11 +8,10 @@ use super::{CliError, Setup};
 use crate::metrics::{self, Listening};
 use topicmill_store::Access;
 
-/// Flags of commands that run for long.
+/// Flags of long-running commands.
 #[derive(Debug, Clone, Args)]
 pub struct MetricsFlags {
-    /// Also serve metrics for Prometheus at /metrics on this address and port, such as 127.0.0.1:9187; port 0 takes a free
-    /// one
+    /// Also serve Prometheus metrics at /metrics on this address, such as 127.0.0.1:9187; port 0 picks a free port
     #[arg(hide_short_help = true, long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 }
@@ -22,36 +21,36 @@ impl MetricsFlags {
         self.metrics_listen.is_some()
     }
 
-    /// Whether the address is one, before a model is loaded.
+    /// Returns an error if the address is invalid. Call it before loading a model.
     pub fn check(&self) -> Result<(), CliError> {
         self.metrics_listen
             .as_deref()
             .map_or(Ok(()), |listen| parse_address(listen).map(drop))
     }
 
-    /// Listens until the result is dropped. The database must be there.
+    /// Serves metrics until the result is dropped. The database must exist.
     pub async fn start(&self, setup: &Setup) -> Result<Option<Listening>, CliError> {
         let Some(listen) = &self.metrics_listen else {
             return Ok(None);
         };
         let listen = parse_address(listen)?;
-        // Of its own, so that no work waits for a connection that a monitor has.
+        // A separate store, so that a scrape never blocks the work.
         let store = setup.store(Access::ReadOnly).await?;
         let (metrics, clock) = (setup.metrics.clone(), setup.clock.clone());
         let most = setup.settings().classify.max_attempts;
         let listening = metrics::serve(listen, metrics, Some(store), clock, most).await?;
-        tracing::info!("metrics are at http://{}/metrics", listening.address);
+        tracing::info!("serving metrics at http://{}/metrics", listening.address);
         Ok(Some(listening))
     }
 }
 
-/// An address to listen on; `localhost` is 127.0.0.1.
+/// Parses an address to listen on; `localhost` is 127.0.0.1.
 pub(super) fn parse_address(text: &str) -> Result<SocketAddr, CliError> {
     let text = text
         .strip_prefix("localhost:")
         .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     text.parse().map_err(|_| {
-        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
-        CliError::Usage(said)
+        let message = format!("`{text}` is not an address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
+        CliError::Usage(message)
     })
 }

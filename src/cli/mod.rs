@@ -1,7 +1,8 @@
-//! The command line: the tree of commands, the flags they share, and what each exit code means.
+//! The command line: one file per command, with its flags, help texts and output.
 //!
-//! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
-//! (settings, store, pipeline, model) is made in `setup`.
+//! Data goes to stdout, everything else to stderr. Commands contain no logic of their own: they parse flags, call the
+//! other modules, print the result, and return an exit code (`error`). What several commands need (settings, store,
+//! pipeline, model) is created in `setup`.
 
 mod backlog;
 mod bench;
@@ -72,7 +73,7 @@ pub struct Cli {
     command: Command,
 }
 
-/// Flags of every command.
+/// Flags that every command accepts.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
@@ -82,23 +83,24 @@ struct Global {
     /// Use this database: `sqlite:PATH` or `postgres://user:password@host/database`
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
-    /// Write log lines as text or as json
+    /// Write log lines as text or json
     #[arg(hide_short_help = true, long, global = true, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Show more log lines; give it twice for still more
+    /// Show more log lines; give it twice for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Show errors only
+    /// Show only errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Try everything on sample posts, without a key
+    /// Try the whole pipeline on sample posts, without a key
     ///
-    /// Starts a sample Reddit on this machine, stores its 512 posts in demo.db, labels them, and shows how often the label is
-    /// the topic that a post was collected for. Nothing leaves this machine. It takes less than half a minute.
+    /// Starts a sample Reddit server on this machine, stores its 512 posts in demo.db, labels them, and shows how often the
+    /// label equals the topic that the post was collected for. Nothing leaves this machine. It takes less than half a
+    /// minute.
     Demo(demo::Demo),
     /// Store posts of your topics from Reddit or from an archive
     Collect(collect::Collect),
@@ -106,59 +108,59 @@ enum Command {
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
-    /// Write, check, compare, try, evaluate and calibrate label sets
+    /// Create, check, compare, calibrate and evaluate label sets
     #[command(subcommand)]
     Labels(labels::Labels),
-    /// Label texts from file to file, without a database
+    /// Label texts in files, without a database
     Score(score::Score),
     /// Measure how fast this machine scores
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),
-    /// Run stages when they are due, and show what ran and what did not
+    /// Run stages on a schedule, and show past and upcoming runs
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Delete what was deleted on Reddit, what a file names, or old texts
+    /// Delete posts that were deleted on Reddit or are listed in a file, and old texts
     Purge(purge::Purge),
     /// Run a read-only SQL query
     Sql(sql::Sql),
-    /// Write the labelled posts to a file, or to a folder that is a data set
+    /// Write the labelled posts as a data set: a file or a folder
     Export(export::Export),
-    /// Draw what is stored as one page that opens anywhere
+    /// Write a report with charts as a self-contained HTML page
     Report(report::Report),
-    /// Open what is stored in a browser: overview, posts, search, SQL
+    /// Browse the database in a web browser: overview, posts, search, SQL
     Serve(serve::Serve),
-    /// Show what runs, what waits for a label, what failed, and what to do
+    /// Show running stages, the backlog, failures, and what to do next
     Status(status::Status),
-    /// Fetch, list and verify models
+    /// Download, list, verify and drop models
     #[command(subcommand)]
     Model(model::Model),
-    /// Show what is installed, what is missing, and what to do
+    /// Check the installation, and show how to fix what is missing
     Doctor(doctor::Doctor),
-    /// Fetch what is missing: ONNX Runtime, and the default model
+    /// Install ONNX Runtime and the default model
     Setup(install::Install),
     /// Create, upgrade, back up, check, copy or inspect the database
     #[command(subcommand)]
     Db(db::Db),
-    /// Show the settings in force
+    /// Show the effective settings
     #[command(subcommand)]
     Config(config::Config),
     /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Write the man pages and all completion scripts into a folder
+    /// Write the man pages and all completion scripts to a folder
     Man(man::Man),
 }
 
 impl Command {
-    /// Whether the command has something in hand that a signal lets it finish.
+    /// True if the command finishes its work in progress after a signal, rather than being dropped at once.
     fn drains(&self) -> bool {
         match self {
             Self::Labels(labels::Labels::Evaluate(evaluate)) => evaluate.compute,
             Self::Labels(command) => matches!(command, labels::Labels::Drop { .. }),
             Self::Schedule(command) => matches!(command, schedule::Schedule::Run(_)),
             Self::Model(command) => matches!(command, model::Model::Drop { .. }),
-            // A draft with texts goes.
+            // It must remove its temporary file, which contains texts.
             Self::Db(command) => matches!(command, db::Db::Backup { .. }),
             Self::Report(_) | Self::Status(_) | Self::Doctor(_) | Self::Setup(_) => false,
             _ => true,
@@ -171,7 +173,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| exit_with_usage(&error));
     let mut log_format = early_log_format(&cli);
     panics::silence_caught();
-    // What is left half-done in memory is not looked at any more.
+    // Unwind safe: nothing in memory is used after a panic.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
     match ended {
         Ok(Ok(exit)) => exit.into(),
@@ -186,8 +188,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The log format that flag or environment ask for: all that is known before the settings are read, and where
-/// they cannot be.
+/// Returns the log format of the flag or environment, for errors before the settings are loaded.
 fn early_log_format(cli: &Cli) -> LogFormat {
     let asked = cli.global.log_format.clone();
     match asked.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
@@ -196,7 +197,7 @@ fn early_log_format(cli: &Cli) -> LogFormat {
     }
 }
 
-/// Tells how the program is called, without the password of a URL that stands in the wrong place.
+/// Prints clap's usage error and exits. Passwords of URLs in the wrong place are redacted.
 #[expect(clippy::print_stderr, reason = "logging has not been started")]
 fn exit_with_usage(error: &clap::Error) -> ! {
     let secret = |arg: &String| {
@@ -223,7 +224,7 @@ fn exit_with_usage(error: &clap::Error) -> ! {
 }
 
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
-    // Needs no settings, and must work where they are broken.
+    // These need no settings, and must work even if the settings are invalid.
     match cli.command {
         Command::Completions(command) => return command.run(),
         Command::Man(command) => return command.run(),
@@ -242,14 +243,14 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
                 never = signals.mark_responsive(&setup.stop) => match never {},
             }
         } else {
-            // Nothing to finish: the command is dropped where it waits.
+            // Nothing to finish: drop the command.
             tokio::select! {
                 ended = dispatch(cli.command, &setup) => ended,
                 () = setup.stop.cancelled() => Ok(Exit::Done),
             }
         };
         match (ended, signals.exit()) {
-            // What a signal ended says so, however well it ended.
+            // After a signal, the exit code reports the signal, even on success.
             (Ok(_), Some(exit)) => Ok(exit),
             (Err(error), Some(exit)) if is_stop(&error) => {
                 tracing::warn!("{error}");
@@ -258,7 +259,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
             (ended, _) => ended,
         }
     });
-    // A thread that still computes is not waited for.
+    // Do not wait for threads that still compute.
     runtime.shutdown_background();
     telemetry::finish();
     exit
@@ -287,7 +288,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
         Command::Completions(_) | Command::Man(_) => {
-            unreachable!("answered before the settings were read")
+            unreachable!("handled before the settings are loaded")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `topicmill model`: which models are here, whether they are right, how to get one, and how to drop what one left.
+//! `topicmill model`: lists, shows, verifies, downloads and drops models.
 
 mod info;
 mod verify;
@@ -18,9 +18,9 @@ use topicmill_score::ModelFolder;
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_store::{Access, Dropped, Table};
 
-/// Where models are kept, beside the one that ships.
+/// The folder for downloaded models.
 const MODELS_FOLDER: &str = "models";
-/// The hub itself.
+/// The Hugging Face hub.
 const ENDPOINT: &str = "https://huggingface.co";
 
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,7 @@ const ENDPOINT: &str = "https://huggingface.co";
   topicmill model pull Xenova/bart-large-mnli
   topicmill model list")]
 pub enum Model {
-    /// List the models in `models` of the current folder, and next to the model of the settings
+    /// List the models in the folder `models`, and next to the model of the settings
     #[command(after_help = "Examples:
   topicmill model list
   topicmill model list --format json")]
@@ -37,18 +37,18 @@ pub enum Model {
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
-    /// Show what kind of model a folder holds, its labels and its graph
+    /// Show a model's kind, labels and graph
     Info(info::Info),
-    /// Check the hash of every file of a model, and the logits of every graph, against its manifest
+    /// Check the file hashes of a model and the logits of each graph against its manifest
     Verify(verify::Verify),
-    /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
+    /// Download a model from the Hugging Face hub, or from the mirror in HF_ENDPOINT
     Pull(Pull),
-    /// Delete what a model left in the database: its labels, scores, logits and vectors; its folder stays
+    /// Delete a model's labels, scores, logits and vectors from the database; its folder stays
     #[command(after_help = "Examples:
   topicmill model drop bart-large-mnli
   topicmill model drop 3fa9c1d20b7e --yes")]
     Drop {
-        /// Drop this model: its name, or the first letters of its hash, as `labels list` shows them
+        /// Drop this model: its name or hash prefix, as shown by `labels list`
         #[arg(value_name = "MODEL")]
         model: String,
         #[command(flatten)]
@@ -61,13 +61,13 @@ pub enum Model {
   topicmill model pull Xenova/bart-large-mnli
   topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
 pub struct Pull {
-    /// Fetch this repository, given as `owner/name`
+    /// Download this repository, given as `owner/name`
     #[arg(value_name = "REPO")]
     repo: String,
-    /// Fetch this branch, tag or commit
+    /// Download this branch, tag or commit
     #[arg(long, value_name = "REVISION", default_value = "main")]
     revision: String,
-    /// Fetch this graph: fp32, fp16, int8, another name that the hub uses, or all [default: fp32]
+    /// Download this graph: fp32, fp16, int8, another name used on the hub, or all [default: fp32]
     #[arg(long, value_name = "P")]
     precision: Option<String>,
     /// Create this folder [default: models/NAME]
@@ -101,7 +101,7 @@ impl Model {
     }
 }
 
-/// One row a folder, by name.
+/// Lists the model folders, one row each.
 fn model_table(setup: &Setup) -> Table {
     let used = find_model(&setup.settings().classify.model);
     let mut places = vec![PathBuf::from(MODELS_FOLDER)];
@@ -175,13 +175,13 @@ impl Pull {
         drop(bar);
         pulled?;
         let folder = wanted.to.display();
-        tracing::info!("fetched {} into {folder}", wanted.repo);
+        tracing::info!("downloaded {} to {folder}", wanted.repo);
         output::print(&format!("{folder}\n"))?;
         Ok(Exit::Done)
     }
 }
 
-/// The variables that the hub's own programs read.
+/// Reads the hub's endpoint and token from the environment variables and files that its own tools use.
 fn hub_from_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;

@@ -1,7 +1,7 @@
-//! What goes to stdout: tables and JSON. And errors, in one form, to stderr.
+//! Prints tables and JSON to stdout, and errors to stderr.
 //!
-//! Here, and in `telemetry` for log lines, what others wrote is made harmless to a terminal: in text for people
-//! always, in JSON by escapes that mean the same. CSV is exact, unless a terminal takes it.
+//! Control characters in texts of others are neutralised here, and in `telemetry` for log lines: always in text for
+//! people, by equivalent escapes in JSON. CSV is exact, except on a terminal.
 
 mod tables;
 
@@ -19,20 +19,20 @@ pub use topicmill_pages::look::whole as thousands;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 
-/// Rows of a table that are laid out together.
+/// Rows per table: column widths are computed for this many rows at a time.
 const ROWS_PER_TABLE: usize = 1_000;
-/// And bytes of texts, about.
+/// Bytes of text per table, approximately.
 const BYTES_PER_TABLE: usize = 8 * 1024 * 1024;
 
-/// How a table is printed.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
-    /// Aligned columns, for people
+    /// Aligned columns
     #[default]
     Table,
     /// Comma-separated values, with a header line
     Csv,
-    /// One array of table_from_objects
+    /// One array of objects
     Json,
     /// One object on each line
     Ndjson,
@@ -42,7 +42,7 @@ pub fn print(text: &str) -> Result<(), CliError> {
     write(&harmless::lines(text))
 }
 
-/// Writes JSON to stdout, over several lines or on one.
+/// Writes JSON to stdout: on one line for NDJSON, else indented.
 pub fn print_json(value: &Value, format: OutputFormat) -> Result<(), CliError> {
     let text = match format {
         OutputFormat::Ndjson => format!("{value}\n"),
@@ -51,7 +51,7 @@ pub fn print_json(value: &Value, format: OutputFormat) -> Result<(), CliError> {
     write(&harmless::json(&text))
 }
 
-/// A table of rows, each a list of its cells.
+/// Makes a table of rows, each a JSON array of cells.
 pub fn table<'c>(
     columns: impl IntoIterator<Item = &'c str>,
     rows: impl IntoIterator<Item = Value>,
@@ -66,7 +66,7 @@ pub fn table<'c>(
     }
 }
 
-/// A table of table_from_objects: columns from the fields of the first one.
+/// Makes a table of objects, with the fields of the first one as columns.
 pub fn table_from_objects(rows: &[Value]) -> Table {
     let first = rows.first().and_then(Value::as_object);
     let columns: Vec<&str> =
@@ -74,13 +74,13 @@ pub fn table_from_objects(rows: &[Value]) -> Table {
     table_with_columns(&columns, rows)
 }
 
-/// A table of table_from_objects with these fields, which has its columns where there are no rows, too.
+/// Makes a table of objects with these columns, even if there are no rows.
 pub fn table_with_columns(columns: &[&str], rows: &[Value]) -> Table {
     let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
     table(columns.iter().copied(), rows.iter().map(row))
 }
 
-/// A table of things and their values.
+/// Makes a table of names and values.
 pub fn key_value_table<W: Into<Value>>(
     what: &str,
     rows: impl IntoIterator<Item = (W, Value)>,
@@ -100,7 +100,7 @@ pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> 
     }
 }
 
-/// Prints a table whose texts are to be read to their ends.
+/// Prints a table with long texts wrapped instead of truncated.
 pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     match format {
         OutputFormat::Table => write(&wrapped_table(table)),
@@ -108,10 +108,10 @@ pub fn print_wrapped_table(table: &Table, format: OutputFormat) -> Result<(), Cl
     }
 }
 
-/// What a command has found: parts with a heading for people, one object for programs.
+/// The result of a command: sections with a heading and a table for people, one JSON object for programs.
 pub struct Printout {
     pub json: Value,
-    /// The part that is printed as CSV.
+    /// The index of the section that is printed as CSV.
     csv_part: usize,
     parts: Vec<(String, Table)>,
 }
@@ -125,7 +125,7 @@ impl Printout {
         }
     }
 
-    /// With one part more; either of it may be empty.
+    /// Adds a section; heading or table may be empty.
     #[must_use]
     pub fn with(mut self, heading: &str, table: Table) -> Self {
         self.add(heading, table);
@@ -136,7 +136,7 @@ impl Printout {
         self.parts.push((heading.to_owned(), table));
     }
 
-    /// Adds a part that is printed as CSV.
+    /// Adds the section that is printed as CSV.
     pub fn add_csv(&mut self, heading: &str, table: Table) {
         self.csv_part = self.parts.len();
         self.add(heading, table);
@@ -162,7 +162,7 @@ impl Printout {
     }
 }
 
-/// Writes to stdout as it is. Whoever reads may stop reading: `topicmill sql … | head` is no error.
+/// Writes to stdout unchanged. A closed pipe is not an error (`topicmill sql … | head`).
 pub fn write(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -171,7 +171,7 @@ pub fn write(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Stdout does not take what is written.
+/// Returns the error for a failed write to stdout.
 pub fn stdout_error(source: io::Error) -> CliError {
     CliError::writing("stdout".as_ref())(source)
 }
@@ -190,7 +190,7 @@ pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     Ok(all)
 }
 
-/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`to_csv`].
+/// Streams rows in a format: passes the text of each part to `to` as it arrives. `safe_csv`: see [`to_csv`].
 pub fn print_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
@@ -208,7 +208,7 @@ pub fn print_rows(
         OutputFormat::Json => {
             let mut before = "[\n  ";
             for row in parts.flatten() {
-                // A line break is none of a string's, so each begins a line.
+                // Line breaks in strings are escaped, so each one here is indentation.
                 let object = serde_json::to_string_pretty(&Object(columns, &row))?;
                 to(before)?;
                 to(&harmless::json(&object.replace('\n', "\n  ")))?;
@@ -224,7 +224,7 @@ pub fn print_rows(
     }
 }
 
-/// A table for people after the other: the columns of the next one may be wider.
+/// Prints rows as a series of tables, each with its own column widths.
 fn print_tables(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
@@ -246,7 +246,7 @@ fn print_tables(
             (bytes, before) = (0, "\n");
         }
     }
-    // The last table was just full. An empty one is shown only where there is no other.
+    // Skip an empty last table, unless it is the only one.
     if !before.is_empty() && table.rows.is_empty() {
         return Ok(());
     }
@@ -262,7 +262,7 @@ impl Serialize for Object<'_> {
     }
 }
 
-/// A text in lines of 80 columns, or as many as the terminal has where they are fewer.
+/// Wraps a text to 80 columns, or to the terminal's width if that is less.
 pub fn wrap(text: &str) -> String {
     wrap_to(
         text,
@@ -272,7 +272,7 @@ pub fn wrap(text: &str) -> String {
     )
 }
 
-/// A text in lines of this many columns.
+/// Wraps a text to this many columns.
 pub fn wrap_to(text: &str, width: usize) -> String {
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -291,15 +291,15 @@ pub fn wrap_to(text: &str, width: usize) -> String {
     lines
 }
 
-/// One sentence on stderr after a panic has printed its place.
+/// Prints a request to report the bug, after the panic message.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn print_bug() {
     eprintln!(
-        "error: topicmill has a bug, told above; what it had stored stays stored: please report it with these lines"
+        "error: this is a bug in topicmill: please report it with the lines above; data that was already stored is safe"
     );
 }
 
-/// One sentence on stderr, and what caused it where the sentence does not say so already. A log collector gets
+/// Prints an error and its causes to stderr, except causes that the message already contains. With JSON logs, writes
 /// them as a log line.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn print_error(error: &CliError, format: LogFormat) {
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_broken_between_words() {
+    fn long_text_is_wrapped_between_words() {
         let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
         assert_eq!(wrap(&text), lines);

@@ -1,4 +1,4 @@
-//! `topicmill purge`
+//! `topicmill purge`: deletes posts that were deleted on Reddit or that a file names, old texts, and old records.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::telemetry::Progress;
 use topicmill_core::{Fullname, PurgeReason, RunStatus, SourceKind, UnknownVariant};
 use topicmill_store::Access;
 
-/// The four ways to purge; one call may combine them.
+/// The four kinds of purge, which can be combined.
 const USAGE: &str = "\
 topicmill purge --check-deleted [OPTIONS]
        topicmill purge --ids <FILE> [OPTIONS]
@@ -22,38 +22,39 @@ const AFTER_HELP: &str = "Examples:
   topicmill purge --check-deleted --max-requests 600 --older-than-hours 24
   topicmill purge --ids erase.txt
 
-Only a purged post's id, time and reason are kept. topicmill deletes its text, url, author and flair, and everything \
-made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other labelled post \
-with the same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing brings the \
-post back, with one exception: if moderators removed it, or Reddit did not have it, topicmill stores it again when \
-Reddit itself shows it again. A post that its author deleted, or that --ids named without another reason, stays away for good.
+A purged post leaves only a tombstone: its id, time and reason. topicmill deletes its text, url, author and flair, and \
+everything derived from them: labels, scores, sightings, and logits and vectors that no other labelled post with the \
+same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing restores a \
+purged post, with one exception: a post that moderators removed, or that Reddit did not return, is stored again when \
+Reddit itself shows it again. A post that its author deleted, or that --ids names without another reason, is never \
+stored again.
 
-Then topicmill rewrites a SQLite file, because free space in it may hold copies of old rows. This needs disk space for \
-two more copies of the file, and other writers wait meanwhile; --no-rewrite postpones it. A PostgreSQL server keeps the \
-bytes of deleted rows until `topicmill db vacuum`, which locks each table while it rewrites it. You must purge the \
-server's write-ahead log, backups and replicas yourself.
+After a purge, topicmill rewrites a SQLite file, because its free space may contain copies of old rows. This needs disk \
+space for two more copies of the file, and blocks other writers until it is done; --no-rewrite postpones it. A PostgreSQL \
+server keeps the bytes of deleted rows until `topicmill db vacuum`, which locks each table while it is rewritten. You \
+must purge the server's write-ahead log, backups and replicas yourself.
 
---retention deletes title, body, url, permalink, author and flair of posts, and leaves labels and scores. A post's age \
-counts from when it was first stored, by the server's clock with PostgreSQL; with SQLite, this machine's clock must not be \
-far from the last run. A time in the future counts as old. The text does not come back when the post is collected again, and a post without \
-a label does not get one any more.
+--retention deletes title, body, url, permalink, author and flair of posts, and keeps labels and scores. A post's age \
+counts from when it was first stored: by the server's clock with PostgreSQL; with SQLite by this machine's clock, which \
+must not be far from the last run. A time in the future counts as old. Collecting the post again does not restore its \
+text, and a post without a label will not get one.
 
---thin shortens what topicmill records about its own runs. Of what is older than DAYS days, it leaves the last sighting of \
-each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views stay as they are. The space \
-is used again; a file gets smaller with `topicmill db vacuum`.";
+--thin reduces what topicmill records about its own runs. Of records older than DAYS days, it keeps the last sighting of \
+each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views do not change. \
+The database reuses the space; `topicmill db vacuum` shrinks a file.";
 
 #[derive(Debug, Args)]
 #[expect(clippy::option_option, reason = "a value may be left out")]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
 pub struct Purge {
-    /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there; this needs a key
-    #[arg(long)]
+    /// Look up stored posts on Reddit, 100 at a time, and purge those deleted or removed there; needs a key
+    #[arg(help_heading = "What to purge", long)]
     check_deleted: bool,
-    /// Send at most this many requests; the next run continues with the posts whose last check is oldest
+    /// Send at most this many requests; the next run continues with the posts checked longest ago
     #[arg(long, value_name = "N", requires = "check_deleted", value_parser = clap::value_parser!(u64).range(1..))]
     max_requests: Option<u64>,
-    /// Skip posts that Reddit showed within the last HOURS
+    /// Skip posts that Reddit returned within the last HOURS
     #[arg(
         long,
         value_name = "HOURS",
@@ -61,23 +62,23 @@ pub struct Purge {
         default_value_t = 0
     )]
     older_than_hours: u32,
-    /// Purge the posts that this file names, with one id, fullname (`t3_…`) or address of a post on each line, and a comma
-    /// and a reason behind it if you like; a first line such as `fullname`, `id` or `url` is a heading
-    #[arg(long, value_name = "FILE")]
+    /// Purge the posts in this file: on each line an id, fullname (`t3_…`) or URL, optionally followed by a comma and a
+    /// reason; a first line such as `fullname`, `id` or `url` is a header
+    #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
-    /// Delete texts stored longer than HOURS, or than `collect.retention_hours`; labels and scores stay
-    #[arg(long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Delete texts stored longer than HOURS [default: collect.retention_hours]; labels and scores stay
+    #[arg(help_heading = "What to purge", long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
     retention: Option<Option<u32>>,
-    /// Thin sightings and runs from before DAYS days ago, or `collect.thin_after_days`; posts and labels stay
-    #[arg(long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Thin sightings and runs older than DAYS [default: collect.thin_after_days]; posts and labels stay
+    #[arg(help_heading = "What to purge", long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
     thin: Option<Option<u32>>,
-    /// Do not rewrite a SQLite file now; a later purge, or `db vacuum`, removes the last bytes
+    /// Do not rewrite a SQLite file now; a later purge or `db vacuum` removes the remaining bytes
     #[arg(long)]
     no_rewrite: bool,
-    /// Ask this source: reddit, or sample (about posts that came from the sample Reddit)
+    /// Look up posts in this source: reddit, or sample (for the sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
-    /// Believe this machine's clock, though the last run was more than 30 days ago
+    /// Trust this machine's clock even if the last run was more than 30 days ago
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -95,11 +96,11 @@ impl Purge {
         for (number, why) in [
             (
                 retention,
-                "retention_hours is 0, which keeps texts for ever: set it, or say `--retention HOURS`",
+                "retention_hours is 0, which keeps texts forever: set it, or give `--retention HOURS`",
             ),
             (
                 thin,
-                "thin_after_days is 0, which keeps every sighting for ever: set it, or say `--thin DAYS`",
+                "thin_after_days is 0, which keeps every sighting forever: set it, or give `--thin DAYS`",
             ),
         ] {
             if number == Some(0) {
@@ -164,7 +165,7 @@ pub fn rewrite_progress(done: u64, total: u64) -> String {
     )
 }
 
-/// Names of the column of ids in a heading. Most of them could be ids themselves.
+/// Column names that mark a header line. Most of them would also be valid ids.
 const HEADINGS: [&str; 10] = [
     "fullname",
     "id",
@@ -178,13 +179,13 @@ const HEADINGS: [&str; 10] = [
     "permalink",
 ];
 
-/// The posts that a file names, and why each goes. One bad line refuses the file: a typing mistake must not leave a post in the
-/// database that somebody wants out.
+/// Reads a file of post ids with their purge reasons. One bad line rejects the whole file, because a typo must not leave
+/// a post in the database that was meant to be purged.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;
-    // Some editors put a byte order mark in front, which would make the first id a wrong one.
+        .map_err(|error| CliError::Usage(format!("read the ids in `{shown}`: {error}")))?;
+    // A byte order mark would make the first id invalid.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let mut posts = Vec::new();
     for (number, line) in lines {
@@ -195,7 +196,7 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<(Fullname, PurgeReason)>, CliE
             continue;
         }
         let failed = |error: &dyn std::fmt::Display| {
-            CliError::Usage(format!("read the ids of `{shown}`: line {number}: {error}"))
+            CliError::Usage(format!("read the ids in `{shown}`: line {number}: {error}"))
         };
         let id = Fullname::from_url(id).map_err(|error| failed(&error))?;
         let reason = match reason {

@@ -1,4 +1,4 @@
-//! `topicmill report`: a picture of what is stored.
+//! `topicmill report`: writes a report with charts as one HTML page.
 
 use std::path::{Path, PathBuf};
 
@@ -17,30 +17,35 @@ use topicmill_store::Access;
   topicmill report report.html
   topicmill report week.html --since 7d --svg charts")]
 pub struct Report {
-    /// Write the page to this file; a report that is there already is replaced
+    /// Write the page to this file; an existing report is replaced
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Show only posts that were posted at this time or later, and compare them with as much time before it: a day (UTC)
-    /// like 2026-11-20, a time with its zone like 2026-11-20T08:00:00+01:00, or how long ago like 36h, 1d or 2w
-    #[arg(long, value_name = "TIME")]
+    /// Show only posts created at or after this time, and compare them with the previous period of the same length: a day
+    /// (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or how long ago, like 36h, 1d or 2w
+    #[arg(help_heading = "Filters", long, value_name = "TIME")]
     since: Option<String>,
-    /// Show only posts that were posted before this time; a day counts to its end
-    #[arg(long, value_name = "TIME")]
+    /// Show only posts created before this time; a day includes all of it
+    #[arg(help_heading = "Filters", long, value_name = "TIME")]
     until: Option<String>,
     /// Show the labels of this label set instead of the current one: its name or version, or a pipeline file
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Label set", long, value_name = "NAME")]
     label_set: Option<String>,
-    /// Show the labels of this model, by its name or the beginning of its hash [default: the only model that gave labels
-    /// under the label set, else the current one]
-    #[arg(long, value_name = "MODEL", requires = "label_set")]
+    /// Show the labels of this model: its name or the first letters of its hash [default: the only model with labels of
+    /// this label set, else the current one]
+    #[arg(
+        help_heading = "Label set",
+        long,
+        value_name = "MODEL",
+        requires = "label_set"
+    )]
     model: Option<String>,
-    /// Write each chart to an SVG file of its own in this folder, too
+    /// Also write each chart as an SVG file to this folder
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Replace files that are no reports, too
+    /// Also replace files that are not reports
     #[arg(long)]
     overwrite: bool,
-    /// Print what was written as JSON
+    /// Print a summary of the report as JSON
     #[arg(long)]
     json: bool,
 }
@@ -50,8 +55,7 @@ impl Report {
         let now = setup.clock.now();
         let [since, until] = parse_times(self.since.as_deref(), self.until.as_deref(), now)?;
         if since.is_some_and(|since| since >= until.unwrap_or(now.into())) {
-            let usage =
-                "--since is not before --until, or not in the past: no post lies between them";
+            let usage = "--since is not before --until, or not in the past, so no post can match";
             return Err(CliError::Usage(usage.to_owned()));
         }
         setup.check_not_database(&self.out)?;
@@ -103,7 +107,7 @@ impl Report {
             tracing::info!(
                 posts = numbers.posts,
                 bytes,
-                "the report is in `{path}`: {}",
+                "wrote the report to `{path}`: {}",
                 report::headline(numbers)
             );
         }
@@ -111,7 +115,7 @@ impl Report {
     }
 }
 
-/// What a database is called in a page that is handed on: no path of this machine, no host, no password.
+/// Returns the name of a database for a page that may be shared: without path, host and password.
 pub fn database_name(url: &str) -> String {
     let url = redact_url(url);
     let url = url.split(['?', '#']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `topicmill run`
+//! `topicmill run`: collects posts, then labels the backlog.
 
 use clap::Args;
 
@@ -32,7 +32,7 @@ impl Run {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collector = Collector::prepare(setup, &pipeline, &self.flags).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
-        // A model that cannot be loaded is told before an hour of collector.
+        // Load the model first, so that an error does not appear only after an hour of collecting.
         let mut engines = setup.engines(&self.model)?;
         setup.add_small_model(&mut engines.models, &self.small, &self.model, &set)?;
         self.record.check(setup)?;
@@ -43,7 +43,7 @@ impl Run {
             if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
             }
-            // What was collected before, and what was collected now of the topics that could be read.
+            // Label the whole backlog, even if some topics failed.
             let options = Options {
                 make_current: self.current.make_current(),
                 ..setup.backlog_options()

@@ -1,4 +1,4 @@
-//! `topicmill score`: files to a file, without a database.
+//! `topicmill score`: labels texts from files to a file, without a database.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,15 +30,21 @@ use topicmill_tables::bytes;
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
-    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or stdout. An
-    /// INPUT may be a folder of Parquet, or a pattern such as 'in/*.parquet'
+    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet, .txt), and write to the last; - is stdin or stdout.
+    /// INPUT may also be a folder of Parquet files, or a pattern such as 'in/*.parquet'
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
-    /// Score this label; give it several times for several labels [default: the pipeline's labels]
-    #[arg(long = "label", value_name = "LABEL", conflicts_with = "pipeline")]
-    labels: Vec<String>,
-    /// Use this hypothesis template for --label, with {} where the label goes
+    /// Score this label; repeatable [default: the pipeline's labels]
     #[arg(
+        help_heading = "Labels",
+        long = "label",
+        value_name = "LABEL",
+        conflicts_with = "pipeline"
+    )]
+    labels: Vec<String>,
+    /// Use this hypothesis template for --label; {} stands for the label
+    #[arg(
+        help_heading = "Labels",
         hide_short_help = true,
         long,
         value_name = "T",
@@ -46,9 +52,10 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Compare each text with ordinary topics, too, so that one that fits none of --label gets no label: reddit, none, or a
-    /// file like pipelines/background/reddit.toml
+    /// Also compare each text with these ordinary topics, so that one that fits no --label gets no label: reddit, none, or
+    /// a file like pipelines/background/reddit.toml
     #[arg(
+        help_heading = "Labels",
         hide_short_help = true,
         long,
         value_name = "NAME",
@@ -56,33 +63,38 @@ pub struct Score {
         default_value = "reddit"
     )]
     background: String,
-    /// Read the text from this column; give it several times to join several [default: text, title with
-    /// its body, or another that is obvious]
-    #[arg(long, value_name = "COLUMN")]
+    /// Read the text from this column; several columns are joined [default: text, title with body, or another obvious
+    /// column]
+    #[arg(help_heading = "Input", long, value_name = "COLUMN")]
     text: Vec<String>,
-    /// Read texts as readers of Reddit see them: without Markdown, addresses of pictures and zero-width characters
-    #[arg(hide_short_help = true, long)]
+    /// Clean Reddit texts: remove Markdown, image URLs and zero-width characters
+    #[arg(help_heading = "Input", hide_short_help = true, long)]
     reddit_text: bool,
-    /// Read the id from this column [default: id, or the number of the row]
-    #[arg(hide_short_help = true, long, value_name = "COLUMN")]
+    /// Read the id from this column [default: id, or the row number]
+    #[arg(
+        help_heading = "Input",
+        hide_short_help = true,
+        long,
+        value_name = "COLUMN"
+    )]
     id: Option<String>,
-    /// Read the inputs in this format; txt has a text on each line [default: as their content and endings say]
-    #[arg(long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]), value_name = "FORMAT")]
+    /// Read the inputs in this format; txt has one text per line [default: detected from content and extension]
+    #[arg(help_heading = "Input", long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet", "txt"]), value_name = "FORMAT")]
     format: Option<topicmill_tables::TableFormat>,
-    /// Write this format [default: as the ending of OUTPUT says, else ndjson]
-    #[arg(hide_short_help = true, long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]), value_name = "FORMAT")]
+    /// Write this format [default: by the extension of OUTPUT, else ndjson]
+    #[arg(help_heading = "Output", hide_short_help = true, long, value_parser = format(&["csv", "tsv", "ndjson", "json", "parquet"]), value_name = "FORMAT")]
     output_format: Option<topicmill_tables::TableFormat>,
-    /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
-    #[arg(hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
+    /// Separate CSV values with this character, or with `tab` [default: detected from the first line]
+    #[arg(help_heading = "Input", hide_short_help = true, long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Add a column with the score of each label (CSV, TSV, Parquet)
-    #[arg(long)]
+    #[arg(help_heading = "Output", long)]
     label_scores: bool,
-    /// Leave out the other columns of the inputs
-    #[arg(hide_short_help = true, long)]
+    /// Do not copy the other columns of the inputs
+    #[arg(help_heading = "Output", hide_short_help = true, long)]
     drop_columns: bool,
     /// Replace OUTPUT if it exists
-    #[arg(long)]
+    #[arg(help_heading = "Output", long)]
     overwrite: bool,
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -92,13 +104,13 @@ pub struct Score {
     small: SmallFlags,
 }
 
-/// A format by its name, which is the ending of its files.
+/// Parses a format by its name, which is also its file extension.
 fn format(
     names: &'static [&'static str],
 ) -> impl TypedValueParser<Value = topicmill_tables::TableFormat> {
     PossibleValuesParser::new(names.iter().copied()).map(|name| {
         let (format, _) = topicmill_tables::TableFormat::from_path(format!("x.{name}").as_ref());
-        format.expect("the ending of a format")
+        format.expect("every name is the extension of a format")
     })
 }
 
@@ -114,10 +126,10 @@ fn delimiter(given: &str) -> Result<u8, String> {
 impl Score {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
         let set = setup.label_set(&self.model, self.label_set(setup)?)?;
-        let output = self.files.pop().expect("clap asks for two files or more");
+        let output = self.files.pop().expect("clap requires two or more files");
         let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
         if stdin.count() > 1 {
-            return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
+            return Err(CliError::Usage("stdin (`-`) can be read only once".into()));
         }
         let mut inputs = Vec::new();
         for path in &self.files {
@@ -142,7 +154,7 @@ impl Score {
             window_rows: WINDOW_ROWS,
         };
         setup.check_not_database(&job.output)?;
-        // A file that cannot be read is told before a model is loaded.
+        // Reject unreadable files before loading the model.
         files::check(&job)?;
         let mut models = setup.models(&self.model)?;
         warn_about_identical_labels(models.large.folder(), &set);
@@ -157,7 +169,7 @@ impl Score {
         tokio::select! {
             ended = scoring => ended,
             () = blocked => {
-                tracing::warn!("stopped while it waited for input or computed; the same command goes on where it was");
+                tracing::warn!("stopped while waiting for input or computing; run the same command again to resume");
                 Ok(Exit::Done)
             }
         }
@@ -214,7 +226,7 @@ fn run(
     };
     drop(bar);
     let report = match scored {
-        // Whoever reads may stop reading: `topicmill score … - | head` is no error.
+        // A closed pipe is not an error: `topicmill score … - | head`.
         Err(FilesError::Write { source, .. })
             if to_stdout && source.kind() == io::ErrorKind::BrokenPipe =>
         {
@@ -232,7 +244,7 @@ fn log_result(job: &FileJob, report: FileReport, to_stdout: bool) {
         (true, true) => tracing::warn!(done, "stopped before the end of the input"),
         (true, false) => tracing::warn!(
             done,
-            "stopped: give the same command again to go on; so far it is in {output}.partial"
+            "stopped: run the same command again to resume; the rows so far are in {output}.partial"
         ),
         (false, to_stdout) => {
             let (failed, resumed) = (report.failed, report.resumed);
@@ -241,7 +253,7 @@ fn log_result(job: &FileJob, report: FileReport, to_stdout: bool) {
             } else {
                 output.to_string()
             };
-            tracing::info!(texts = done, failed, resumed, "written to {output}");
+            tracing::info!(texts = done, failed, resumed, "wrote {output}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `topicmill serve`: pages to look at what is stored.
+//! `topicmill serve`: serves web pages to browse the database.
 
 use std::path::{Path, PathBuf};
 
@@ -16,30 +16,39 @@ use topicmill_store::Access;
   topicmill serve
   topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
 pub struct Serve {
-    /// Listen on this address and port; port 0 takes a free one. Another address than this machine's own loopback needs a
-    /// token [default: the setting `serve.listen`, which is 127.0.0.1:8765]
+    /// Listen on this address and port; port 0 picks a free port. An address other than loopback needs a token [default:
+    /// the setting `serve.listen`, which is 127.0.0.1:8765]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Answer only those who send the token in this file, of 16 characters or more [default: the setting `serve.token`, if
-    /// it is set]
+    /// Require the token in this file, of 16 characters or more [default: the setting `serve.token`, if it is set]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Search the texts of this many posts, the newest ones; with a million, the server takes half a gigabyte of memory
+    /// Make the texts of this many posts searchable, newest first; a million take half a gigabyte of memory
     #[arg(long, value_name = "POSTS", default_value_t = SEARCHED)]
     search_posts: usize,
-    /// Ask people about labels at /review, and store what they say
-    #[arg(long)]
+    /// Let people label posts at /review, and store their gold labels
+    #[arg(help_heading = "Review", long)]
     review: bool,
-    /// With --review, name who answers, where the page does not [default: your login name]
-    #[arg(long, value_name = "NAME", requires = "review")]
+    /// With --review, use this annotator name if the page has none [default: your login name]
+    #[arg(
+        help_heading = "Review",
+        long,
+        value_name = "NAME",
+        requires = "review"
+    )]
     reviewer: Option<String>,
-    /// With --review, draw this share of the posts at random, so that answers can say how good labels are; the others are
-    /// the closest calls
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2, requires = "review")]
+    /// With --review, sample this share of the posts at random, for unbiased estimates; the rest are the closest calls
+    #[arg(
+        help_heading = "Review",
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.2,
+        requires = "review"
+    )]
     random_share: f64,
     #[command(flatten)]
     metrics: MetricsFlags,
-    /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
+    /// Allow a PostgreSQL superuser, whose queries can read the server's files
     #[arg(long)]
     allow_superuser: bool,
 }
@@ -71,7 +80,10 @@ impl Serve {
         let clock = std::sync::Arc::clone(&setup.clock);
         let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
         let metrics = self.metrics.start(setup).await?;
-        tracing::info!("open {} in a browser; Ctrl-C ends the server", server.url());
+        tracing::info!(
+            "open {} in a browser; press Ctrl-C to stop the server",
+            server.url()
+        );
         let ended = server.run().await;
         if let Some(metrics) = metrics {
             metrics.close().await;
@@ -80,14 +92,14 @@ impl Serve {
         Ok(Exit::Done)
     }
 
-    /// What asking people takes: the one connection that writes.
+    /// Returns the options of the review page, with the only writable connection.
     async fn review_options(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
         if !self.review {
             return Ok(None);
         }
         if !(0.0..=1.0).contains(&self.random_share) {
             return Err(CliError::Usage(format!(
-                "--random-share {} is no share: give a number from 0 to 1",
+                "--random-share {} is not a share: give a number from 0 to 1",
                 self.random_share
             )));
         }
@@ -102,7 +114,7 @@ impl Serve {
 
 fn token(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        CliError::Usage(format!("read the token in `{}`: {error}", path.display()))
+        CliError::Usage(format!("read the token file `{}`: {error}", path.display()))
     })?;
     Ok(text.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! What several commands need: settings in force, and from them a store, a pipeline, a Reddit, a model.
+//! The context of a command: the effective settings, and the store, pipeline, sources and models created from them.
 
 mod model;
 
@@ -38,10 +38,10 @@ use topicmill_sources::reddit::{Reddit, RedditSettings};
 use topicmill_store::worker_name;
 use topicmill_store::{Access, Address, Store};
 
-/// The setting `collect.listing` where the listing follows from what is stored.
+/// The value of `collect.listing` for a listing that depends on what is stored.
 const AUTO_LISTING: &str = "auto";
 
-/// Settings and what every command shares.
+/// Settings and resources that every command shares.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub loaded: Loaded,
@@ -49,19 +49,18 @@ pub struct Setup {
     pub log_format: LogFormat,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
-    /// The slot of a schedule that the command runs for.
+    /// The scheduled run that the command belongs to.
     pub slot: Option<i64>,
-    /// What the stages of this process count.
+    /// The metrics of this process.
     pub metrics: Arc<Metrics>,
-    /// Whom to tell of runs.
+    /// Sends notifications about runs.
     pub notify: Arc<Notify>,
 }
 
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
-    /// Read topics and labels from this pipeline file [default: that of the setting `pipeline`, else sixteen topics
-    /// that are built in]
+    /// Read topics and labels from this pipeline file [default: the setting `pipeline`, else sixteen built-in topics]
     #[arg(long, value_name = "FILE")]
     pub pipeline: Option<PathBuf>,
 }
@@ -69,7 +68,7 @@ pub struct PipelineFlags {
 /// Flags of commands that record a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
-    /// Also write the record of the run to this file, as JSON
+    /// Also write the run record to this file, as JSON
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub run_json: Option<PathBuf>,
 }
@@ -77,13 +76,13 @@ pub struct RunFlags {
 /// Flags of commands that label stored posts.
 #[derive(Debug, Clone, Args)]
 pub struct CurrentFlags {
-    /// Show these labels in the views from now on [default: only if the views show none yet]
+    /// Make this the current label set, shown by the views [default: only if there is none yet]
     #[arg(long)]
     make_current: bool,
 }
 
 impl CurrentFlags {
-    /// What a run is to do about the labels that the views show.
+    /// Returns whether a run changes the current label set.
     pub fn make_current(&self) -> MakeCurrent {
         if self.make_current {
             MakeCurrent::Always
@@ -104,11 +103,11 @@ impl Setup {
         let flags: Vec<_> = flags.collect();
         let loaded = config::load(
             global.config.as_deref(),
-            // `vars` would panic at a variable of somebody else that is not UTF-8.
+            // `vars` would panic on a variable that is not UTF-8.
             std::env::vars_os().filter_map(utf8_variable),
             &flags,
         )?;
-        // What names a library or a program has it run: a file that lies here by chance may not.
+        // These settings run code, so they are not accepted from an untrusted file in the current folder.
         for key in ["onnxruntime.library", "openvino.library", "notify.command"] {
             if let Some((value, Origin::File(path))) = loaded.values.get(key)
                 && value != "[]"
@@ -117,7 +116,7 @@ impl Setup {
             {
                 let path = path.display();
                 return Err(CliError::Usage(format!(
-                    "take `{key}` from `{path}`: {why}; if you trust it, give it with `--config {path}`"
+                    "refusing `{key}` from `{path}`: {why}; if you trust the file, give it with `--config {path}`"
                 )));
             }
         }
@@ -142,7 +141,7 @@ impl Setup {
             "json" => LogFormat::Json,
             other => {
                 return Err(CliError::Usage(format!(
-                    "log.format `{other}` is none of text, json"
+                    "log.format `{other}` is neither `text` nor `json`"
                 )));
             }
         };
@@ -158,7 +157,9 @@ impl Setup {
         let metrics = Arc::<Metrics>::default();
         let command = &loaded.settings.notify.command;
         if command.first().is_some_and(String::is_empty) {
-            let text = "notify.command names no program".to_owned();
+            let text =
+                "notify.command has an empty program name: set it to a program, or remove it"
+                    .to_owned();
             return Err(CliError::Usage(text));
         }
         let notify = Notify::new(command.clone(), Arc::clone(&metrics));
@@ -182,7 +183,7 @@ impl Setup {
         Ok(Store::open_until(url, access, &self.stop).await?)
     }
 
-    /// Refuses to write to the file of the database that the settings name.
+    /// Returns an error if `output` is the file of the database.
     pub fn check_not_database(&self, output: &Path) -> Result<(), CliError> {
         let address = Address::of(self.settings().database.url.reveal());
         if address.is_ok_and(|address| address.has(output)) {
@@ -194,7 +195,7 @@ impl Setup {
         Ok(())
     }
 
-    /// What the stages of a run share.
+    /// Creates the context that the stages of a run share.
     pub fn context(&self, store: Store) -> Context {
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let mut context = Context::new(store, clock, stop, worker_name());
@@ -204,11 +205,11 @@ impl Setup {
         context
     }
 
-    /// The pipeline file that the flags name, else that of the settings, else the built-in one.
+    /// Loads the pipeline file of the flags, else of the settings, else the built-in one.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let loaded = self.load_pipeline(self.pipeline_path(flags));
         loaded.map_err(|error| match error {
-            // Nobody who typed no file's name looks for it in the settings.
+            // The file was not given by flag, so name the setting that does.
             CliError::Pipeline(error) if flags.pipeline.is_none() => {
                 let origin = &self.loaded.values["pipeline"].1;
                 CliError::Usage(format!("setting `pipeline` in {origin}: {error}"))
@@ -217,14 +218,14 @@ impl Setup {
         })
     }
 
-    /// The pipeline file that [`Self::pipeline`] reads; `None` is the built-in one.
+    /// Returns the path of the file that [`Self::pipeline`] reads; `None` for the built-in one.
     pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
         let set = Some(self.settings().pipeline.as_path());
         let set = set.filter(|path| !path.as_os_str().is_empty());
         flags.pipeline.as_deref().or(set)
     }
 
-    /// The pipeline file of a path; without one, the pipeline that is built in, whatever the settings say.
+    /// Loads a pipeline file, or the built-in one without a path.
     pub fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
         let follows = collect.listing == AUTO_LISTING;
@@ -236,7 +237,7 @@ impl Setup {
         let limit = collect.limit;
         if !(1..=1000).contains(&limit) {
             let text = format!(
-                "collect.limit is {limit}: Reddit lists 1 to 1000 posts; set it to a number between"
+                "collect.limit is {limit}: set it to a number from 1 to 1000, the most that Reddit lists"
             );
             return Err(CliError::Usage(text));
         }
@@ -252,18 +253,18 @@ impl Setup {
         Ok(Reddit::new(settings, SourceKind::Reddit, clock)?)
     }
 
-    /// Who is asked about posts by their ids.
+    /// Returns the client that looks up posts by id.
     pub async fn reddit_lookup(&self, source: SourceKind) -> Result<Reddit, CliError> {
         match source {
             SourceKind::Reddit => self.reddit(),
             SourceKind::Sample => Ok(sample(self.reddit_settings(), self.clock.clone()).await?),
             other => Err(CliError::Usage(format!(
-                "`{other}` cannot be asked about posts: --source is reddit or sample"
+                "`{other}` cannot look up posts by id: give `--source reddit` or `--source sample`"
             ))),
         }
     }
 
-    /// The section `[reddit]` as the client takes it.
+    /// Converts the settings in `[reddit]`.
     pub fn reddit_settings(&self) -> RedditSettings {
         let set = &self.settings().reddit;
         RedditSettings {
@@ -289,7 +290,7 @@ impl Setup {
         }
     }
 
-    /// How topics are read.
+    /// Returns the concurrency, overlap and page cap of `collect`.
     pub fn pace(&self) -> Pace {
         let set = &self.settings().collect;
         Pace {
@@ -300,7 +301,7 @@ impl Setup {
         }
     }
 
-    /// The settings of every source, as their clients take them.
+    /// Converts the settings of every source.
     pub fn source_settings(&self) -> SourceSettings {
         let set = &self.settings().arctic_shift;
         let reddit = self.reddit_settings();
@@ -317,8 +318,8 @@ impl Setup {
         }
     }
 
-    /// The label set of a pipeline, in the mode that flag or setting ask for. A classifier has labels of its own, which
-    /// stand in place of a pipeline's that are others.
+    /// Returns the label set of a pipeline in the mode of the flag or setting. A classifier's own labels replace those of
+    /// the pipeline, unless they are the same.
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
         let classifier = self.classifier(flags);
         if let Some((name, head)) = &classifier {
@@ -333,14 +334,14 @@ impl Setup {
         }
         if set.mode == Mode::Raw && classifier.is_none() {
             return Err(CliError::Usage(
-                "mode raw gives a classifier's logits as they are, and the model is no classifier: use single or multi"
+                "mode raw returns the logits of a classifier, but the model is not a classifier: use single or multi"
                     .into(),
             ));
         }
         Ok(set)
     }
 
-    /// How the backlog is worked off.
+    /// Returns the options for labelling the backlog, from the settings.
     pub fn backlog_options(&self) -> classify::Options {
         let set = &self.settings().classify;
         Options {
@@ -357,8 +358,8 @@ impl Setup {
 }
 
 impl RunFlags {
-    /// Makes the file of `--run-json`, so that a path that cannot be written is told before the work. What is in it stays
-    /// until [`Self::write`].
+    /// Opens the file of `--run-json` for writing, so that a bad path fails before the work. An existing file is kept until
+    /// [`Self::write`].
     pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
@@ -371,7 +372,7 @@ impl RunFlags {
         })
     }
 
-    /// Writes the runs recorded so far where `--run-json` says: one as an object, several as an array.
+    /// Writes the run records to the file of `--run-json`: one as an object, several as an array.
     pub fn write(&self, context: &Context) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
@@ -381,7 +382,7 @@ impl RunFlags {
             several => format!("{:#}\n", json!(several)),
         };
         let written = match placing::put(path, &text, Standing::Replaced) {
-            // A file that may be written to, in a folder where none may be made.
+            // The file may be writable although its folder is not.
             Err(error) if !placing::is_full(&error) => std::fs::write(path, text),
             written => written,
         };
@@ -389,7 +390,7 @@ impl RunFlags {
     }
 }
 
-/// Reads a setting that is one of a few words.
+/// Parses a flag or setting that is one of a few words.
 pub fn parse_word<T>(what: &str, text: &str) -> Result<T, CliError>
 where
     T: FromStr,
@@ -399,17 +400,17 @@ where
     text.parse().map_err(wrong)
 }
 
-/// A variable of the environment as text; one that is no text is none of ours.
+/// Converts an environment variable to text; those that are not UTF-8 are ignored.
 fn utf8_variable(
     (name, value): (std::ffi::OsString, std::ffi::OsString),
 ) -> Option<(String, String)> {
     Some((name.into_string().ok()?, value.into_string().ok()?))
 }
 
-/// Does what blocks its thread on another one, so that the signal handler is heard meanwhile.
+/// Runs blocking work on another thread, so that signals are still handled.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
 ) -> Result<T, CliError> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| CliError::Usage(format!("a thread ended: {error}")))?
+    ended.map_err(|error| CliError::Usage(format!("a worker thread crashed: {error}")))?
 }

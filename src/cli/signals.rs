@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first one asks every stage to finish what it has in hand, the second one ends
-//! the process at once.
+//! Handles Ctrl-C and SIGTERM: the first signal lets each stage finish its work in progress, the second one ends the
+//! process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -11,22 +11,22 @@ use tokio_util::sync::CancellationToken;
 use super::Exit;
 use topicmill_core::clock::SharedClock;
 
-/// After a signal, how long a command may block: longer, and it waits for input that may never come.
+/// The time after a signal after which a blocked command is ended; it may be waiting for input that never comes.
 pub const BLOCKED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The signals so far, and a flag that the command has noticed one.
+/// The last signal received, and a flag that the command is responsive, i.e. does not block its thread.
 #[derive(Debug, Clone, Default)]
 pub struct Signals(Arc<AtomicU8>, Arc<AtomicBool>);
 
 impl Signals {
-    /// Notes, alongside the command and on its thread, that it does not block; never returns.
+    /// Marks the command as responsive after a signal. Runs on the command's thread, and never returns.
     pub async fn mark_responsive(&self, stop: &CancellationToken) -> std::convert::Infallible {
         stop.cancelled().await;
         self.1.store(true, Ordering::SeqCst);
         std::future::pending().await
     }
 
-    /// The exit code of a run that a signal stopped.
+    /// Returns the exit code if a signal was received.
     pub fn exit(&self) -> Option<Exit> {
         match self.0.load(Ordering::SeqCst) {
             0 => None,
@@ -42,9 +42,9 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
         let (stop, signals, clock) = (stop.clone(), signals.clone(), Arc::clone(clock));
         let mut arriving = match signal(kind) {
             Ok(arriving) => arriving,
-            // Without a handler, the signal does what it does to any process: it ends it.
+            // Without a handler, the signal ends the process, as by default.
             Err(error) => {
-                tracing::warn!("signals end this run without draining: {error}");
+                tracing::warn!("cannot handle signals, so a signal ends this run at once: {error}");
                 continue;
             }
         };
@@ -55,9 +55,9 @@ pub fn watch(stop: &CancellationToken, clock: &SharedClock) -> Signals {
                     exit();
                 }
                 tracing::warn!(
-                    "stopping: what is in hand is finished first; once more ends at once"
+                    "stopping after the work in progress; a second signal stops at once"
                 );
-                // Before the cancel: whoever wakes from that asks which signal it was.
+                // Before the cancel, because tasks that it wakes read the signal number.
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
                 let (noticed, clock) = (Arc::clone(&signals.1), Arc::clone(&clock));

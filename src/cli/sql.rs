@@ -1,4 +1,4 @@
-//! `topicmill sql`: read-only questions, and what can be asked about.
+//! `topicmill sql`: runs read-only queries, and describes the tables and views.
 
 mod schema;
 
@@ -14,11 +14,11 @@ use crate::telemetry::harmless;
 use topicmill_store::analysis;
 use topicmill_store::{Access, Answered, Inquiry, Part};
 
-/// After a signal, how long the end of the query on the server may take.
+/// After a signal, the time to cancel the query on the server.
 const GRACE: Duration = Duration::from_secs(4);
-/// Who reads an answer page by page may take this long for a page.
+/// The idle timeout of the reader: someone may read the result page by page.
 const READER_TIMEOUT: Duration = Duration::from_hours(1);
-/// After its time is up, how long the rows that came may take to be written.
+/// After `--timeout`, the time to write the rows that have already arrived.
 const WRITE_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -45,13 +45,13 @@ pub struct Sql {
     /// Print at most this many rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
-    /// Stop the query after this many seconds, also on the server; the exit code is then 1
+    /// Cancel the query after this many seconds, also on the server, with exit code 1
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
+    /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
     #[arg(long)]
     safe_csv: bool,
-    /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
+    /// Allow a PostgreSQL superuser, whose queries can read the server's files
     #[arg(long)]
     allow_superuser: bool,
 }
@@ -72,7 +72,7 @@ impl Sql {
             setup.clock.sleep(GRACE).await;
         };
         tokio::select! {
-            // What a query needs when it is stopped it does itself.
+            // A stopped query cleans up by itself.
             answered = self.run_query(setup) => answered,
             () = stopped_for_long => Ok(Exit::Done),
         }
@@ -99,13 +99,13 @@ impl Sql {
         };
         let (into, parts) = topicmill_store::parts();
         let (format, safe_csv) = (self.format, self.safe_csv);
-        // Whoever reads may be slow, and must not keep a signal from being heard.
+        // On another thread, because a slow reader must not block signal handling.
         let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));
         let mut asking = pin!(store.ask(inquiry, into));
         let (asked, is_late) = tokio::select! {
             asked = &mut asking => (asked, false),
             () = setup.clock.sleep(at_most.unwrap_or_default()), if at_most.is_some() => {
-                // From here, and not by `at_most`, which is for a server whose client is gone.
+                // Cancel from here; the server's own `at_most` is for clients that are gone.
                 stop.cancel();
                 (asking.await, true)
             }
@@ -113,15 +113,14 @@ impl Sql {
         let rows = tokio::select! {
             rows = writing => rows.expect("the writer does not panic")?,
             () = setup.stop.cancelled() => return Ok(Exit::Done),
-            // Whoever reads so slowly does not get the rest.
+            // A reader this slow does not get the rest.
             () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
         let asked = asked?;
         if is_late {
             let secs = self.timeout.unwrap_or_default();
-            let text = format!(
-                "answer the query within {secs} s: it was ended; ask for less, or give it more time with `--timeout`"
-            );
+            let text =
+                format!("the query was cancelled after {secs} s: narrow it, or raise `--timeout`");
             return Err(CliError::Message(Exit::Partial, text));
         }
         if self.format == OutputFormat::Table && asked != Answered::Stopped {
@@ -133,11 +132,11 @@ impl Sql {
         Ok(Exit::Done)
     }
 
-    /// The statement that the flags name; none if a signal came while it was waited for.
+    /// Returns the statement to run, or `None` if a signal arrived while reading stdin.
     async fn statement(&self, setup: &Setup) -> Result<Option<String>, CliError> {
         match (self.query.as_deref(), &self.named) {
             (Some("-"), _) => {
-                // On a thread of its own, so that a signal is heard while nobody types.
+                // On another thread, so that signals are handled while stdin is idle.
                 let read =
                     tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
                 let text = tokio::select! {
@@ -151,16 +150,15 @@ impl Sql {
             (None, Some(name)) => analysis::named(name)
                 .map(Some)
                 .map_err(|error| CliError::Usage(error.to_string())),
-            (None, None) => unreachable!("clap asks for one of these, --list or --schema"),
+            (None, None) => unreachable!("clap requires one of these, --list or --schema"),
         }
     }
 }
 
-/// Writes an answer to stdout as its parts come, so that no more than a part is held; how many rows. Whoever reads
-/// may stop reading, which is no error.
+/// Streams a result to stdout, with only one part in memory. Returns the number of rows. A closed pipe is not an error.
 fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Result<u64, CliError> {
     let Some(Part::Columns(columns)) = parts.blocking_recv() else {
-        return Ok(0); // Refused.
+        return Ok(0); // The query was rejected.
     };
     let mut count = 0;
     let rows = std::iter::from_fn(|| match parts.blocking_recv()? {

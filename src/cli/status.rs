@@ -1,4 +1,4 @@
-//! `topicmill status`
+//! `topicmill status`: shows running stages, the backlog, failures and what to do next; `--check` is for monitors.
 
 mod render;
 
@@ -19,26 +19,26 @@ const AFTER_HELP: &str = "Examples:
   topicmill status --format json
   topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
 
-With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a wrong flag, and 4 if the database cannot be \
-read.";
+With --check, the exit code is 0 if there is no problem, 1 if there is one, 2 for an invalid flag, and 4 if the database \
+cannot be read.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Status {
-    /// Count every post, however long it takes; without it, numbers of more than 200,000 posts are estimates
+    /// Count every post; without this flag, counts above 200,000 posts are estimates
     #[arg(long)]
     exact: bool,
-    /// Print one line for each problem, and exit with 1 if there is one: for monitors
-    #[arg(long)]
+    /// Print one line per problem, and exit with 1 if there is one; for monitors
+    #[arg(help_heading = "Check", long)]
     check: bool,
-    /// Call it a problem if the last new post was stored longer ago: `30m`, `2h`, `1d`
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    /// Report a problem if the last new post was stored longer ago, like 30m, 2h or 1d
+    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_post: Option<TimeDelta>,
-    /// Call it a problem if the last good collect or import ended longer ago
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    /// Report a problem if the last successful collect or import ended longer ago
+    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_collect: Option<TimeDelta>,
-    /// Call it a problem if a post has waited longer for its label
-    #[arg(long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
+    /// Report a problem if a post has waited longer for its label
+    #[arg(help_heading = "Check", long, value_name = "AGE", requires = "check", value_parser = parse_duration)]
     max_age_unlabelled: Option<TimeDelta>,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
@@ -52,7 +52,7 @@ impl Status {
         let me = topicmill_store::worker_name();
         let now = setup.clock.now();
         let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
-        // Only then somebody is told how to label.
+        // Only needed to suggest a `classify` command.
         if outlook.backlog.unlabelled > 0 {
             outlook.usual = default_labelling(setup);
         }
@@ -69,10 +69,10 @@ impl Status {
                 output::print(&render::render(&outlook, &url))?;
             }
         }
-        // On the screen it is what to do next, unless something else comes before it.
+        // The table also shows it as the next step, unless something is more urgent.
         if outlook.is_rewrite_due {
             tracing::warn!(
-                "bytes of purged posts may be in the database's files still: `topicmill db vacuum` rewrites them"
+                "the database files may still contain bytes of purged posts: run `topicmill db vacuum`"
             );
         }
         Ok(Exit::Done)
@@ -105,7 +105,7 @@ impl Status {
     }
 }
 
-/// With what `classify` labels where no flag says more. What is wrong with the settings is told by whoever labels.
+/// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here.
 fn default_labelling(setup: &Setup) -> Usual {
     let flags = PipelineFlags { pipeline: None };
     let set = setup
@@ -124,7 +124,7 @@ fn as_json(outlook: &Outlook) -> Value {
     all
 }
 
-/// The numbers of the backlog, one a row.
+/// Formats the numbers of the backlog, one per row.
 fn backlog(standing: &LabellingState) -> Table {
     let all = json!(standing);
     output::key_value_table("backlog", all.as_object().cloned().unwrap_or_default())

@@ -1,7 +1,6 @@
-//! What a terminal has room for: its width, how wide a text stands on it, and bars.
+//! Terminal layout: the width of the terminal and of texts, truncation, column widths and bars.
 //!
-//! What enters are texts that others wrote, made harmless before, and shares. What leaves fits. Away from a terminal,
-//! in a pipe or a file, nothing is cut here or anywhere.
+//! Texts must have no control characters (see `telemetry::harmless`). In a pipe or a file, nothing is truncated.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
@@ -9,43 +8,43 @@ use std::io::{self, IsTerminal};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// Columns that terminals have by default, and what text is made for where there is none.
+/// The default width of a terminal, also used for text without one.
 pub const DEFAULT_WIDTH: usize = 80;
 
-/// Marks that may stand on one letter. The longest in use, a family of emoji with skin tones, has eleven
-/// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>); hundreds of them paint over the lines around.
+/// The maximum number of characters in a grapheme. The longest in use, a family emoji with skin tones, has eleven
+/// (<https://unicode.org/emoji/charts/emoji-zwj-sequences.html>). Hundreds of combining marks overlap other lines.
 const MOST_CHARS: usize = 16;
 
-/// How wide the terminal is that stdout goes to; `None` where it goes into a pipe or a file.
+/// Returns the width of the terminal on stdout, or `None` for a pipe or a file.
 pub fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
-    // A terminal that nobody told its size has none.
+    // The size is 0 if the terminal does not report one.
     #[cfg(unix)]
-    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let reported = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     #[cfg(not(unix))]
-    let told = 0;
-    Some(if told == 0 {
+    let reported = 0;
+    Some(if reported == 0 {
         DEFAULT_WIDTH
     } else {
-        usize::from(told)
+        usize::from(reported)
     })
 }
 
-/// Columns that a text takes: two for CJK and emoji, none for combining marks.
+/// Returns the width of a text: two columns for CJK and emoji, none for combining marks.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// A text that takes no more columns than there is room for. What is left out ends in an ellipsis.
+/// Truncates a text to `room` columns, with an ellipsis if something was cut.
 pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
-    // A letter is no wider than it has bytes.
+    // A character never has more columns than bytes.
     if text.len() <= room {
         return Cow::Borrowed(text);
     }
     let (mut head, mut taken, mut heaped) = (String::new(), 0, false);
-    // Where the text would end if an ellipsis had to follow.
+    // The length at which to cut if an ellipsis must follow.
     let mut end = 0;
     for letter in text.graphemes(true) {
         let wide = letter.width();
@@ -73,10 +72,10 @@ pub fn cut(text: &str, room: usize) -> Cow<'_, str> {
     }
 }
 
-/// How wide each column of a table may be, so that all of them take no more than `room`; `None` if they would become
-/// too narrow to be read. The widest give first; none gives more than it must keep.
+/// Returns column widths whose sum is at most `room`, by narrowing the widest columns first. Returns `None` if the
+/// minimum widths do not fit.
 ///
-/// `columns`: what each takes, and what it must keep.
+/// `columns`: the preferred and the minimum width of each.
 pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
     let at = |most: usize| {
         columns
@@ -86,7 +85,7 @@ pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>>
     if at(0).sum::<usize>() > room {
         return None;
     }
-    // By halves, because one text may be a million columns wide.
+    // A binary search, because a text may be a million columns wide.
     let (mut fits, mut too_much) = (0, columns.iter().map(|(wide, _)| *wide).max()? + 1);
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
@@ -99,7 +98,7 @@ pub fn fit_widths(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>>
     Some(at(fits).collect())
 }
 
-/// A share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column.
+/// Draws a share of 0 to 1 as a bar of up to `room` columns, to an eighth of a column.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_by_the_columns_that_it_takes() {
+    fn text_is_truncated_by_display_width() {
         for (text, room, expected) in [
             ("short", 5, "short"),
             ("longer", 5, "long…"),
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_loses_the_marks_that_would_paint_over_its_neighbours() {
+    fn excess_combining_marks_are_removed() {
         let heap = format!("Z{}algo and a long title", "\u{336}".repeat(4_000));
         let text = cut(&heap, 80);
         assert_eq!(
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_columns_give_first_and_none_more_than_it_can() {
+    fn the_widest_columns_shrink_first_and_keep_their_minimum() {
         assert_eq!(fit_widths(&[(5, 5), (9, 9)], 14), Some(vec![5, 9]));
         assert_eq!(
             fit_widths(&[(8, 8), (500, 12), (30, 12)], 58),
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_long_as_its_share() {
+    fn bar_length_is_proportional_to_the_share() {
         assert_eq!(bar(0.5, 10), "█████");
         assert_eq!(bar(0.55, 10), "█████▌");
         assert_eq!(bar(2.0, 4), "████");

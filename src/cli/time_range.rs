@@ -1,4 +1,4 @@
-//! `--since` and `--until` as people write times.
+//! Parses the times of `--since` and `--until`.
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
@@ -6,7 +6,8 @@ use super::CliError;
 use crate::collect::Span;
 use topicmill_core::{Timestamp, parse_duration};
 
-/// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
+/// Parses `--since` and `--until` of `collect`. A day starts at midnight for `--since`, and ends with its last second for
+/// `--until`.
 pub fn parse_range(
     since: Option<&str>,
     until: Option<&str>,
@@ -19,18 +20,18 @@ pub fn parse_range(
     let end = until.map(|text| parse_time("--until", text, now, 1));
     let end = end.transpose()?;
     if since >= now {
-        let text = format!("--since {since_text} is not in the past: nothing was posted then yet");
+        let text = format!("--since {since_text} is not in the past, so no post can match");
         return Err(CliError::Usage(text));
     }
     if let (Some(end), Some(until)) = (end, until)
         && end <= since
     {
         let text =
-            format!("--until {until} is not later than --since {since_text}: no post is of both");
+            format!("--until {until} is not later than --since {since_text}, so no post can match");
         return Err(CliError::Usage(text));
     }
     if end.is_some_and(|end| end > now) {
-        tracing::info!("--until lies in the future: what was posted up to now is read");
+        tracing::info!("--until is in the future: reading posts up to now");
     }
     Ok(Some(Span {
         since: since.into(),
@@ -38,7 +39,7 @@ pub fn parse_range(
     }))
 }
 
-/// What `--since` and `--until` of `report` and `export` say.
+/// Parses `--since` and `--until` of `report` and `export`.
 pub fn parse_times(
     since: Option<&str>,
     until: Option<&str>,
@@ -50,7 +51,7 @@ pub fn parse_times(
     Ok([since, until].map(|time| time.map(Timestamp::from)))
 }
 
-/// A time; a day is the start of the day that is `days` later.
+/// Parses a time; a day becomes the midnight that is `days` days later.
 fn parse_time(
     flag: &str,
     text: &str,
@@ -67,13 +68,13 @@ fn parse_time(
         let ago = parse_duration(text).ok();
         ago.and_then(|ago| now.checked_sub_signed(ago))
     };
-    // Before 1970 there is no post, and databases write years of four digits.
+    // There are no posts before 1970, and databases store years of four digits.
     parsed
         .filter(|time| (0..253_402_300_800).contains(&time.timestamp()))
         .ok_or_else(|| {
             CliError::Usage(format!(
-                "{flag} `{text}` is no time: give a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or \
-                 how long ago like 36h, 1d or 2w"
+                "{flag} `{text}` is not a time: give a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or \
+                 how long ago, like 36h, 1d or 2w"
             ))
         })
 }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_days_times_with_a_zone_or_how_long_ago() {
+    fn times_are_days_timestamps_or_ages() {
         for (since, expected) in [
             ("2026-11-20", "2026-11-20T00:00:00"),
             ("2026-11-20T08:00:00+01:00", "2026-11-20T07:00:00"),
@@ -106,7 +107,7 @@ mod tests {
         }
         let until = |until| read("2026-11-20", Some(until)).map(|span| span.1.unwrap());
         assert_eq!(until("2026-11-20").unwrap(), "2026-11-21T00:00:00");
-        // What is to come is no error for the end.
+        // The end may be in the future.
         assert_eq!(until("2027-01-01").unwrap(), "2027-01-02T00:00:00");
         for since in
             "d 1 1y -1d 1.5d 2026-13-01 99999999999999999999d 9999999999w 1900-01-01 １d".split(' ')

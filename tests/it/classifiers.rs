@@ -475,7 +475,7 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
-        .expect_stderr("not those of the pipeline `mine`");
+        .says("instead of those of the pipeline `mine`");
     let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
     scene
         .run(&["classify", "--model", &moods, "--pipeline", &beside])

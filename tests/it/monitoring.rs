@@ -28,7 +28,7 @@ impl Watched {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("metrics are at http://")?;
+            let (_, rest) = line.split_once("serving metrics at http://")?;
             rest.split('/').next()?.parse().ok()
         });
         // Keep reading, so that its log does not fill the pipe.
@@ -217,7 +217,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         (
             &["classify"][..],
             "nowhere",
-            "`nowhere` is no address to listen on",
+            "`nowhere` is not an address to listen on",
         ),
         (
             &["classify"][..],

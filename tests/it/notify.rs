@@ -151,7 +151,7 @@ fn a_setting_without_a_program_is_rejected() {
     let program = Program::new();
     for (value, said) in [
         ("[\"a\", 1]", "a list of texts is needed"),
-        ("[\"\"]", "names no program"),
+        ("[\"\"]", "has an empty program name"),
     ] {
         let mut command = program.command(&["config", "show"]);
         command.env("TOPICMILL__NOTIFY__COMMAND", value);

@@ -92,7 +92,7 @@ fn status_gives_the_next_step_from_the_first_post_to_the_last_label() {
         assert!(
             answer(&waiting, "Posts")
                 .unwrap()
-                .starts_with("30; the last new one came"),
+                .starts_with("30; the last new one was stored"),
             "{waiting}"
         );
         assert!(

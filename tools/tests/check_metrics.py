@@ -58,7 +58,7 @@ def main() -> None:
     run("collect", "--source", "sample")
     processes = []
     try:
-        says = r"metrics are at http://([0-9.:]+)/metrics"
+        says = r"serving metrics at http://([0-9.:]+)/metrics"
         watch = [program, *database, "classify", "--watch", "--metrics-listen", "127.0.0.1:0"]
         worker, worker_at = started(watch, says, folder / "worker.log")
         processes.append(worker)

@@ -25,7 +25,7 @@ const INTERVALS: &str = "95 % confidence intervals: Wilson for shares; for macro
 #[command(after_help = "Examples:
   topicmill labels evaluate --gold db
   topicmill labels evaluate --gold gold.csv --label-set first --label-set trial
-  topicmill labels evaluate --gold db --model old --model models/new --compute --require-better")]
+  topicmill labels evaluate --gold db --model old --model new --require-better")]
 pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, those in the database; a CSV, TSV, NDJSON, JSON or Parquet file with
     /// `id` and `label` (a slug or a label's text; empty, none or other means out of scope); or `topic`, the topic that

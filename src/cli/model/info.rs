@@ -1,4 +1,4 @@
-//! `topicmill model info`: what is known of a model folder before anything is computed.
+//! `topicmill model info`: shows the kind, labels, graph and hash of a model folder, without running it.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use super::super::{CliError, Exit, OutputFormat, output};
 use crate::engines::find_model;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 
-/// Letters of a hash that people are shown.
+/// The length of an abbreviated hash.
 const SHORT_HASH_LEN: usize = 12;
-/// Learned labels that people are shown: a line of a terminal has room for them.
+/// The number of learned labels in the table, which fit a line of a terminal.
 const SHOWN_LABELS: usize = 3;
 
 #[derive(Debug, Args)]
@@ -42,9 +42,9 @@ impl Info {
     }
 }
 
-/// What there is to say; for people the labels are cut short.
+/// Returns the facts about a model; for people, long values are abbreviated.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
-    // Texts stand on the left of a column, numbers on its right.
+    // In the table, numbers as text align left like the other values.
     let number = |n: usize| {
         if people {
             json!(n.to_string())
@@ -102,7 +102,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     facts
 }
 
-/// A label in its own words: its hypothesis without what the model's template puts around it.
+/// Returns the label of a hypothesis, by removing the text of the model's template.
 fn strip_template<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
     let around = template.and_then(|template| template.split_once("{}"));
     let (before, after) = around.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `topicmill model verify`: every file of a folder by its hash, and every graph by what it computes.
+//! `topicmill model verify`: checks the hash of each file of a model, and runs each graph on test vectors.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Verify {
     format: OutputFormat,
 }
 
-/// What came of one file of the folder.
+/// The result for one file of the folder.
 #[derive(Default, Clone)]
 struct Checked {
     file: String,
@@ -46,7 +46,7 @@ struct Checked {
 
 impl Checked {
     fn row(&self) -> Value {
-        // Small numbers would be zeros with three digits behind the point.
+        // With three decimals, small numbers would show as zero.
         let small = |x: Option<f64>| x.map(|x| format!("{x:.1e}"));
         json!({
             "file": self.file, "hash": self.hash, "graph": self.graph, "precision": self.precision,
@@ -78,7 +78,7 @@ impl Verify {
     }
 }
 
-/// Looks at every file of a folder and runs every graph that this machine can run.
+/// Checks each file of a folder, and runs each graph that this machine supports.
 fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
     let Some(manifest) = Manifest::read(folder)? else {
         return without_manifest(folder, options);
@@ -96,11 +96,11 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         let of_a_graph = of_graphs.any(|name| name == file);
         if !path.is_file() {
             row.hash = "absent";
-            row.state = "not here".into();
+            row.state = "missing".into();
             row.wrong = !of_a_graph;
         } else if file_hash(&path)? != *wanted {
             row.hash = "other";
-            row.fail("damaged or exchanged: copy or make it again");
+            row.fail("damaged or replaced: copy or make it again");
         }
         checked.push(row);
     }
@@ -119,7 +119,7 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         let row = if row.graph.is_empty() {
             row
         } else {
-            // One file, and a graph for each device.
+            // The same file may have a graph for each device.
             let again = Checked {
                 errors: None,
                 ..row.clone()
@@ -133,13 +133,13 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
         if whole {
             run_graph(folder, graph, options, row);
         } else if row.hash == "ok" {
-            row.state = "not tried: another of its files is wrong".into();
+            row.state = "not run: another file of this graph is missing or wrong".into();
         }
     }
     Ok(checked)
 }
 
-/// Runs a graph on what it is made for, and compares it with the manifest.
+/// Runs a graph on its target device, and compares the logits with the manifest.
 fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
     let (processor, device) = if graph.device == Processor::Cuda.as_str() {
         (Processor::Cuda, Device::Cuda(0))
@@ -164,21 +164,21 @@ fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         Ok(errors) => {
             row.errors = errors;
             if errors.is_some_and(|errors| errors.logits > graph.tolerance) {
-                row.fail("wrong: it computes something else than its model");
+                row.fail("wrong: its logits differ from those of the original model");
             }
         }
         Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
-            row.state = format!("not tried: {detail}");
+            row.state = format!("not run: {detail}");
         }
-        // An engine that knows no GPU.
+        // The engine does not support GPUs.
         Err(CliError::Onnx(error @ OnnxError::CpuOnly(_))) => {
-            row.state = format!("not tried: {error}");
+            row.state = format!("not run: {error}");
         }
         Err(error) => row.fail(error.to_string()),
     }
 }
 
-/// Without a manifest nobody knows what a graph must say; it can be loaded, and that is all.
+/// Checks a folder without a manifest: only that the graph can be loaded.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
     let (model, engine) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
@@ -186,7 +186,7 @@ fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checke
         file: file.display().to_string(),
         hash: "not known",
         precision: model.precision.clone(),
-        state: "it loads; without manifest.toml nothing shows whether it is right".into(),
+        state: "it loads; its logits cannot be checked without manifest.toml".into(),
         ..Checked::default()
     };
     Labeler::load(model, Box::new(engine), 1)?.check_learned()?;

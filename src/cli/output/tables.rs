@@ -1,7 +1,7 @@
-//! Tables for people: columns that fit the terminal, numbers that stand right, bars.
+//! Formats tables for people: columns that fit the terminal, right-aligned numbers, bars.
 //!
-//! What enters are the values of a query. What leaves is text that a terminal obeys nothing of, a row a line there, and
-//! whole in a pipe or a file.
+//! The input are the values of a query. The output has no control characters. On a terminal, each row is one line; in a
+//! pipe or a file, texts are not truncated.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
 use serde_json::Value;
@@ -11,25 +11,25 @@ use crate::telemetry::harmless;
 use topicmill_store::Table;
 use topicmill_tables::csv::value_text;
 
-/// What is left of a text, at least, that was cut: enough to tell it from its neighbours.
+/// The minimum width of a truncated text, so that it can still be recognised.
 const READABLE: usize = 12;
 
-/// And of the text that names a row: as long as the names of topics and models are.
+/// The minimum width of the first column, which names the row: the length of topic and model names.
 const NAME: usize = 24;
 
-/// A bar longer than this says no more, and one shorter than that nothing.
+/// The maximum width of a bar.
 const LONGEST_BAR: usize = 24;
-/// Columns.
+/// The minimum width of a bar.
 const SHORTEST_BAR: usize = 6;
-/// Eyes lose the line on the way to a bar that is farther off.
+/// The maximum width of a table with bars: in wider ones, bars are too far from their row.
 const WIDEST_WITH_BARS: usize = 100;
 
-/// Nobody reads more of a score or a second.
+/// The maximum number of decimals.
 const MOST_DECIMALS: usize = 3;
 
-/// A table that fits the terminal: a row is a line, and long texts end in an ellipsis. In a pipe or a file they are whole.
-/// Numbers stand right, with as many decimals as their column needs, and at most three. Where the columns are too many
-/// to stand beside each other, each row is a list.
+/// Formats a table that fits the terminal: each row is one line, and long texts end in an ellipsis. In a pipe or a file,
+/// texts are not truncated. Numbers are right-aligned, with as many decimals as their column needs, at most three. If
+/// there are too many columns, each row becomes a list.
 pub fn aligned_table(table: &Table) -> String {
     match terminal::width() {
         Some(width) => cut(table, width),
@@ -37,12 +37,12 @@ pub fn aligned_table(table: &Table) -> String {
     }
 }
 
-/// The same with long texts wrapped: for tables that say what to do.
+/// Formats a table with long texts wrapped instead of truncated.
 pub fn wrapped_table(table: &Table) -> String {
     wrapped_cells(table, terminal::width())
 }
 
-/// A table without lines but the one under its header.
+/// Makes a table whose only rule is below the header.
 fn ruled<'c>(names: impl Iterator<Item = &'c str>) -> comfy_table::Table {
     let mut out = comfy_table::Table::new();
     out.load_preset(presets::NOTHING)
@@ -67,7 +67,7 @@ fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
     lines(&out)
 }
 
-/// A row on a line of at most `width` columns.
+/// Formats each row as one line of at most `width` columns.
 fn cut(table: &Table, width: usize) -> String {
     let decimals = all_decimals(table);
     let texts = |row: &Vec<Value>| -> Vec<String> {
@@ -75,7 +75,7 @@ fn cut(table: &Table, width: usize) -> String {
         cells.map(|(value, d)| cell_text(value, *d)).collect()
     };
     let rows: Vec<Vec<String>> = table.rows.iter().map(texts).collect();
-    // How wide a column is, and how much of it must be left where its texts keep so many columns.
+    // The width of a column, and its minimum width if its texts may be truncated to `readable`.
     let wants = |column: usize, readable: usize| {
         let (mut texts, mut numbers) = (0, 0);
         for (values, row) in table.rows.iter().zip(&rows) {
@@ -86,12 +86,12 @@ fn cut(table: &Table, width: usize) -> String {
         }
         let name = terminal::columns(&harmless::line(&table.columns[column]));
         let wide = name.max(texts).max(numbers);
-        // Half a number is another one.
+        // Numbers must not be truncated.
         (wide, wide.min(numbers.max(readable)))
     };
-    // Three spaces between cells, and one before the first; the rule under the header has one more behind the last.
+    // Three spaces between cells, one before the first and, in the rule, one after the last.
     let room = (width + 1).saturating_sub(3 * table.columns.len());
-    // The first column names the row, and stays whole where the others leave it so.
+    // The first column names the row, so it is truncated last.
     let widths = [NAME, READABLE].into_iter().find_map(|first| {
         let readable = std::iter::once(first).chain(std::iter::repeat(READABLE));
         let columns = (0..table.columns.len()).zip(readable);
@@ -114,19 +114,19 @@ fn cut(table: &Table, width: usize) -> String {
     lines(&out)
 }
 
-/// Cells are filled up to the width of their column; nobody wants to copy that.
+/// Removes the padding at the end of lines.
 fn lines(table: &comfy_table::Table) -> String {
     let lines = table.lines();
     lines.map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A row under the other, a blank line between them.
+/// Formats each row as a list of names and values, with blank lines between rows.
 fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     let names = table.columns.iter().map(|name| harmless::line(name));
     let names: Vec<_> = names.collect();
     let widest = names.iter().map(|name| terminal::columns(name)).max();
     let names_room = widest.unwrap_or(0).min(width / 2);
-    // A space on each side of a cell, but not behind the last one.
+    // A space on each side of a cell, except after the last one.
     let room = width.saturating_sub(names_room + 3).max(1);
     let lists = table.rows.iter().map(|row| {
         let mut list = comfy_table::Table::new();
@@ -140,7 +140,7 @@ fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
     lists.collect::<Vec<_>>().join("\n")
 }
 
-/// The same table with one more column, which shows the shares of another one as bars, where there is room for them.
+/// Adds a column of bars for the shares in the column `shares`, if there is room for it.
 pub fn with_bars(table: &Table, shares: &str) -> Table {
     let mut with = table.clone();
     let Some(column) = table.columns.iter().position(|name| name == shares) else {
@@ -180,13 +180,13 @@ fn all_decimals(table: &Table) -> Vec<usize> {
         .collect()
 }
 
-/// How many decimals the fractions among some values need, at most.
+/// Returns the number of decimals that the fractions among some values need, at most `MOST_DECIMALS`.
 fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
     let needed = |float: f64| {
         let text = format!("{float:.MOST_DECIMALS$}");
         let (_, decimals) = text.split_once('.').unwrap_or_default();
         match decimals.trim_end_matches('0').len() {
-            // A fraction that is nearly whole is not told as if it were.
+            // A fraction that rounds to a whole number still gets decimals.
             0 if float.fract() != 0.0 => MOST_DECIMALS,
             needed => needed,
         }
@@ -196,7 +196,7 @@ fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
     needed.max().unwrap_or(0)
 }
 
-/// Numbers stand right.
+/// Right-aligns numbers.
 fn aligned(value: &Value, text: &str) -> Cell {
     let cell = Cell::new(text);
     if value.is_number() {
@@ -212,7 +212,7 @@ fn cell_text(value: &Value, decimals: usize) -> String {
             Some(float) if number.is_f64() => format!("{float:.decimals$}"),
             _ => number.to_string(),
         },
-        // A line break or a tab inside a cell would tear the table.
+        // Line breaks and tabs would break the table.
         other => {
             let text = value_text(other, false);
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_too_many_columns_is_a_list() {
+    fn rows_with_too_many_columns_become_lists() {
         let text = as_lists(&sample(), &[0, 0, 1], 11);
         assert!(text.starts_with(" topic  a…\n n      3\n"), "{text}");
     }
 
     #[test]
-    fn a_row_is_a_line_of_the_terminal() {
+    fn each_row_fits_one_terminal_line() {
         let row = |n: u64, title: &str| vec![json!(format!("t3_{n}")), json!(title), json!(n)];
         let table = Table {
             columns: ["fullname", "title", "n"].map(String::from).to_vec(),
@@ -301,7 +301,7 @@ mod tests {
             list.lines().all(|line| terminal::columns(line) <= 25),
             "{list}"
         );
-        // What fits stays as it is.
+        // A table that fits is unchanged.
         assert_eq!(
             cut(&sample(), 200).replace('─', ""),
             wrapped_cells(&sample(), None).replace('─', "")
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_stand_behind_the_column_whose_shares_they_show() {
+    fn a_bar_column_is_appended_for_the_shares() {
         let table = with_bars(&sample(), "score");
         assert_eq!(table.columns.len(), 4);
         assert_eq!(table.rows[0][3], "█".repeat(LONGEST_BAR / 2));

@@ -1,4 +1,4 @@
-//! `topicmill schedule list`
+//! `topicmill schedule list`: shows the last and next run of each schedule, and late, missed and failed runs.
 
 use chrono::TimeDelta;
 use clap::Args;
@@ -11,11 +11,11 @@ use crate::schedule::{Entry, next_due};
 use topicmill_core::{MAX_CLOCK_SETBACK, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
-/// Failures and missed slots of the last days are counted.
+/// The number of days over which failed and missed runs are counted.
 const COUNTED_DAYS: i64 = 7;
-/// Slots among which the last one that ran is looked for; those behind it were skipped or wait.
+/// Scheduled runs to search for the last one that started; later ones were skipped or are waiting.
 const LATEST_RUNS: u32 = 1_000;
-/// A slot that nobody took this long after it was due shows that no scheduler runs.
+/// If a scheduled run is not claimed within this time, no scheduler is running.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::minutes(3);
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ impl ScheduleOutlook {
             .schedule_state(&entry.name, setup.clock.now().into())
             .await?;
         let now = state.now.as_datetime();
-        // What a wrong clock ran years ahead is not the last that ran, once the clock is right again.
+        // Ignore runs far in the future, which were recorded while the clock was wrong.
         let until = (now + MAX_CLOCK_SETBACK).into();
         let latest = store
             .schedules()
@@ -88,7 +88,7 @@ impl ScheduleOutlook {
         next_due(&self.entry, &self.state)
     }
 
-    /// Since when nobody looks what is due.
+    /// Returns the due time of the first run that no scheduler has claimed, if it is overdue.
     fn overdue_since(&self) -> Option<Timestamp> {
         let planned = self.state.planned.as_ref()?;
         let next = self.entry.timetable.after(planned.until.as_datetime())?;
@@ -113,16 +113,16 @@ impl ScheduleOutlook {
     fn last_status(&self) -> Option<&'static str> {
         let last = self.last.as_ref()?;
         let running = self.state.running.as_ref();
-        let died = running.is_some_and(|held| held.is_expired);
+        let crashed = running.is_some_and(|held| held.is_expired);
         Some(match last.status {
-            ScheduledRunStatus::Running if died => "died",
-            // It began, and was handed back.
+            ScheduledRunStatus::Running if crashed => "died",
+            // It was stopped and released.
             ScheduledRunStatus::Waiting => "to go on",
             status => status.as_str(),
         })
     }
 
-    /// The same, and by how many minutes it was late.
+    /// Returns the status and how late the run started.
     fn last_status_text(&self) -> Option<String> {
         let ended = self.last_status()?;
         let late = TimeDelta::seconds(self.seconds_late().unwrap_or_default().cast_signed());
@@ -136,7 +136,7 @@ impl ScheduleOutlook {
         let name = &self.entry.name;
         if let Some(since) = self.overdue_since() {
             return Some(format!(
-                "`{name}` was due at {} UTC and nobody ran it: start `topicmill schedule run`, or see why it does not run",
+                "`{name}` was due at {} UTC, but no scheduler is running: start `topicmill schedule run`, or check its log",
                 format_time(since)
             ));
         }
@@ -155,7 +155,7 @@ fn format_time(time: Timestamp) -> String {
 }
 
 fn summary_table(all: &[ScheduleOutlook]) -> Table {
-    // A line of 80 columns has no room for the year, which is in every other format.
+    // 80 columns have no room for the year; the other formats have it.
     let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
     let rows = all.iter().map(|schedule| {
         let last = schedule.last.as_ref();

@@ -1,4 +1,4 @@
-//! `topicmill schedule`: stages when they are due.
+//! `topicmill schedule`: runs stages on a schedule.
 
 mod list;
 mod reporter;
@@ -18,13 +18,13 @@ use crate::schedule::Entry;
   topicmill schedule run --pipeline my-topics.toml
   topicmill schedule list")]
 pub enum Schedule {
-    /// Stay, and run the stages of each schedule when they are due
+    /// Keep running, and run the stages of each schedule when they are due
     ///
-    /// A [[schedule]] of the pipeline file says what runs when. Each due time is a row in the database, so that several
-    /// schedulers run it once. After a signal, running stages store what they work on, and then it ends; a second
-    /// signal ends it at once.
+    /// A [[schedule]] in the pipeline file defines what runs when. Each scheduled run is a row in the database, so several
+    /// schedulers run it only once. After a signal, running stages store their work in progress, and the scheduler ends; a
+    /// second signal ends it at once.
     Run(Run),
-    /// Show when each schedule ran last, when it runs next, and what was late, missed or failed
+    /// Show the last and next run of each schedule, and late, missed and failed runs
     List(List),
 }
 
@@ -37,7 +37,7 @@ impl Schedule {
     }
 }
 
-/// The schedules of the pipeline file, those of these names or all; each stage can be run.
+/// Returns the schedules of the pipeline file with these names, or all of them, after checking each stage.
 fn entries(
     setup: &Setup,
     pipeline: &PipelineFlags,
@@ -66,7 +66,7 @@ fn entries(
         if !entries.iter().any(|entry| entry.name == *name) {
             let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
             return Err(CliError::Usage(format!(
-                "the pipeline file has no schedule `{name}`; it has {}",
+                "the pipeline file has no schedule `{name}`; known schedules: {}",
                 known.join(", ")
             )));
         }

@@ -1,4 +1,4 @@
-//! `topicmill schedule run`
+//! `topicmill schedule run`: runs the stages of schedules when they are due, until a signal.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -23,10 +23,10 @@ use topicmill_store::worker_name;
 pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Run only this schedule, by its name; give it several times for several schedules
+    /// Run only this schedule, by its name; repeatable
     #[arg(long = "schedule", value_name = "NAME")]
     schedules: Vec<String>,
-    /// Run what is due now, and end: for a timer of systemd, cron or Kubernetes
+    /// Run what is due now, and exit; for timers of systemd, cron or Kubernetes
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Run {
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
-        // Before it is read: whatever is written from now on is seen.
+        // Before the file is read, so that later changes are detected.
         let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
         let stages = self.stage_setup(setup)?;
@@ -79,7 +79,7 @@ impl Run {
         Ok(exit)
     }
 
-    /// The settings for stages: they read the pipeline file that this command reads, unless they name another one.
+    /// Returns the settings for stages, with the pipeline file of this command as their default.
     fn stage_setup(&self, setup: &Setup) -> Result<Setup, CliError> {
         let mut loaded = setup.loaded.clone();
         if let Some(path) = &self.pipeline.pipeline {
@@ -97,17 +97,17 @@ impl Run {
         })
     }
 
-    /// The schedules of a file that changed; none, if it is broken, so that the former ones stay.
+    /// Reads the schedules of a changed file. Returns `None` if it is invalid, which keeps the previous ones.
     fn reload(&self, setup: &Setup) -> Option<Vec<Entry>> {
         match entries(setup, &self.pipeline, &self.schedules) {
             Ok(entries) => {
-                tracing::info!("the pipeline file changed, and is read again");
+                tracing::info!("the pipeline file changed: reloaded its schedules");
                 log_schedules(setup, &entries);
                 Some(entries)
             }
             Err(error) => {
                 tracing::warn!(
-                    "the pipeline file changed; the former schedules stay in force: {error}"
+                    "the pipeline file changed but is invalid: keeping the previous schedules: {error}"
                 );
                 None
             }
@@ -144,7 +144,7 @@ impl WatchedFile {
         Some((found.modified().ok()?, found.len()))
     }
 
-    /// Whether it is another one than at the last call.
+    /// True if the file has changed since the last call.
     fn has_changed(&mut self) -> bool {
         let found = self.read_metadata();
         let changed = found != self.seen;

@@ -1,4 +1,4 @@
-//! One stage of a slot: a command line of the program, run in this process with the settings in force.
+//! Runs one stage of a scheduled run: a command line of the program, in this process, with the effective settings.
 
 use std::panic::AssertUnwindSafe;
 
@@ -39,16 +39,16 @@ enum Stage {
     Db(db::Db),
 }
 
-/// Checks the words of a stage; else what is wrong with them.
+/// Checks the command line of a stage. The error is a message without the stage's name.
 pub fn check(words: &[String]) -> Result<(), String> {
     let stage = parse_stage(words)?;
     match &stage {
         Stage::Classify(classify) if classify.watch => {
-            Err("it never ends: leave out --watch, the next slot labels what came")
+            Err("it never ends: leave out --watch; the next scheduled run labels new posts")
         }
-        Stage::Classify(classify) if classify.metrics.is_given() => {
-            Err("only one process can have the address: give --metrics-listen to `schedule run`")
-        }
+        Stage::Classify(classify) if classify.metrics.is_given() => Err(
+            "only one process can listen on the address: give --metrics-listen to `schedule run`",
+        ),
         _ => Ok(()),
     }
     .map_err(str::to_owned)
@@ -58,7 +58,7 @@ fn parse_stage(words: &[String]) -> Result<Stage, String> {
     Line::try_parse_from(words)
         .map(|line| line.stage)
         .map_err(|error| {
-            // In its place clap prints the whole help.
+            // clap's message would be the whole help text.
             if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 return missing_subcommand(words);
             }
@@ -69,16 +69,16 @@ fn parse_stage(words: &[String]) -> Result<Stage, String> {
         })
 }
 
-/// What is to follow a command that does nothing by itself.
+/// Returns the error for a command without its subcommand.
 fn missing_subcommand(words: &[String]) -> String {
     let line = Line::command();
     let command = words.first().and_then(|word| line.find_subcommand(word));
     let known = command.into_iter().flat_map(clap::Command::get_subcommands);
     let known: Vec<&str> = known.map(clap::Command::get_name).collect();
-    format!("it needs a command after it: {}", known.join(", "))
+    format!("it needs a subcommand: {}", known.join(", "))
 }
 
-/// Runs a stage to its end, or until it is told to stop.
+/// Runs a stage to its end, or until it is cancelled.
 pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
     let setup = Setup {
         stop: order.stop.clone(),
@@ -89,16 +89,16 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
         Ok(stage) => stage,
         Err(why) => return failed(Exit::Usage, why),
     };
-    // What a stage leaves half-done in memory is not looked at any more.
+    // Unwind safe: nothing in memory is used after a panic.
     let is_check = matches!(stage, Stage::Db(_));
     match AssertUnwindSafe(stage.run(&setup)).catch_unwind().await {
-        // Nothing of it was done in part: it found something wrong with the database.
+        // For a check, exit code 1 means a problem in the database, not a partial success.
         Ok(Ok(Exit::Partial)) if is_check && !order.stop.is_cancelled() => failed(
             Exit::Partial,
             "the database has a problem, see the log".to_owned(),
         ),
         Ok(Ok(exit)) => ended(exit),
-        // What told it to stop is what the slot records.
+        // The scheduled run records the reason for the cancellation.
         Ok(Err(error)) if is_stop(&error) => {
             tracing::warn!("{error}");
             failed(Exit::TryAgain, error.to_string())
@@ -111,7 +111,7 @@ pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
             output::print_bug();
             failed(
                 Exit::Bug,
-                "a bug of topicmill ended it, see the log".to_owned(),
+                "it crashed because of a bug in topicmill, see the log".to_owned(),
             )
         }
     }
@@ -126,7 +126,7 @@ impl Stage {
             Self::Run(command) => command.run(setup).await,
             Self::Purge(command) => command.run(setup).await,
             Self::Export(command) => command.run(setup).await,
-            // These have nothing to finish.
+            // These have no work in progress to finish.
             Self::Report(command) => tokio::select! {
                 exit = command.run(setup) => exit,
                 () = setup.stop.cancelled() => Ok(Exit::Partial),
@@ -143,8 +143,8 @@ fn ended(exit: Exit) -> StageEnd {
     let error = match exit {
         Exit::Done => None,
         Exit::Partial => Some("some rows or topics failed: see the log and `topicmill status`"),
-        Exit::TryAgain => Some("not everything could be done now; the next slot tries again"),
-        Exit::Policy => Some("Reddit refused the credentials, or blocked them"),
+        Exit::TryAgain => Some("a temporary failure; the next scheduled run tries again"),
+        Exit::Policy => Some("Reddit rejected or blocked the credentials"),
         _ => Some("see the log"),
     };
     let status = match exit {
@@ -156,7 +156,7 @@ fn ended(exit: Exit) -> StageEnd {
 }
 
 fn failed(exit: Exit, error: String) -> StageEnd {
-    // What passes by itself is no failure of the stage's own.
+    // A temporary failure is not an error of the stage.
     let status = match exit {
         Exit::TryAgain => ScheduledRunStatus::Partial,
         _ => ScheduledRunStatus::Failed,
@@ -179,14 +179,14 @@ mod tests {
     use crate::schedule::{STAGES, words};
 
     #[test]
-    fn a_stage_that_cannot_be_run_says_why() {
+    fn an_invalid_stage_is_rejected_with_a_reason() {
         let check = |line: &str| super::check(&words(line).unwrap());
         assert_eq!(check("purge --retention 48 --no-rewrite"), Ok(()));
         for (line, says) in [
             ("collect --database sqlite:a.db", "unexpected argument"),
             ("classify --metrics-listen 127.0.0.1:0", "only one process"),
             ("purge", "required arguments were not provided"),
-            ("db", "a command after it: create, migrate, backup,"),
+            ("db", "a subcommand: create, migrate, backup,"),
         ] {
             let said = check(line).unwrap_err();
             assert!(said.contains(says), "{line}: {said}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pipeline_file_and_the_command_line_know_the_same_stages() {
+    fn pipeline_files_and_the_command_line_accept_the_same_stages() {
         let command = Line::command();
         let known: Vec<&str> = command
             .get_subcommands()

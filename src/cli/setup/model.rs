@@ -1,4 +1,4 @@
-//! Models for the commands that score: flags and settings in, engines out.
+//! Opens models for the commands that score: takes flags and settings, returns engines.
 
 use std::path::PathBuf;
 
@@ -15,46 +15,56 @@ use crate::config::WORKERS;
 use crate::engines::agreement::Agreement;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
-/// Threads for one batch: more than any machine has cores, and few enough to be started.
+/// The maximum number of threads: more cores than any machine has, and few enough to start.
 const MAX_THREADS: usize = 1024;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
-    /// Use the model in this folder; `topicmill model list` shows which there are
-    #[arg(long, value_name = "DIR")]
+    /// Use the model in this folder; `topicmill model list` lists them
+    #[arg(help_heading = "Model options", long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Compute on this device: auto, cpu, cuda, cuda:N, or several, as in cuda:0,1
-    #[arg(long, value_name = "DEVICE")]
+    /// Compute on this device: auto, cpu, cuda, cuda:N, or several, like cuda:0,1
+    #[arg(help_heading = "Model options", long, value_name = "DEVICE")]
     device: Option<String>,
     /// Compute in this precision: auto, fp32, bf16, fp16 or int8
-    #[arg(long, value_name = "P")]
+    #[arg(help_heading = "Model options", long, value_name = "P")]
     precision: Option<String>,
-    /// Compute with this many threads; 0 means one for each core
-    #[arg(hide_short_help = true, long, value_name = "N")]
+    /// Compute with this many threads; 0 means one per core
+    #[arg(
+        help_heading = "Model options",
+        hide_short_help = true,
+        long,
+        value_name = "N"
+    )]
     threads: Option<usize>,
-    /// Score in this mode: single (one label for each text), multi (each label by itself) or, with a classifier, raw
+    /// Score in this mode: single (one label for each text), multi (each label independently) or, for a classifier, raw
     /// (its logits) [default: the pipeline's, or the classifier's own]
-    #[arg(hide_short_help = true, long, value_name = "MODE")]
+    #[arg(
+        help_heading = "Model options",
+        hide_short_help = true,
+        long,
+        value_name = "MODE"
+    )]
     pub(super) mode: Option<String>,
 }
 
-/// Flags of commands that may put a small model before the large one.
+/// Flags of commands that can shortlist labels with a small model.
 #[derive(Debug, Clone, Args)]
 pub struct SmallFlags {
-    /// Score only the K labels that a small model puts first for each text
-    #[arg(hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Score only the K labels that a small model ranks highest for each text
+    #[arg(help_heading = "Model options", hide_short_help = true, long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
-    /// With --shortlist: use the small model in this folder
-    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = DEFAULT_MODEL)]
+    /// With --shortlist, use the small model in this folder
+    #[arg(help_heading = "Model options", hide_short_help = true, long, value_name = "DIR", requires = "shortlist", default_value = DEFAULT_MODEL)]
     small_model: PathBuf,
 }
 
-/// The model that ships.
+/// The folder of the default model.
 pub const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 impl ModelFlags {
-    /// Those of a command that takes only a folder and a mode; the settings say the rest.
+    /// Makes flags with a folder and a mode; the settings give the rest.
     pub fn new(model: Option<PathBuf>, mode: Option<String>) -> Self {
         Self {
             model,
@@ -63,14 +73,14 @@ impl ModelFlags {
         }
     }
 
-    /// Whether they say how exactly to compute.
+    /// True if a precision is given.
     pub fn has_precision(&self) -> bool {
         self.precision.is_some()
     }
 }
 
-/// The labels that a classifier scores: those of a pipeline file if they are the classifier's own, whatever their slugs,
-/// else the classifier's as they are.
+/// Returns the label set for a classifier: that of the pipeline file if it has the classifier's labels, under any slugs,
+/// else one made from the classifier's labels.
 pub(super) fn classifier_label_set(
     model: &str,
     head: &ClassifierHead,
@@ -78,13 +88,13 @@ pub(super) fn classifier_label_set(
 ) -> LabelSet {
     if head.is_unnamed() && head.labels.len() > 1 {
         tracing::warn!(
-            "nobody named the labels of `{model}`: they are {}; name them with `id2label` in its `config.json`{}",
+            "the labels of `{model}` have no names: they are {}; name them with `id2label` in its `config.json`{}",
             head.listed(),
             head.nli_advice()
         );
     }
     if from_file.classes_of(head).is_some() {
-        // A file that says nothing of the mode says single, too.
+        // Single is also the default of a file without a mode.
         let mode = match from_file.mode {
             Mode::Single => head.function.into(),
             mode => mode,
@@ -92,14 +102,14 @@ pub(super) fn classifier_label_set(
         return LabelSet { mode, ..from_file };
     }
     tracing::info!(
-        "`{model}` is a classifier: the labels are its own ({}), and not those of the pipeline `{}`",
+        "`{model}` is a classifier: using its own labels ({}) instead of those of the pipeline `{}`",
         head.listed(),
         from_file.name
     );
     LabelSet::of_classifier(model, head)
 }
 
-/// Whether a model can read the labels of a set: a classifier has only its own.
+/// Returns an error if a model cannot score the labels of a set, because it is a classifier with other labels.
 fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     let Some(head) = folder.kind.head() else {
         return Ok(());
@@ -116,7 +126,7 @@ fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
 }
 
 impl Setup {
-    /// The model that flags and settings name, and how it is to be computed.
+    /// Returns the model and how to run it, from flags, settings and stored measurements of agreement.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let agreement = self.settings().classify.agreement;
         let agreement = Agreement::of(agreement).ok_or_else(|| {
@@ -127,7 +137,7 @@ impl Setup {
         Ok(self.requested_model(flags)?.as_measured(agreement)?)
     }
 
-    /// The same without looking at what was measured.
+    /// Returns the model and how to run it, without stored measurements.
     pub fn requested_model(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
         let batch_tokens = match set.batch_tokens.as_str() {
@@ -145,7 +155,7 @@ impl Setup {
         let threads = flags.threads.unwrap_or(set.threads);
         if threads > MAX_THREADS {
             return Err(CliError::Usage(format!(
-                "threads is {threads}: set it to 0, which means one for each core, or to a number up to {MAX_THREADS}"
+                "threads is {threads}: set it to 0 (one per core), or to a number up to {MAX_THREADS}"
             )));
         }
         let group = set.int8_group;
@@ -169,8 +179,7 @@ impl Setup {
         Ok(choice.in_groups_of(group))
     }
 
-    /// The head of the model that flags and settings name, if it is a classifier, and what the model is called. A folder
-    /// that cannot be read is told by whoever opens it.
+    /// Returns the model's name and head if it is a classifier. An unreadable folder is reported when it is opened.
     pub fn classifier(&self, flags: &ModelFlags) -> Option<(String, ClassifierHead)> {
         let named = flags.model.as_ref();
         let folder = find_model(named.unwrap_or(&self.settings().classify.model));
@@ -180,7 +189,7 @@ impl Setup {
         }
     }
 
-    /// One model, ready to score; logs which it is.
+    /// Opens one model, ready to score, and logs its name.
     pub fn models(&self, flags: &ModelFlags) -> Result<Models, CliError> {
         let choice = self.model_choice(flags)?;
         let opened = choice.open_one(choice.devices[0])?;
@@ -188,12 +197,12 @@ impl Setup {
         Ok(opened.labeler.into())
     }
 
-    /// Several of one model, side by side: as many as the setting says, or one a device where that is more.
+    /// Opens several engines of one model: as many as `classify.workers`, and at least one per device.
     pub fn engines(&self, flags: &ModelFlags) -> Result<EnginePool, CliError> {
         let workers = self.settings().classify.workers;
         if !WORKERS.contains(&workers) {
             return Err(CliError::Usage(format!(
-                "classify.workers is {workers}: set it to a number from {} to {}; each takes the memory of a model",
+                "classify.workers is {workers}: set it to a number from {} to {}; each worker needs the memory of a model",
                 WORKERS.start(),
                 WORKERS.end()
             )));
@@ -201,7 +210,7 @@ impl Setup {
         Ok(self.model_choice(flags)?.open(workers)?)
     }
 
-    /// Puts a small model before large ones, where flags ask for it and it saves anything.
+    /// Adds a small model that shortlists labels, if requested and useful.
     pub fn add_small_model(
         &self,
         models: &mut [Models],
@@ -215,18 +224,18 @@ impl Setup {
         let labels = labels as usize;
         if labels >= all {
             tracing::warn!(
-                "a shortlist of {labels} leaves out none of {all} labels: all are scored, without it"
+                "a shortlist of {labels} does not exclude any of the {all} labels: scoring all of them without a shortlist"
             );
             return Ok(());
         }
         let small = self.model_choice(beside)?.beside(&flags.small_model);
         small.put_before(models, labels)?;
-        // Told now, and not after an hour of collecting.
+        // Fail now, and not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))
     }
 
-    /// How models are loaded where no flag says more.
+    /// Returns the default options for loading a model.
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             library: self.library(),
@@ -235,12 +244,12 @@ impl Setup {
         }
     }
 
-    /// Where the settings say that OpenVINO is, if they do.
+    /// Returns the path of the OpenVINO library from the settings, if set.
     pub fn openvino(&self) -> Option<PathBuf> {
         non_empty_path(&self.settings().openvino.library)
     }
 
-    /// Where the settings say that ONNX Runtime is, if they do.
+    /// Returns the path of the ONNX Runtime library from the settings, if set.
     pub fn library(&self) -> Option<PathBuf> {
         non_empty_path(&self.settings().onnxruntime.library)
     }

@@ -1,4 +1,4 @@
-//! `topicmill sql --schema`: tables, views and columns for people and programs; no database is opened.
+//! `topicmill sql --schema`: describes tables, views and columns, without opening a database.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::{CliError, OutputFormat, output};
 use topicmill_store::Table;
 use topicmill_store::analysis::schema::{Column, Relation, relation_named, relations};
 
-/// Prints the columns of one table or view, or else what tables and views there are.
+/// Prints the columns of one table or view, or lists all tables and views.
 pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
     if let Some(name) = table {
         let relation = relation_named(name).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -33,7 +33,7 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
     }
 }
 
-/// A table or view with its columns, for people.
+/// Prints a table or view with its columns, for people.
 fn one(relation: &Relation) -> Result<(), CliError> {
     let row = |column: &Column| json!([column.name, kind_of(column), column.meaning]);
     let columns = relation.columns.iter().map(row);

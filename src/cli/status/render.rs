@@ -1,4 +1,4 @@
-//! The screen of `status`: 24 lines of 80 columns, the answer to each question on its line.
+//! Renders the text of `status`: one line per question, made for a terminal of 24 lines and 80 columns.
 
 use chrono::TimeDelta;
 
@@ -8,11 +8,11 @@ use crate::telemetry::harmless;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_store::{LastRun, StageRuns};
 
-/// The widest of the words that a line begins with, and two spaces.
+/// The width of the first column: the longest heading and two spaces.
 const INDENT: usize = 13;
-/// Lines of one answer: what has more to say is read with `--format json`.
+/// The maximum number of lines per question; `--format json` has everything.
 const MOST_LINES: usize = 2;
-/// Longer lines are hard to read.
+/// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
 pub fn render(outlook: &Outlook, url: &str) -> String {
@@ -34,9 +34,9 @@ pub fn render(outlook: &Outlook, url: &str) -> String {
         ("Posts", Some(posts(outlook))),
         ("Labelled", labelled(outlook)),
         ("Waiting", waiting(outlook)),
-        ("Set aside", set_aside(outlook)),
+        ("Parked", set_aside(outlook)),
         ("Labels", labels(outlook)),
-        ("Beside", other_backlogs(outlook)),
+        ("Other sets", other_backlogs(outlook)),
         ("Deletions", deletions(outlook)),
         ("Failing", failing(&outlook.failed_topics)),
         ("Schedules", schedules(outlook)),
@@ -67,7 +67,7 @@ impl Lines {
         }
     }
 
-    /// A word, and what there is to say, at most so many lines of it on a terminal.
+    /// Formats a heading and its text, on a terminal at most `MOST_LINES` lines.
     fn answer(&self, name: &str, text: &str) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
         let wrapped = output::wrap_to(&harmless::line(text), room);
@@ -86,7 +86,7 @@ impl Lines {
         lines.collect()
     }
 
-    /// A line of the table of stages; a narrow terminal has room for its first columns.
+    /// Formats a row of the table of stages; on a narrow terminal, only its first columns.
     fn row(&self, stage: &str, cells: &[String; 5]) -> String {
         const WIDTHS: [usize; 5] = [14, 13, 8, 12, 12];
         let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
@@ -99,7 +99,7 @@ impl Lines {
         format!("{}\n", line.trim_end())
     }
 
-    /// What each stage did in the last day, and why its last run failed.
+    /// Formats the runs of each stage in the last day, and the error of its last run.
     fn stages(&self, outlook: &Outlook) -> String {
         if outlook.stages.is_empty() && outlook.last_day.is_empty() {
             return String::new();
@@ -125,7 +125,7 @@ impl Lines {
             text.push_str(&self.row(last.stage.as_str(), &cells));
         }
         for last in outlook.stages.iter().filter(|last| last.is_bad()) {
-            let error = last.error.as_deref().unwrap_or("no reason is recorded");
+            let error = last.error.as_deref().unwrap_or("no error is recorded");
             let ended = format_duration(outlook.since(last.finished_at));
             let described = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
             let name = if last.status == RunStatus::Died {
@@ -140,7 +140,7 @@ impl Lines {
     }
 }
 
-/// Several of them in a line; `None` if there is none.
+/// Joins descriptions in one line; `None` if there are none.
 fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
     let described: Vec<String> = all.iter().map(described).collect();
     Some(described.join("; ")).filter(|text| !text.is_empty())
@@ -162,7 +162,7 @@ fn posts(outlook: &Outlook) -> String {
     let mut text = about(outlook, outlook.backlog.posts);
     if let Some(stored) = outlook.newest.collected_at {
         let stored = format_duration(outlook.since(stored));
-        text.extend([format!("; the last new one came {stored} ago")]);
+        text.extend([format!("; the last new one was stored {stored} ago")]);
         if let Some(posted) = outlook.newest.created_at {
             let age = format_duration(outlook.since(posted));
             text.extend([format!("; the newest is {age} old")]);
@@ -182,7 +182,7 @@ fn labelled(outlook: &Outlook) -> Option<String> {
     if standing.none_of_these > 0 {
         let [other, unsure] =
             [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
-        text.extend([format!("; {other} are other, {unsure} unsure")]);
+        text.extend([format!("; {other} are other, {unsure} are unsure")]);
     }
     if standing.without_text > 0 {
         let lost = number(standing.without_text);
@@ -208,7 +208,7 @@ fn waiting(outlook: &Outlook) -> Option<String> {
         )]);
     }
     if standing.claimed > 0 {
-        text.extend([format!("; {} held by workers", number(standing.claimed))]);
+        text.extend([format!("; {} claimed by workers", number(standing.claimed))]);
     }
     if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
         let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
@@ -227,7 +227,7 @@ fn set_aside(outlook: &Outlook) -> Option<String> {
     });
     let posts = Some(outlook.backlog.set_aside).filter(|posts| *posts > 0)?;
     Some(format!(
-        "{} after failing; `{} --select failed` tries again: {}",
+        "{} after repeated failures; `{} --select failed` retries them: {}",
         number(posts),
         outlook.classify(),
         reasons.unwrap_or_default()
@@ -242,7 +242,7 @@ fn schedules(outlook: &Outlook) -> Option<String> {
             format_duration(outlook.since(run.due_at))
         )
     });
-    described.map(|described| format!("{described}; `topicmill schedule list` says why"))
+    described.map(|described| format!("{described}; `topicmill schedule list` shows the errors"))
 }
 
 fn labels(outlook: &Outlook) -> Option<String> {
@@ -271,7 +271,7 @@ fn deletions(outlook: &Outlook) -> Option<String> {
     };
     if standing.unchecked > 0 {
         let unchecked = about(outlook, standing.unchecked);
-        text.extend([format!("; {unchecked} have no check yet")]);
+        text.extend([format!("; {unchecked} not checked yet")]);
     }
     Some(text)
 }
@@ -303,7 +303,7 @@ fn gaps(outlook: &Outlook) -> Option<String> {
     ))
 }
 
-/// A number of posts that may be an estimate.
+/// Formats a number of posts, which may be an estimate.
 fn about(outlook: &Outlook, posts: i64) -> String {
     let about = if outlook.is_estimate { "about " } else { "" };
     format!("{about}{}", number(posts))
@@ -318,7 +318,7 @@ fn number(n: i64) -> String {
     output::thousands(n.unsigned_abs())
 }
 
-/// Whole percents; less than one, and nearly all, are described as such.
+/// Formats a share in whole percent; a share is never rounded to none or all.
 fn share(part: i64, all: i64) -> String {
     match (part, all) {
         (0, _) | (_, 0) => "none".to_owned(),

@@ -56,7 +56,7 @@ fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
         ),
         (
             schedule("a", "* * * * *", "\"db\""),
-            "the stage `db`: it needs a command after it: ",
+            "the stage `db`: it needs a subcommand: ",
         ),
         (
             schedule("a", "0 0 */2 * 1", "\"classify\""),
@@ -124,7 +124,7 @@ fn a_scheduled_run_executes_its_commands_and_list_shows_the_result() {
         assert_eq!(list[0]["last_status"], "done", "{list}");
         assert_eq!(list[1]["last_status"], "failed", "{list}");
         let error = list[1]["last_error"].as_str().unwrap();
-        assert!(error.contains("read the ids of `no such file`"), "{error}");
+        assert!(error.contains("read the ids in `no such file`"), "{error}");
         assert!(list[1]["failed_7_days"].as_u64() >= Some(1), "{list}");
         let check = ["--database", &database.url, "status", "--check"];
         let check = program.run(&check);
@@ -170,13 +170,13 @@ async fn the_pipeline_file_is_reloaded_and_a_signal_drains() {
     };
     wait_for("following a schedule");
     file(&program, &good.replace("0 0 1 1 *", "0 0 31 2 *"));
-    let warned = wait_for("the former schedules stay in force");
+    let warned = wait_for("keeping the previous schedules");
     assert!(warned.contains("is never due"), "{warned}");
     file(
         &program,
         &[good, schedule("another", "0 0 2 1 *", "\"classify\"")].concat(),
     );
-    wait_for("the pipeline file changed, and is read again");
+    wait_for("the pipeline file changed: reloaded its schedules");
     let url = format!(
         "sqlite:{}",
         program.folder.path().join("topicmill.db").display()
