@@ -1,18 +1,22 @@
 //! Texts of strangers in pictures and on pages.
 
-use topicmill_pages::look;
+use topicmill_pages::display;
 use topicmill_pages::report::svg::{escape, fit, width};
 
 /// A text that is drawn stays on its line and in its room, and says nothing to whoever reads the file but itself.
 pub fn drawn_text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let most = usize::from(bytes.first().copied().unwrap_or(0)) / 4;
-    let line = look::line(&text, most);
+    let line = display::single_line(&text, most);
     assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
     assert!(!line.starts_with(' ') && !line.ends_with(' '), "{line:?}");
-    let shown = line.chars().filter(|c| !look::is_mark(*c)).count();
+    let shown = line.chars().filter(|c| !display::is_zero_width(*c)).count();
     assert!(shown <= most + 1, "{shown} of {most}: {line:?}");
-    assert_eq!(look::line(&line, most + 1), line, "a line stays as it is");
+    assert_eq!(
+        display::single_line(&line, most + 1),
+        line,
+        "a line stays as it is"
+    );
 
     let room = f64::from(u8::try_from(bytes.len() % 256).unwrap());
     let fitted = fit(&text, room);

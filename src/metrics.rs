@@ -25,7 +25,7 @@ pub use self::table::{METRICS, Metric, MetricKind};
 use topicmill_core::record::{ClassifyCounts, GpuSample, RunCounts, Traffic};
 use topicmill_core::{RunStatus, SourceKind, Stage};
 use topicmill_http::Meter;
-pub use topicmill_pages::patient::BindError;
+pub use topicmill_pages::listener::BindError;
 
 /// What this process did since it began.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use topicmill_core::FailureKind;
-use topicmill_pages::report::{Chart, SIGN};
+use topicmill_pages::report::{Chart, GENERATOR};
 
 use crate::placing::{Standing, put};
 
@@ -43,7 +43,10 @@ impl ReportError {
 fn is_ours(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
-    read.is_ok() && head.windows(SIGN.len()).any(|part| part == SIGN.as_bytes())
+    read.is_ok()
+        && head
+            .windows(GENERATOR.len())
+            .any(|part| part == GENERATOR.as_bytes())
 }
 
 /// Writes a page. What was there is replaced if it was a report, or if `overwrite` says so.

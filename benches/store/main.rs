@@ -18,7 +18,7 @@ use topicmill::worker::Worker;
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::{ClassifyCounts, RunSettings};
 use topicmill_core::{Stage, TextHash};
-use topicmill_review::known::stored_logits;
+use topicmill_review::rescore::stored_logits;
 use topicmill_score::Engine;
 use topicmill_score::EngineError;
 use topicmill_score::Labeler;

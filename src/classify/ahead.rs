@@ -9,7 +9,7 @@ use crate::engines::autotune::{self, Allowance, FoundBudget};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
-use topicmill_review::known::{stored_logits, vector_logits};
+use topicmill_review::rescore::{stored_logits, vector_logits};
 use topicmill_score::labeler::{Pair, Prepared};
 use topicmill_score::{LabelSet, LabelerError, Models};
 use topicmill_store::{Missing, Sought, Store, StoreError};

@@ -23,7 +23,7 @@ use super::{BacklogError, OnLabelStep, Options};
 use crate::worker::Worker;
 use topicmill_core::record::StageTimes;
 use topicmill_core::{Fullname, TextHash};
-use topicmill_review::known::stored_logits;
+use topicmill_review::rescore::stored_logits;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};

@@ -75,7 +75,7 @@ async fn write_report(
     };
     let path = database.with_file_name("report.html");
     let now = setup.clock.now().into();
-    let options = ReportOptions::of_all(store, &database_name(url), now).await?;
+    let options = ReportOptions::all_posts(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);
     match crate::report_files::place_page(&path, &page, false) {
         Ok(()) => Ok(Some(path)),

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use self::tables::{aligned_table, with_bars, wrapped_table};
 use super::{CliError, terminal};
 use crate::telemetry::{self, LogFormat, harmless};
-pub use topicmill_pages::look::whole as thousands;
+pub use topicmill_pages::display::thousands;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 

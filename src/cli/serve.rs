@@ -8,7 +8,7 @@ use super::labels::login;
 use super::metrics::{MetricsFlags, parse_address};
 use super::report::database_name;
 use super::{CliError, Exit, Setup};
-use topicmill_pages::serve::{Asking, SEARCHED, ServeOptions, Server};
+use topicmill_pages::serve::{DEFAULT_SEARCHED_POSTS, ReviewOptions, ServeOptions, Server};
 use topicmill_store::Access;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Make the texts of this many posts searchable, newest first; a million take half a gigabyte of memory
-    #[arg(long, value_name = "POSTS", default_value_t = SEARCHED)]
+    #[arg(long, value_name = "POSTS", default_value_t = DEFAULT_SEARCHED_POSTS)]
     search_posts: usize,
     /// Let people label posts at /review, and store their gold labels
     #[arg(help_heading = "Review", long)]
@@ -93,7 +93,7 @@ impl Serve {
     }
 
     /// Returns the options of the review page, with the only writable connection.
-    async fn review_options(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
+    async fn review_options(&self, setup: &Setup) -> Result<Option<ReviewOptions>, CliError> {
         if !self.review {
             return Ok(None);
         }
@@ -104,7 +104,7 @@ impl Serve {
             )));
         }
         let reviewer = self.reviewer.clone().or_else(login);
-        Ok(Some(Asking {
+        Ok(Some(ReviewOptions {
             store: setup.store(Access::Existing).await?,
             reviewer: reviewer.unwrap_or_else(|| "someone".to_owned()),
             random_share: self.random_share,

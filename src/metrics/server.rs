@@ -16,7 +16,7 @@ use super::Metrics;
 use super::database::Read;
 use super::sheet;
 use topicmill_core::clock::SharedClock;
-use topicmill_pages::patient::{BindError, Patient};
+use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
 /// Whoever asks more often than this gets what the database said before: Prometheus asks every 15 seconds or more seldom,
@@ -75,7 +75,7 @@ pub async fn serve(
     clock: SharedClock,
     max_attempts: u32,
 ) -> Result<Listening, BindError> {
-    let (listener, address) = Patient::bind(listen, "--metrics-listen").await?;
+    let (listener, address) = LimitedListener::bind(listen, "--metrics-listen").await?;
     let asked = Asked {
         metrics,
         store: store.clone(),

@@ -21,13 +21,13 @@ use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
-pub use self::data::{Call, Change, Line, Period, Report, TopicLine};
+pub use self::data::{Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
 pub use self::finding::headline;
 pub use self::page::{render_body, render_page};
 pub use self::table::ChartTable;
 
 /// By this a page or a chart of topicmill is known again: it may be replaced without a question.
-pub const SIGN: &str = "made by topicmill report";
+pub const GENERATOR: &str = "made by topicmill report";
 
 /// Quoted posts of each kind.
 const QUOTED: usize = 5;
@@ -52,7 +52,11 @@ impl ReportOptions {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn of_all(store: &Store, database: &str, now: Timestamp) -> Result<Self, StoreError> {
+    pub async fn all_posts(
+        store: &Store,
+        database: &str,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
         let subject = match store.labels().current_target().await? {
             Some(target) => Some((target, store.labels().label_set(target.label_set).await?)),
             None => None,
@@ -117,11 +121,14 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
 ///
 /// # Errors
 /// See [`StoreError`].
-pub async fn without_gone(store: &Store, report: &Report) -> Result<Option<Report>, StoreError> {
-    let quoted: Vec<&Call> = report.closest.iter().chain(&report.surest).collect();
+pub async fn without_stale_quotes(
+    store: &Store,
+    report: &Report,
+) -> Result<Option<Report>, StoreError> {
+    let quoted: Vec<&QuotedPost> = report.closest.iter().chain(&report.surest).collect();
     let names: Vec<&Fullname> = quoted.iter().map(|call| &call.fullname).collect();
     let texts = store.posts().texts_of(&names).await?;
-    let stays = |call: &Call| {
+    let stays = |call: &QuotedPost| {
         let text = texts.iter().find(|text| text.fullname == call.fullname);
         text.is_some_and(|text| build::title(&text.title) == call.title)
     };

@@ -15,7 +15,7 @@ pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
 /// Shifts of the background's logit that are tried: at their ends it has 3,000 times its weight, or a 3,000th of it.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
 /// A threshold that fewer rows reach is no threshold but a lucky row.
-pub const FEWEST_ANSWERED: usize = 10;
+pub const MIN_ANSWERED: usize = 10;
 /// Parts that the rows are divided into; each is judged by a fit to the others.
 pub const FOLDS: u64 = 5;
 /// Bins of scores, of equal width.
@@ -24,7 +24,7 @@ pub const BINS: usize = 10;
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct KnownScores {
+pub struct GoldEvidence {
     /// Equal texts are held out together.
     pub text_hash: TextHash,
     pub evidence: Evidence,
@@ -42,7 +42,7 @@ pub struct Setting {
 
 /// So many of so many, and where the true share lies with 95 % certainty (Wilson).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Share {
+pub struct Proportion {
     pub of: usize,
     pub all: usize,
     pub share: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Share {
     pub high: f64,
 }
 
-impl Share {
+impl Proportion {
     pub fn new(of: usize, all: usize) -> Self {
         if all == 0 {
             let (share, low, high) = (None, 0.0, 1.0);
@@ -85,19 +85,19 @@ pub struct ReliabilityBin {
     /// Mean of the best scores; 0 without rows.
     pub mean_score: f64,
     /// Rows whose best label is right.
-    pub right: Share,
+    pub right: Proportion,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quality {
     /// Rows whose best label is right, whatever the threshold; or that are other, and have none of the labels.
-    pub accuracy: Share,
+    pub accuracy: Proportion,
     /// Rows that got a label and got a right one, among those that got one.
-    pub precision: Share,
+    pub precision: Proportion,
     /// Rows that got a label, among all.
-    pub coverage: Share,
+    pub coverage: Proportion,
     /// Rows that got their right label, among those that have one.
-    pub found: Share,
+    pub found: Proportion,
     /// Mean of minus the log of the probability of the right labels.
     pub loss: f64,
     /// Expected calibration error of the labels that are given: the mean difference between score and share of right labels,
@@ -121,13 +121,13 @@ pub struct Calibration {
 }
 
 /// Fits temperature and threshold, and judges them. `None` without a row that has a right label.
-pub fn calibrate(rows: &[KnownScores], before: Setting, wanted: f64) -> Option<Calibration> {
-    let all: Vec<&KnownScores> = rows.iter().collect();
+pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<Calibration> {
+    let all: Vec<&GoldEvidence> = rows.iter().collect();
     let (temperature, shift) = fit_scale(&all)?;
     let threshold = fit_threshold(&all, (temperature, shift), wanted);
     let judge_all = |setting| judge(rows.iter().map(|row| (row, setting)));
     let held_out = (0..FOLDS).flat_map(|fold| {
-        let (out, kept): (Vec<&KnownScores>, Vec<&KnownScores>) =
+        let (out, kept): (Vec<&GoldEvidence>, Vec<&GoldEvidence>) =
             all.iter().partition(|row| fold_of(row) == fold);
         let scale = fit_scale(&kept).unwrap_or((before.temperature, before.shift));
         let setting = setting(scale, fit_threshold(&kept, scale, wanted));
@@ -153,7 +153,7 @@ fn setting((temperature, shift): (f64, f64), threshold: Option<f64>) -> Setting 
     }
 }
 
-fn fold_of(row: &KnownScores) -> u64 {
+fn fold_of(row: &GoldEvidence) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
     // By the hash of the text: equal texts are in one fold, and nobody is judged by what he learned from.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
@@ -164,7 +164,7 @@ fn fold_of(row: &KnownScores) -> u64 {
 ///
 /// A temperature alone cannot calibrate the labels that are given where too few or too many posts are other: on 960 posts
 /// with five labels, the held-out error of labels is .139 with the temperature, and .031 with the shift.
-pub fn fit_scale(rows: &[&KnownScores]) -> Option<(f64, f64)> {
+pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     let (mut shift, mut temperature) = (0.0, None);
     if rows.iter().any(|row| row.evidence.logits().1.is_some()) {
         // Convex in 1/T and shift/T, so the least loss over all temperatures has one minimum along the shift.
@@ -177,7 +177,7 @@ pub fn fit_scale(rows: &[&KnownScores]) -> Option<(f64, f64)> {
     Some((temperature?, shift))
 }
 
-fn shifted<'a>(rows: &[&'a KnownScores], shift: f64) -> Vec<(Evidence, &'a [usize])> {
+fn shifted<'a>(rows: &[&'a GoldEvidence], shift: f64) -> Vec<(Evidence, &'a [usize])> {
     let rows = rows.iter();
     rows.map(|row| (row.evidence.shifted(shift), row.right.as_slice()))
         .collect()
@@ -226,9 +226,9 @@ fn rounded(x: f64) -> f64 {
 }
 
 /// The smallest threshold at which the share `wanted` of the labels given is right; `None` where there is none
-/// that [`FEWEST_ANSWERED`] rows reach.
+/// that [`MIN_ANSWERED`] rows reach.
 pub fn fit_threshold(
-    rows: &[&KnownScores],
+    rows: &[&GoldEvidence],
     (temperature, shift): (f64, f64),
     wanted: f64,
 ) -> Option<f64> {
@@ -252,7 +252,7 @@ pub fn fit_threshold(
         // Rows of one score pass a threshold together.
         let first_of_score = below.is_none_or(|below| below < *score);
         let answered = best.len() - i;
-        if answered < FEWEST_ANSWERED {
+        if answered < MIN_ANSWERED {
             return None;
         }
         if first_of_score && float(right) >= wanted * float(answered) {
@@ -276,7 +276,7 @@ fn short_between(low: f64, high: f64) -> f64 {
 }
 
 /// Best score, whether it is of the right label, and whether a label is given.
-fn best_of(row: &KnownScores, setting: Setting) -> (f64, bool, bool) {
+fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);
     // Other is the right outcome of a row that has none of the labels.
@@ -291,7 +291,7 @@ fn best_of(row: &KnownScores, setting: Setting) -> (f64, bool, bool) {
 }
 
 /// How good rows come out, each under a setting.
-pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) -> Quality {
+pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>) -> Quality {
     let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
     let (mut loss, mut told) = (0.0, 0);
     let mut best = Vec::new();
@@ -316,10 +316,10 @@ pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a KnownScores, Setting)>) 
     }
     let (calibration_error, bins) = reliability(best.into_iter());
     Quality {
-        accuracy: Share::new(right, all),
-        precision: Share::new(given_right, given),
-        coverage: Share::new(given, all),
-        found: Share::new(given_right, in_scope),
+        accuracy: Proportion::new(right, all),
+        precision: Proportion::new(given_right, given),
+        coverage: Proportion::new(given, all),
+        found: Proportion::new(given_right, in_scope),
         loss: loss / float(told).max(1.0),
         calibration_error,
         bins,
@@ -350,7 +350,7 @@ pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Reliabi
             from: float(i) / float(BINS),
             to: float(i + 1) / float(BINS),
             mean_score: sum / float(*n).max(1.0),
-            right: Share::new(*right, *n),
+            right: Proportion::new(*right, *n),
         });
     (error, bins.collect())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::known::Known;
+use super::rescore::Rescorer;
 use topicmill_core::Fullname;
 use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 
@@ -60,7 +60,7 @@ impl Moves {
         )
     }
 
-    /// Share of posts with the same verdict; `None` of no posts.
+    /// Proportion of posts with the same verdict; `None` of no posts.
     pub fn agreement(&self) -> Option<f64> {
         (self.posts() > 0).then(|| float(self.same()) / float(self.posts()))
     }
@@ -81,7 +81,7 @@ impl Moves {
     }
 
     /// The moves from one verdict to another, the most frequent first.
-    pub fn biggest(&self) -> Vec<(&LabelVerdict, &LabelVerdict, u64)> {
+    pub fn largest(&self) -> Vec<(&LabelVerdict, &LabelVerdict, u64)> {
         let moves = self.counts.iter().filter(|((from, to), _)| from != to);
         let mut moves: Vec<_> = moves.map(|((from, to), n)| (from, to, *n)).collect();
         moves.sort_by_key(|one| std::cmp::Reverse(one.2));
@@ -91,26 +91,26 @@ impl Moves {
 
 /// Where the labels of a labelling come from: stored ones, and where a post has none, what is known of its text.
 #[derive(Debug)]
-pub struct Labels<'a> {
+pub struct LabelSource<'a> {
     pub stored: Option<Target>,
     /// What makes labels without inference.
-    pub known: Option<Known<'a>>,
+    pub rescorer: Option<Rescorer<'a>>,
 }
 
 /// How two labellings compare.
 #[derive(Debug, Default, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     pub posts: u64,
     /// Posts that have no label under the first or the second, and would need inference.
-    pub lacking: [u64; 2],
+    pub unlabelled: [u64; 2],
     pub moves: Moves,
     /// The moves with the highest scores in the second.
-    pub examples: Vec<Moved>,
+    pub examples: Vec<MovedPost>,
 }
 
 /// A post that moves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Moved {
+pub struct MovedPost {
     pub fullname: Fullname,
     pub title: String,
     pub from: LabelVerdict,
@@ -125,13 +125,13 @@ pub struct Moved {
 /// When the database cannot be read: see [`StoreError`].
 pub async fn compare(
     store: &Store,
-    labels: &[Labels<'_>; 2],
+    labels: &[LabelSource<'_>; 2],
     examples: usize,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
-) -> Result<Compared, StoreError> {
+) -> Result<Comparison, StoreError> {
     let targets = [labels[0].stored, labels[1].stored];
-    let mut compared = Compared::default();
+    let mut compared = Comparison::default();
     let mut after = String::new();
     while !stop() {
         let mut posts = store
@@ -142,7 +142,7 @@ pub async fn compare(
         after = last.fullname.to_string();
         progress(posts.len() as u64);
         for (side, labels) in labels.iter().enumerate() {
-            if let Some(known) = &labels.known {
+            if let Some(known) = &labels.rescorer {
                 let unlabelled = posts.iter().filter(|post| post.labels[side].is_none());
                 let texts = unlabelled.map(|post| post.text_hash).collect();
                 let made = known.labels(store, texts).await?;
@@ -155,7 +155,7 @@ pub async fn compare(
         for post in posts {
             compared.add(post);
         }
-        let surest = |a: &Moved, b: &Moved| {
+        let surest = |a: &MovedPost, b: &MovedPost| {
             let by_name = a.fullname.cmp(&b.fullname);
             b.score.total_cmp(&a.score).then(by_name)
         };
@@ -165,11 +165,11 @@ pub async fn compare(
     Ok(compared)
 }
 
-impl Compared {
+impl Comparison {
     fn add(&mut self, post: ComparedPost) {
         self.posts += 1;
-        for (lacking, label) in self.lacking.iter_mut().zip(&post.labels) {
-            *lacking += u64::from(label.is_none());
+        for (unlabelled, label) in self.unlabelled.iter_mut().zip(&post.labels) {
+            *unlabelled += u64::from(label.is_none());
         }
         let [Some(from), Some(to)] = post.labels else {
             return;
@@ -179,7 +179,7 @@ impl Compared {
         let (from, to) = (verdict(from), verdict(to));
         self.moves.add(from.clone(), to.clone(), 1);
         if from != to {
-            self.examples.push(Moved {
+            self.examples.push(MovedPost {
                 fullname: post.fullname,
                 title: post.title,
                 from,
@@ -220,9 +220,9 @@ mod tests {
         assert_eq!((moves.posts(), moves.same(), moves.moved()), (50, 35, 15));
         assert!((moves.agreement().unwrap() - 0.7).abs() < 1e-12);
         assert!((moves.kappa().unwrap() - 0.4).abs() < 1e-12);
-        let biggest = moves.biggest();
-        assert_eq!(biggest[0].2, 10);
-        assert_eq!(biggest.len(), 2);
+        let largest = moves.largest();
+        assert_eq!(largest[0].2, 10);
+        assert_eq!(largest.len(), 2);
     }
 
     #[test]

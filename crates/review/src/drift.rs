@@ -46,8 +46,8 @@ impl Drift {
         if before == 0 || after == 0 || pairs.len() < 2 {
             return None;
         }
-        let kinds = real(pairs.len() as u64);
-        let share = |n: u64, all: u64| (real(n) + HALF) / (real(all) + HALF * kinds);
+        let kinds = as_f64(pairs.len() as u64);
+        let share = |n: u64, all: u64| (as_f64(n) + HALF) / (as_f64(all) + HALF * kinds);
         let index = pairs.iter().map(|(a, b)| {
             let (a, b) = (share(*a, before), share(*b, after));
             (b - a) * (b / a).ln()
@@ -60,7 +60,7 @@ impl Drift {
         let chi = degrees * (1.0 - ninth + 1.6449 * ninth.sqrt()).powi(3);
         Some(Self {
             index: index.sum(),
-            chance: chi * (1.0 / real(before) + 1.0 / real(after)),
+            chance: chi * (1.0 / as_f64(before) + 1.0 / as_f64(after)),
             before,
             after,
         })
@@ -79,25 +79,25 @@ impl Drift {
 
 /// Whether a share changed by more than chance, where `labels` shares are looked at: the test of two proportions, with
 /// its error divided among them.
-pub fn is_real(before: (u64, u64), after: (u64, u64), labels: usize) -> bool {
+pub fn is_significant_change(before: (u64, u64), after: (u64, u64), labels: usize) -> bool {
     let (a, all_a, b, all_b) = (before.0, before.1, after.0, after.1);
     if all_a == 0 || all_b == 0 {
         return false;
     }
-    let pooled = real(a + b) / real(all_a + all_b);
-    let spread = (pooled * (1.0 - pooled) * (1.0 / real(all_a) + 1.0 / real(all_b))).sqrt();
+    let pooled = as_f64(a + b) / as_f64(all_a + all_b);
+    let spread = (pooled * (1.0 - pooled) * (1.0 / as_f64(all_a) + 1.0 / as_f64(all_b))).sqrt();
     if spread == 0.0 {
         return false;
     }
-    let z = (real(b) / real(all_b) - real(a) / real(all_a)) / spread;
-    both_tails(z) * real(labels.max(1) as u64) < ERROR
+    let z = (as_f64(b) / as_f64(all_b) - as_f64(a) / as_f64(all_a)) / spread;
+    both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
 
 /// Whether one of `labels` counts is larger than another by more than chance.
-pub fn is_ahead(first: u64, second: u64, labels: usize) -> bool {
+pub fn is_significantly_larger(first: u64, second: u64, labels: usize) -> bool {
     // Both counts are of one sample, so that their difference spreads as the root of their sum.
-    let z = real(first.saturating_sub(second)) / real(first + second).max(1.0).sqrt();
-    both_tails(z) * real(labels.max(1) as u64) < ERROR
+    let z = as_f64(first.saturating_sub(second)) / as_f64(first + second).max(1.0).sqrt();
+    both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
 
 /// How often a normal variable is as far from its mean as `z`, or further: Abramowitz and Stegun 7.1.26, right to 2e-7.
@@ -116,7 +116,7 @@ fn both_tails(z: f64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "posts are fewer than 2^52")]
-pub fn real(n: u64) -> f64 {
+pub fn as_f64(n: u64) -> f64 {
     n as f64
 }
 
@@ -148,17 +148,21 @@ mod tests {
         assert_eq!(Drift::of(&[(0, 5), (0, 9)]), None);
         // A label that is new does not make it infinite.
         assert!(Drift::of(&[(0, 50), (100, 50)]).unwrap().index.is_finite());
-        assert!(!is_real((0, 0), (5, 10), 3));
-        assert!(!is_real((10, 10), (10, 10), 3));
+        assert!(!is_significant_change((0, 0), (5, 10), 3));
+        assert!(!is_significant_change((10, 10), (10, 10), 3));
     }
 
     #[test]
     fn a_change_is_real_if_chance_hardly_makes_it() {
-        assert!(is_real((100, 1000), (150, 1000), 16));
-        assert!(!is_real((100, 1000), (120, 1000), 16));
-        assert!(is_real((100_000, 1_000_000), (102_000, 1_000_000), 16));
-        assert!(is_ahead(120, 60, 16));
-        assert!(!is_ahead(120, 110, 16));
+        assert!(is_significant_change((100, 1000), (150, 1000), 16));
+        assert!(!is_significant_change((100, 1000), (120, 1000), 16));
+        assert!(is_significant_change(
+            (100_000, 1_000_000),
+            (102_000, 1_000_000),
+            16
+        ));
+        assert!(is_significantly_larger(120, 60, 16));
+        assert!(!is_significantly_larger(120, 110, 16));
         for (z, p) in [(0.0, 1.0), (1.96, 0.05), (2.5758, 0.01), (-3.2905, 0.001)] {
             assert!((both_tails(z) - p).abs() < 1e-5, "{z}");
         }

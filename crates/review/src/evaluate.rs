@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::intervals::{mcnemar, paired_difference, resampled};
-use super::calibrate::{ReliabilityBin, Share, reliability};
+use super::calibrate::{Proportion, ReliabilityBin, reliability};
 
 /// What is right for a post, and what it is labelled as.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct EvaluatedPost {
     /// Positions of the right labels; empty where the post is out of scope.
     pub right: Vec<usize>,
     pub best: usize,
@@ -24,7 +24,7 @@ pub struct Judged {
     pub abstained: bool,
 }
 
-impl Judged {
+impl EvaluatedPost {
     pub fn given(&self) -> Option<usize> {
         (!self.abstained).then_some(self.best)
     }
@@ -62,9 +62,9 @@ pub struct Estimate {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LabelQuality {
     /// Of the posts with this label those for which it is right.
-    pub precision: Share,
+    pub precision: Proportion,
     /// Of the posts for which it is right those with this label.
-    pub recall: Share,
+    pub recall: Proportion,
     /// Harmonic mean of the two; `None` for a label that is neither right nor given anywhere.
     pub f1: Option<f64>,
 }
@@ -90,19 +90,19 @@ pub struct Confusion {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Posts with the right outcome, among all.
-    pub outcome: Share,
+    pub outcome: Proportion,
     /// Posts with a right label, among those in scope.
-    pub in_scope: Share,
+    pub in_scope: Proportion,
     /// Posts with any label, among those in scope.
-    pub in_scope_labelled: Share,
+    pub in_scope_labelled: Proportion,
     /// Posts with any label, among all.
-    pub coverage: Share,
+    pub coverage: Proportion,
     /// Posts that got no label, among those out of scope.
-    pub out_of_scope: Share,
+    pub out_of_scope: Proportion,
     /// Right labels, among those that were given, out of scope too.
-    pub precision: Share,
+    pub precision: Proportion,
     /// Right labels, among those that were given in scope.
-    pub precision_in_scope: Share,
+    pub precision_in_scope: Proportion,
     /// Mean F1 of the labels that are right for at least one post.
     pub macro_f1: Estimate,
     /// By how much score and share of right labels differ, on average, among the labels that were given.
@@ -114,8 +114,8 @@ pub struct Evaluation {
 }
 
 /// Holds labels against gold; `labels` is how many the set has.
-pub fn evaluate(rows: &[Judged], labels: usize) -> Evaluation {
-    let count = |of: &dyn Fn(&Judged) -> bool| rows.iter().filter(|row| of(row)).count();
+pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
+    let count = |of: &dyn Fn(&EvaluatedPost) -> bool| rows.iter().filter(|row| of(row)).count();
     let (in_scope, out) = (
         count(&|row| !row.right.is_empty()),
         count(&|row| row.right.is_empty()),
@@ -132,13 +132,13 @@ pub fn evaluate(rows: &[Judged], labels: usize) -> Evaluation {
     let tally = Tally::of(&cells, &all, labels);
     let (low, high) = resampled(cells.len(), &of_places);
     Evaluation {
-        outcome: Share::new(right + left, rows.len()),
-        in_scope: Share::new(right, in_scope),
-        in_scope_labelled: Share::new(covered, in_scope),
-        coverage: Share::new(given, rows.len()),
-        out_of_scope: Share::new(left, out),
-        precision: Share::new(right, given),
-        precision_in_scope: Share::new(right, covered),
+        outcome: Proportion::new(right + left, rows.len()),
+        in_scope: Proportion::new(right, in_scope),
+        in_scope_labelled: Proportion::new(covered, in_scope),
+        coverage: Proportion::new(given, rows.len()),
+        out_of_scope: Proportion::new(left, out),
+        precision: Proportion::new(right, given),
+        precision_in_scope: Proportion::new(right, covered),
         macro_f1: Estimate {
             value: tally.macro_f1(),
             low,
@@ -180,8 +180,8 @@ impl Difference {
 /// # Panics
 /// If one of them has more posts.
 pub fn difference(
-    first: (&[Judged], usize),
-    second: (&[Judged], usize),
+    first: (&[EvaluatedPost], usize),
+    second: (&[EvaluatedPost], usize),
     same: &dyn Fn(usize) -> bool,
 ) -> Difference {
     assert_eq!(first.0.len(), second.0.len(), "the same posts");
@@ -193,7 +193,7 @@ pub fn difference(
             .count()
     };
     let (only_first, only_second) = (only(true, false), only(false, true));
-    let cells = |(rows, labels): (&[Judged], usize)| -> Vec<Cell> {
+    let cells = |(rows, labels): (&[EvaluatedPost], usize)| -> Vec<Cell> {
         rows.iter().map(|row| row.cell(labels)).collect()
     };
     let (a, b) = (cells(first), cells(second));
@@ -252,8 +252,8 @@ impl Tally {
     fn label(&self, label: usize) -> LabelQuality {
         let (both, right, given) = (self.both[label], self.right[label], self.given[label]);
         LabelQuality {
-            precision: Share::new(both, given),
-            recall: Share::new(both, right),
+            precision: Proportion::new(both, given),
+            recall: Proportion::new(both, right),
             f1: self.f1(label),
         }
     }

@@ -3,9 +3,9 @@
 //! A label is a slug or the words of a label of the label set, in upper or lower case; empty, `none`, `other` or null means
 //! none of these: the post is out of scope.
 
-mod stored;
+mod consensus;
+mod resolve;
 mod table;
-mod understand;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet};
 use topicmill_tables::TableError;
 
-pub use self::stored::{Agreed, agreed, without_unasked};
-pub use self::table::rows;
-pub use self::understand::understand;
+pub use self::consensus::{Consensus, consensus, remove_partly_offered};
+pub use self::resolve::resolve;
+pub use self::table::read_rows;
 
 /// Words that mean that a post is out of scope, unless a label is called so.
 const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
@@ -89,17 +89,17 @@ pub struct GoldPost {
 
 /// Gold labels as label sets understand them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Understood {
+pub struct ResolvedGold {
     /// By post, each once.
     pub posts: Vec<GoldPost>,
     /// Rows that say again what an earlier one said.
-    pub repeated: usize,
+    pub duplicates: usize,
     /// Words that no label set has, with their rows: counted as out of scope.
-    pub foreign: BTreeMap<String, usize>,
+    pub unknown_labels: BTreeMap<String, usize>,
 }
 
 /// What a word says under a label set: a label, or `Some(None)` for none of these; `None` where it says nothing.
-pub fn meaning<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
+pub fn resolve_word<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
     match place(set, word) {
         Some(found) => Some(Some(&set.labels[found])),
         None => is_out_of_scope(word).then_some(None),
@@ -145,7 +145,7 @@ mod tests {
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let found = rows(file.path()).and_then(|rows| understand(rows, &[&set], false));
+        let found = read_rows(file.path()).and_then(|rows| resolve(rows, &[&set], false));
         let posts = found.map_err(|error| error.to_string())?.posts.into_iter();
         Ok(posts
             .map(|post| (post.id.to_string(), post.right[0].clone()))

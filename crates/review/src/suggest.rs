@@ -31,7 +31,7 @@ const RAREST: u64 = 100;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SuggestOptions<'a> {
     /// Whose labels.
     pub target: Target,
     /// Key of the model whose vectors count.
@@ -116,7 +116,7 @@ impl Suggestions {
 }
 
 /// The fewest posts of a cluster among so many.
-pub fn fewest(posts: u64) -> u64 {
+pub fn default_min_posts(posts: u64) -> u64 {
     FEWEST.max(posts.div_ceil(RAREST))
 }
 
@@ -126,7 +126,7 @@ pub fn fewest(posts: u64) -> u64 {
 /// Those of the store.
 pub async fn suggest(
     store: &Store,
-    question: &Question<'_>,
+    question: &SuggestOptions<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Suggestions, StoreError> {
@@ -137,7 +137,10 @@ pub async fn suggest(
     .await?;
     let (texts, posts) = sample.texts(store).await?;
     let sampled = texts.len() as u64;
-    let min_posts = question.min_posts.unwrap_or_else(|| fewest(posts)).max(2);
+    let min_posts = question
+        .min_posts
+        .unwrap_or_else(|| default_min_posts(posts))
+        .max(2);
     let clusters = Looked::at(texts, least(min_posts, sampled, posts));
     let mut counts = clusters.counts();
     if sampled < posts && clusters.len() > 0 {
@@ -174,7 +177,7 @@ fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
 /// Reads all posts of a question, in pages.
 async fn each_page(
     store: &Store,
-    question: &Question<'_>,
+    question: &SuggestOptions<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
     take: &mut (dyn FnMut(UnlabelledText) + Send),
@@ -315,7 +318,7 @@ impl Looked {
     /// The clusters that have enough posts, with words for each.
     fn suggestions(
         &self,
-        question: &Question<'_>,
+        question: &SuggestOptions<'_>,
         counts: &[u64],
         min_posts: u64,
         all: u64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
 use topicmill_core::TextHash;
-use topicmill_review::known::vector_logits;
+use topicmill_review::rescore::vector_logits;
 use topicmill_score::labeler::{Pair, Pairs, Prepared};
 use topicmill_score::{PairLogits, Shortlist};
 

@@ -12,8 +12,8 @@ use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::Subject;
 use crate::placing::{Standing, beside, place, put};
 use topicmill_core::{Fullname, SampleReason};
-use topicmill_review::ask;
-use topicmill_review::tasks::Tasks;
+use topicmill_review::label_studio::Tasks;
+use topicmill_review::sampling;
 use topicmill_store::{Access, ReviewPost, Store};
 
 /// The default number of tasks: an hour or two of work for one annotator.
@@ -86,7 +86,7 @@ impl Export {
             .gold()
             .random_posts(subject.target, None, limit)
             .await?;
-        let mixed = ask::mixed(closest, random, share, limit as usize);
+        let mixed = sampling::mix(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
         let posts = store.gold().review_posts(subject.target, &names).await?;
         // A post may have been purged in between.
@@ -105,7 +105,7 @@ impl Export {
             let usage = "give OUT the extension .json: the labelling interface is written to a file of the same name with .xml";
             return Err(CliError::Usage(usage.into()));
         }
-        let interface = tasks.label_studio_config();
+        let interface = tasks.labeling_config();
         // A killed export may leave the interface without its tasks; an identical file is not a conflict.
         let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
         if !is_there {
@@ -113,7 +113,7 @@ impl Export {
         }
         self.check_not_existing(&self.out)?;
         // Write both completely before either appears under its name.
-        let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
+        let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
         let standing = Standing::by(self.overwrite);
         if !is_there {
             put(&config, &interface, standing).map_err(|error| write_error(&config, error))?;

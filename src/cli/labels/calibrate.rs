@@ -16,9 +16,9 @@ use super::{
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::{
-    Calibration, FEWEST_ANSWERED, FOLDS, KnownScores, Quality, Setting, TEMPERATURES, calibrate,
+    Calibration, FOLDS, GoldEvidence, MIN_ANSWERED, Quality, Setting, TEMPERATURES, calibrate,
 };
-use topicmill_review::known;
+use topicmill_review::rescore;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store};
@@ -107,7 +107,7 @@ impl Calibrate {
         printout(&set, &fitted).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
-                "no threshold that labels at least {FEWEST_ANSWERED} posts reaches a precision of {wanted}: nothing was written; \
+                "no threshold that labels at least {MIN_ANSWERED} posts reaches a precision of {wanted}: nothing was written; \
                  lower --target-precision, or improve the labels"
             );
             return Ok(Exit::Partial);
@@ -184,7 +184,7 @@ impl Calibrate {
         store: &Store,
         folder: &ModelFolder,
         set: &LabelSet,
-    ) -> Result<Vec<KnownScores>, CliError> {
+    ) -> Result<Vec<GoldEvidence>, CliError> {
         // A fit to close calls alone would underestimate every label.
         let gold_labels = gold_source::read(store, &self.gold).await?;
         let gold_labels = gold_labels.keep_random_sample(MIN_ROWS);
@@ -204,13 +204,13 @@ impl Calibrate {
         let mut rows = Vec::with_capacity(posts.len());
         if let Some(model) = find_stored_model(store, folder).await? {
             let vectors = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
-            let known = known::Known::new(store, (&folder.kind, model), set, vectors).await?;
+            let known = rescore::Rescorer::new(store, (&folder.kind, model), set, vectors).await?;
             let texts = posts.values().copied().collect();
             let evidence = known.evidence(store, texts).await?;
             for (name, right) in &gold {
                 let text = posts.get(name);
                 let found = text.and_then(|text| Some((*text, evidence.get(text)?.clone())));
-                rows.extend(found.map(|(text_hash, evidence)| KnownScores {
+                rows.extend(found.map(|(text_hash, evidence)| GoldEvidence {
                     text_hash,
                     evidence,
                     right: right.clone(),

@@ -9,7 +9,7 @@ use super::super::{CliError, Exit, OutputFormat, Setup, output};
 use super::side::{Side, split_model};
 use super::{Printout, cost, rows_from_objects, settings};
 use crate::telemetry::Progress;
-use topicmill_review::compare::{Compared, Labels, compare};
+use topicmill_review::compare::{Comparison, LabelSource, compare};
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::{Access, Store, Table};
 
@@ -60,12 +60,15 @@ impl Diff {
         let of_a = (a.target(), a.known(setup, store).await?);
         let of_b = (b.target(), b.known(setup, store).await?);
         let labels = [of_a, of_b];
-        let labels = labels.map(|(stored, known)| Labels { stored, known });
+        let labels = labels.map(|(stored, known)| LabelSource {
+            stored,
+            rescorer: known,
+        });
         let bar = Progress::counter("diff", "posts");
         let stop = || setup.stop.is_cancelled();
         let compared = compare(store, &labels, self.limit, &stop, &|n| bar.add(n)).await?;
         drop(bar);
-        let lacking = compared.lacking;
+        let lacking = compared.unlabelled;
         if lacking.iter().any(|posts| *posts > 0) {
             tracing::warn!(
                 of_first = lacking[0],
@@ -124,17 +127,17 @@ async fn add_cost(store: &Store, b: &Side, found: &mut Printout) -> Result<(), C
     Ok(())
 }
 
-fn add_moves(found: &mut Printout, compared: &Compared) {
+fn add_moves(found: &mut Printout, compared: &Comparison) {
     let (posts, moves) = (compared.posts, &compared.moves);
     let (before, after) = moves.abstained();
-    let biggest = moves.biggest();
+    let biggest = moves.largest();
     let list = biggest
         .iter()
         .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }));
     found.json["moved"] = json!({
         "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(), "kappa": moves.kappa(),
         "none_of_these_before": before, "none_of_these_after": after, "looked_at": posts,
-        "lacking": compared.lacking, "moves": list.collect::<Vec<_>>(), "examples": compared.examples,
+        "lacking": compared.unlabelled, "moves": list.collect::<Vec<_>>(), "examples": compared.examples,
     });
     let rows = [
         ("posts compared", json!(posts)),

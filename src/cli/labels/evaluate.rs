@@ -11,7 +11,7 @@ use super::side::Side;
 use super::{NONE, Printout, no_labels_yet, rows_from_objects, short_hash};
 use topicmill_core::Fullname;
 use topicmill_review::evaluate::{Difference, Evaluation, difference, evaluate};
-use topicmill_review::held::{Held, Labelling};
+use topicmill_review::join::{JoinedGold, Labelling};
 use topicmill_score::{LabelSet, Mode};
 use topicmill_store::{Access, Store, Table};
 
@@ -97,7 +97,7 @@ impl Evaluate {
         }
         let whole = gold_source::join(&store, &labellings, &gold).await?;
         store.close().await?;
-        let drawn = sample.map(|sample| whole.only(&sample));
+        let drawn = sample.map(|sample| whole.restricted_to(&sample));
         let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = drawn.as_ref().unwrap_or(&whole);
         match &sides[..] {
@@ -142,14 +142,14 @@ impl Evaluate {
                 version = short_hash(&side.set.hash()),
                 "no labels of this label set are stored: computing them from stored logits, without storing them"
             );
-            Some(known.labels_of(store, posts).await?)
+            Some(known.labels_of_posts(store, posts).await?)
         } else {
             return Err(no_labels_yet());
         };
         Ok(made.map(|made| Labelling {
             set: &side.set,
             stored: side.target(),
-            made,
+            computed: made,
         }))
     }
 
@@ -158,8 +158,8 @@ impl Evaluate {
     fn evaluate_one(
         &self,
         side: &Side,
-        held: &Held,
-        whole: Option<&Held>,
+        held: &JoinedGold,
+        whole: Option<&JoinedGold>,
         caveat: Option<String>,
     ) -> Printout {
         let (set, rows) = (&side.set, &held.rows[0]);
@@ -237,7 +237,7 @@ impl Evaluate {
         found
     }
 
-    fn compare_two(&self, sides: [&Side; 2], held: &Held) -> (Printout, Difference) {
+    fn compare_two(&self, sides: [&Side; 2], held: &JoinedGold) -> (Printout, Difference) {
         let sets = sides.map(|side| &side.set);
         let given =
             |side: usize, place: usize| label_slug(sets[side], held.rows[side][place].given());
@@ -323,7 +323,7 @@ fn label_slug(set: &LabelSet, label: Option<usize>) -> Option<&str> {
     label.map(|label| set.labels[label].slug.as_str())
 }
 
-fn right_side(held: &Held, place: usize) -> &'static str {
+fn right_side(held: &JoinedGold, place: usize) -> &'static str {
     match [0, 1].map(|side| held.rows[side][place].is_right()) {
         [true, true] => "both",
         [true, false] => "first",

@@ -13,8 +13,8 @@ use crate::classify::{MakeCurrent, Options};
 use crate::pipeline::Context;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::calibrate::Quality;
-use topicmill_review::fit::{FittedSet, GoldText, Wanted, fit_label_set};
-use topicmill_review::known::Known;
+use topicmill_review::fit::{FitGoal, FittedSet, GoldText, fit_label_set};
+use topicmill_review::rescore::Rescorer;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::{LabelSet, Provenance};
 use topicmill_store::{Access, Store};
@@ -118,14 +118,16 @@ impl FitLabels {
         self.label_all(setup, &context, &fitted.set).await
     }
 
-    fn wanted(&self) -> Result<Wanted, CliError> {
+    fn wanted(&self) -> Result<FitGoal, CliError> {
         let wanted = match (self.target_precision, self.target_recall) {
-            (Some(share), _) => Wanted::Precision(share),
-            (None, Some(share)) => Wanted::Recall(share),
-            (None, None) => Wanted::Nothing,
+            (Some(share), _) => FitGoal::Precision(share),
+            (None, Some(share)) => FitGoal::Recall(share),
+            (None, None) => FitGoal::KeepThreshold,
         };
         match wanted {
-            Wanted::Precision(share) | Wanted::Recall(share) if !(share > 0.0 && share <= 1.0) => {
+            FitGoal::Precision(share) | FitGoal::Recall(share)
+                if !(share > 0.0 && share <= 1.0) =>
+            {
                 Err(CliError::Usage(format!(
                     "{share} is not a share: give a number above 0 and up to 1"
                 )))
@@ -171,7 +173,7 @@ impl FitLabels {
         let mut known = HashMap::new();
         if let Some(model) = find_stored_model(store, folder).await? {
             let vectors = label_vectors(setup, &self.model, store, folder, base).await?;
-            let set = Known::new(store, (&folder.kind, model), base, vectors).await?;
+            let set = Rescorer::new(store, (&folder.kind, model), base, vectors).await?;
             known = set
                 .zero_shot(store, hashes.values().copied().collect())
                 .await?;

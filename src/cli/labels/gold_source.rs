@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::cli::CliError;
 use topicmill_core::{Fullname, Timestamp};
-use topicmill_review::calibrate::Share;
+use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::Estimate;
-use topicmill_review::gold::{self, GoldRow, Understood};
-use topicmill_review::held::{self, Held, Labelling};
+use topicmill_review::gold::{self, GoldRow, ResolvedGold};
+use topicmill_review::join::{self, JoinedGold, Labelling};
 use topicmill_score::LabelSet;
 use topicmill_store::Store;
 
@@ -29,7 +29,7 @@ pub(super) struct GoldLabels {
     rows: Vec<GoldRow>,
     /// The posts sampled at random, if the others are not representative.
     random: Option<BTreeSet<Fullname>>,
-    /// See [`gold::Agreed::offered`].
+    /// See [`gold::Consensus::offered`].
     offered: BTreeMap<Fullname, Vec<i64>>,
     /// If they are the topics that posts were collected for: the number of stored texts.
     topics_of: Option<u64>,
@@ -41,7 +41,7 @@ pub(super) async fn read(store: &Store, word: &str) -> Result<GoldLabels, CliErr
     let rows = match word {
         TOPIC => topics(store).await?,
         DB if !path.exists() => return answers(store).await,
-        _ => gold::rows(path)?,
+        _ => gold::read_rows(path)?,
     };
     Ok(GoldLabels {
         rows,
@@ -54,7 +54,7 @@ pub(super) async fn read(store: &Store, word: &str) -> Result<GoldLabels, CliErr
 }
 
 async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
-    let rows = held::topics(store).await?;
+    let rows = join::topics_as_gold(store).await?;
     if rows.is_empty() {
         return Err(CliError::Usage(
             "`--gold topic`: no post in the database was collected for a topic; give a file with columns `id` and `label`"
@@ -66,7 +66,7 @@ async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
 
 /// Reads the gold labels in the database on which annotators agree.
 async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
-    let found = gold::agreed(store.gold().answers().await?);
+    let found = gold::consensus(store.gold().answers().await?);
     if !found.disagreements.is_empty() {
         tracing::warn!(
             posts = found.disagreements.len(),
@@ -152,15 +152,16 @@ pub(super) async fn resolve(
     mut labels: GoldLabels,
     sets: &[&LabelSet],
     others_out_of_scope: bool,
-) -> Result<Understood, CliError> {
-    let unasked = gold::without_unasked(store, &mut labels.rows, &labels.offered, sets).await?;
+) -> Result<ResolvedGold, CliError> {
+    let unasked =
+        gold::remove_partly_offered(store, &mut labels.rows, &labels.offered, sets).await?;
     if unasked > 0 {
         tracing::warn!(
             posts = unasked,
             "posts marked as none of these are left out: the label set has labels that annotators were not offered"
         );
     }
-    let gold = gold::understand(labels.rows, sets, others_out_of_scope).map_err(|error| {
+    let gold = gold::resolve(labels.rows, sets, others_out_of_scope).map_err(|error| {
         let error = CliError::from(error);
         if labels.topics_of.is_none() {
             return error;
@@ -170,18 +171,18 @@ pub(super) async fn resolve(
              again with --topics-from-subreddits; {error}"
         ))
     })?;
-    if !gold.foreign.is_empty() {
-        let rows: usize = gold.foreign.values().sum();
-        let words: Vec<String> = gold.foreign.keys().take(NAMED).cloned().collect();
+    if !gold.unknown_labels.is_empty() {
+        let rows: usize = gold.unknown_labels.values().sum();
+        let words: Vec<String> = gold.unknown_labels.keys().take(NAMED).cloned().collect();
         tracing::warn!(
             rows,
-            labels = gold.foreign.len(),
+            labels = gold.unknown_labels.len(),
             "gold labels that are not in the label set count as out of scope: {}",
-            join_with_ellipsis(&words, gold.foreign.len())
+            join_with_ellipsis(&words, gold.unknown_labels.len())
         );
     }
-    if gold.repeated > 0 {
-        tracing::info!(rows = gold.repeated, "repeated gold labels count once");
+    if gold.duplicates > 0 {
+        tracing::info!(rows = gold.duplicates, "repeated gold labels count once");
     }
     Ok(gold)
 }
@@ -191,9 +192,9 @@ pub(super) async fn resolve(
 pub(super) async fn join(
     store: &Store,
     labellings: &[Labelling<'_>],
-    gold: &Understood,
-) -> Result<Held, CliError> {
-    let held = held::hold(store, labellings, &gold.posts).await?;
+    gold: &ResolvedGold,
+) -> Result<JoinedGold, CliError> {
+    let held = join::join_gold(store, labellings, &gold.posts).await?;
     let out = &held.left_out;
     if held.posts.is_empty() {
         return Err(CliError::Usage(format!(
@@ -247,7 +248,7 @@ pub(super) fn estimate(of: &Estimate) -> Value {
 }
 
 /// Formats a share with its confidence interval.
-pub(super) fn share(share: &Share, digits: usize) -> Value {
+pub(super) fn share(share: &Proportion, digits: usize) -> Value {
     share.share.map_or(Value::Null, |of| {
         let (low, high) = (share.low, share.high);
         json!(format!("{of:.digits$} ({low:.2}–{high:.2})"))

@@ -26,7 +26,7 @@ use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::{BacklogError, model_row};
 use crate::placing::{Standing, put};
-use topicmill_review::unused;
+use topicmill_review::hypotheses;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, Cost, Dropped, LabelSetRow, ModelRow, Store};
@@ -153,7 +153,7 @@ async fn drop_set(setup: &Setup, word: &str, flags: &DropFlags) -> Result<Exit, 
             "drop {name}: it is not stored in this database; `topicmill labels list` shows the stored label sets"
         )));
     };
-    let hypotheses = unused::only_of(&store, id).await?;
+    let hypotheses = hypotheses::used_only_by(&store, id).await?;
     let what = Dropped::LabelSet(id);
     let ended = drop_labels::run(setup, &store, what, &name, &hypotheses, flags).await;
     store.close().await?;

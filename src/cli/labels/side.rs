@@ -13,7 +13,7 @@ use crate::cli::CliError;
 use crate::cli::setup::{ModelFlags, Setup};
 use crate::telemetry::Progress;
 use topicmill_core::Fullname;
-use topicmill_review::known::{Known, prediction};
+use topicmill_review::rescore::{Rescorer, prediction};
 use topicmill_score::LabelSet;
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::reddit::post_text;
@@ -106,12 +106,16 @@ impl Side {
     }
 
     /// Returns the stored logits and vectors that give labels without inference.
-    pub async fn known(&self, setup: &Setup, store: &Store) -> Result<Option<Known<'_>>, CliError> {
+    pub async fn known(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<Option<Rescorer<'_>>, CliError> {
         let (Some(folder), Some((model, _))) = (&self.folder, &self.model) else {
             return Ok(None);
         };
         let vectors = label_vectors(setup, &self.flags(), store, folder, &self.set).await?;
-        let known = Known::new(store, (&folder.kind, *model), &self.set, vectors);
+        let known = Rescorer::new(store, (&folder.kind, *model), &self.set, vectors);
         Ok(Some(known.await?))
     }
 
@@ -127,7 +131,7 @@ impl Side {
             return Ok(Some(HashMap::new()));
         }
         let mut made = match self.known(setup, store).await? {
-            Some(known) => known.labels_of(store, posts).await?,
+            Some(known) => known.labels_of_posts(store, posts).await?,
             None => HashMap::new(),
         };
         let states = store

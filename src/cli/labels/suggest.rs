@@ -14,7 +14,9 @@ use super::{
     short_hash,
 };
 use crate::telemetry::Progress;
-use topicmill_review::suggest::{Question, SAMPLE, Suggestion, Suggestions, TopicVectors, suggest};
+use topicmill_review::suggest::{
+    SAMPLE, SuggestOptions, Suggestion, Suggestions, TopicVectors, suggest,
+};
 use topicmill_score::{LabelSet, LabelVector, hypothesis};
 use topicmill_store::{Access, ModelRow, NoLabel, Store, Table, Target};
 
@@ -109,7 +111,7 @@ impl Suggest {
             return Ok(Exit::Done);
         };
         let background = self.background(setup, &store, &input).await?;
-        let question = Question {
+        let question = SuggestOptions {
             background: background
                 .as_ref()
                 .map(|(vectors, names)| TopicVectors { vectors, names }),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use topicmill_score::{LabelSet, Mode};
 
 use super::ReportOptions;
-use super::data::{BINS, Call, Change, Line, Period, Report, TopicLine};
+use super::data::{BINS, Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
 use super::time::Axis;
-use crate::look;
+use crate::display;
 use topicmill_core::{SourceKind, Timestamp};
-use topicmill_review::drift::{Drift, is_real, real};
+use topicmill_review::drift::{Drift, as_f64, is_significant_change};
 use topicmill_store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
 
 /// Characters of a title that is quoted: three lines on a telephone, most titles whole.
@@ -106,7 +106,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
         waiting: posts_of(Fate::Waiting),
         without_text: posts_of(Fate::WithoutText),
         axis,
-        lines,
+        outcomes: lines,
         topics,
         agreement,
         drift,
@@ -175,11 +175,17 @@ fn tallies(
     tallies
 }
 
-fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<Line> {
+fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<OutcomeStats> {
     let sum = |of: fn(&Tally) -> u64| tallies.values().map(of).sum::<u64>();
     let (posts, before, after) = (sum(|t| t.posts), sum(|t| t.before), sum(|t| t.after));
-    let share = |n: u64, all: u64| if all == 0 { 0.0 } else { real(n) / real(all) };
-    let mut lines: Vec<Line> = tallies
+    let share = |n: u64, all: u64| {
+        if all == 0 {
+            0.0
+        } else {
+            as_f64(n) / as_f64(all)
+        }
+    };
+    let mut lines: Vec<OutcomeStats> = tallies
         .iter()
         .map(|((fate, label), tally)| {
             let slug = match (fate, label) {
@@ -196,23 +202,27 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<Line> {
                 after: tally.after,
                 from: share(tally.before, before),
                 to: share(tally.after, after),
-                is_real: is_real((tally.before, before), (tally.after, after), tallies.len()),
+                is_significant: is_significant_change(
+                    (tally.before, before),
+                    (tally.after, after),
+                    tallies.len(),
+                ),
             });
-            Line {
+            OutcomeStats {
                 slug,
                 name,
                 fate: *fate,
                 posts: tally.posts,
                 share: share(tally.posts, posts),
                 series: tally.series.clone(),
-                mean_score: (tally.posts > 0).then(|| tally.score_sum / real(tally.posts)),
+                mean_score: (tally.posts > 0).then(|| tally.score_sum / as_f64(tally.posts)),
                 bins: tally.bins.clone(),
                 change,
             }
         })
         .collect();
     lines.sort_by(|a, b| {
-        let rank = |line: &Line| (line.fate, std::cmp::Reverse(line.posts));
+        let rank = |line: &OutcomeStats| (line.fate, std::cmp::Reverse(line.posts));
         rank(a).cmp(&rank(b)).then(a.name.cmp(&b.name))
     });
     lines
@@ -236,20 +246,20 @@ fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u6
 /// Topics with what their posts became, and how often the label is the topic.
 fn topics<'c>(
     cells: impl Iterator<Item = &'c HeatCell>,
-    lines: &[Line],
+    lines: &[OutcomeStats],
     names: &Names<'_>,
     axis: &Axis,
-) -> (Vec<TopicLine>, (u64, u64)) {
+) -> (Vec<TopicStats>, (u64, u64)) {
     let places: BTreeMap<(Fate, &str), usize> = lines
         .iter()
         .enumerate()
         .map(|(place, line)| ((line.fate, line.slug.as_str()), place))
         .collect();
-    let mut topics: BTreeMap<&str, TopicLine> = BTreeMap::new();
+    let mut topics: BTreeMap<&str, TopicStats> = BTreeMap::new();
     let mut agreement = (0, 0);
     for cell in cells {
         let Some(topic) = &cell.topic else { continue };
-        let line = topics.entry(topic).or_insert_with(|| TopicLine {
+        let line = topics.entry(topic).or_insert_with(|| TopicStats {
             slug: topic.clone(),
             name: names.name(topic),
             posts: 0,
@@ -296,7 +306,7 @@ fn topics<'c>(
 
 /// A title as it is quoted.
 pub(super) fn title(title: &str) -> String {
-    match look::line(title, TITLE) {
+    match display::single_line(title, TITLE) {
         title if title.is_empty() => "(no title)".to_owned(),
         title => title,
     }
@@ -307,7 +317,7 @@ fn calls(
     scores: &[Drawn],
     set: Option<&LabelSet>,
     names: &Names<'_>,
-) -> Vec<Call> {
+) -> Vec<QuotedPost> {
     let labels = set.map(|set| set.labels.as_slice()).unwrap_or_default();
     samples
         .iter()
@@ -329,10 +339,10 @@ fn calls(
             let path = sample.permalink.as_deref();
             let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
             let is_sample = sample.source == SourceKind::Sample.as_str();
-            Call {
+            QuotedPost {
                 fullname: sample.fullname.clone(),
                 title: title(&sample.title),
-                subreddit: look::line(&sample.subreddit, 60),
+                subreddit: display::single_line(&sample.subreddit, 60),
                 link: path
                     .filter(|_| !is_sample)
                     .map(|path| format!("https://www.reddit.com{path}")),

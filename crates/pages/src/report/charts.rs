@@ -9,8 +9,8 @@ mod scores;
 use super::Report;
 use super::svg::{Anchor, Svg, width as measure};
 use super::table::ChartTable;
-use crate::look::whole;
-use topicmill_review::drift::real;
+use crate::display::thousands;
+use topicmill_review::drift::as_f64;
 
 /// Pixels of a chart on a desk: the column of the page that shows it.
 const WIDE: f64 = 780.0;
@@ -86,12 +86,12 @@ fn grid(
     largest: u64,
 ) -> impl Fn(u64) -> f64 + use<> {
     let ticks = ticks(largest);
-    let highest = real(*ticks.last().expect("there is a first tick")).max(1.0);
-    let height = move |n: u64| bottom - (bottom - top) * real(n) / highest;
+    let highest = as_f64(*ticks.last().expect("there is a first tick")).max(1.0);
+    let height = move |n: u64| bottom - (bottom - top) * as_f64(n) / highest;
     for tick in ticks {
         let y = height(tick);
         svg.line((left, y), (svg.width, y), "axis");
-        let number = whole(tick);
+        let number = thousands(tick);
         svg.text((left - 7.0, y + 4.0), Anchor::End, "", &number, left - 7.0);
     }
     height
@@ -116,16 +116,16 @@ fn stack<const KINDS: usize>(
     }
     let largest = columns.iter().map(|column| column.iter().sum()).max();
     let largest = largest.unwrap_or(0);
-    let left = measure(&whole(ticks(largest).pop().unwrap_or(0))) + 9.0;
+    let left = measure(&thousands(ticks(largest).pop().unwrap_or(0))) + 9.0;
     let height = grid(svg, left, top, bottom, largest);
-    let wide = (svg.width - left) / real(columns.len().max(1) as u64);
+    let wide = (svg.width - left) / as_f64(columns.len().max(1) as u64);
     let shown = (wide - if wide > 4.0 { 1.5 } else { 0.3 }).max(0.5);
     for (place, column) in columns.iter().enumerate() {
-        let x = left + wide * real(place as u64);
+        let x = left + wide * as_f64(place as u64);
         let mut below = 0;
         for ((class, kind), posts) in kinds.iter().zip(column).filter(|(_, posts)| **posts > 0) {
             let (foot, head) = (height(below), height(below + posts));
-            let told = format!("{}: {} {kind}", name(place), whole(*posts));
+            let told = format!("{}: {} {kind}", name(place), thousands(*posts));
             svg.rect((x, head), (shown, foot - head), class, &told);
             below += posts;
         }
@@ -149,7 +149,7 @@ fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     )]
     let most = ((svg.width - left) / room).floor().max(1.0) as usize;
     for tick in report.axis.ticks(most) {
-        let x = left + column * real(tick as u64);
+        let x = left + column * as_f64(tick as u64);
         let name = report.axis.name(tick);
         // A name that would not be whole is none.
         if tick > 0 && x + measure(&name) > svg.width {

@@ -39,7 +39,7 @@ pub struct Change {
     /// Its share after.
     pub to: f64,
     /// Whether chance hardly makes such a change.
-    pub is_real: bool,
+    pub is_significant: bool,
 }
 
 impl Change {
@@ -51,7 +51,7 @@ impl Change {
 
 /// A label, or one of the two ways to have none.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct OutcomeStats {
     /// Its slug; `other` and `unsure` for posts without a label.
     pub slug: String,
     /// Its words.
@@ -72,7 +72,7 @@ pub struct Line {
 
 /// A topic that posts were collected for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TopicLine {
+pub struct TopicStats {
     pub slug: String,
     /// The words of the label of this slug, else the slug.
     pub name: String,
@@ -80,7 +80,7 @@ pub struct TopicLine {
     pub posts: u64,
     /// Those of them that are labelled.
     pub scored: u64,
-    /// Labelled posts by outcome, in the order of [`Report::lines`].
+    /// Labelled posts by outcome, in the order of [`Report::outcomes`].
     pub row: Vec<u64>,
     /// Posts a column of the axis.
     pub series: Vec<u64>,
@@ -88,7 +88,7 @@ pub struct TopicLine {
 
 /// A post that is quoted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct QuotedPost {
     pub fullname: Fullname,
     pub title: String,
     pub subreddit: String,
@@ -133,17 +133,17 @@ pub struct Report {
     /// Posts a column of the axis: with a label, with none of them, waiting.
     pub totals: Vec<[u64; 3]>,
     /// Labels, the largest first, then `other` and `unsure` where there are any.
-    pub lines: Vec<Line>,
+    pub outcomes: Vec<OutcomeStats>,
     /// Topics, the largest first.
-    pub topics: Vec<TopicLine>,
+    pub topics: Vec<TopicStats>,
     /// Labelled posts that were collected for a label of the set, and those whose label is that one.
     pub agreement: (u64, u64),
     /// How far the mixes are apart.
     pub drift: Option<Drift>,
     /// Posts whose best two labels are closest.
-    pub closest: Vec<Call>,
+    pub closest: Vec<QuotedPost>,
     /// Posts with the highest scores.
-    pub surest: Vec<Call>,
+    pub surest: Vec<QuotedPost>,
     /// Stretches of time of which posts are missing, the latest first.
     pub gaps: Vec<Gap>,
     /// Subreddits that were passed over, the latest run first.
@@ -155,17 +155,19 @@ pub struct Report {
 impl Report {
     /// Posts that the model said something of.
     pub fn scored(&self) -> u64 {
-        self.lines.iter().map(|line| line.posts).sum()
+        self.outcomes.iter().map(|line| line.posts).sum()
     }
 
     /// Posts with one outcome.
     pub fn of(&self, fate: Fate) -> u64 {
-        let lines = self.lines.iter().filter(|line| line.fate == fate);
+        let lines = self.outcomes.iter().filter(|line| line.fate == fate);
         lines.map(|line| line.posts).sum()
     }
 
     /// The labels, without the two ways to have none.
-    pub fn labels(&self) -> impl Iterator<Item = &Line> {
-        self.lines.iter().filter(|line| line.fate == Fate::Labelled)
+    pub fn labels(&self) -> impl Iterator<Item = &OutcomeStats> {
+        self.outcomes
+            .iter()
+            .filter(|line| line.fate == Fate::Labelled)
     }
 }

@@ -1,9 +1,9 @@
 //! The first line of the report: what the numbers say, in a sentence, and no more than they say.
 
-use super::data::{Change, Line, Report};
+use super::data::{Change, OutcomeStats, Report};
 use super::time;
-use crate::look::{line, percent, whole};
-use topicmill_review::drift::{DriftVerdict, is_ahead, real};
+use crate::display::{percent, single_line, thousands};
+use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
 use topicmill_store::Fate;
 
 /// Characters of a label in a headline.
@@ -23,16 +23,16 @@ pub fn headline(report: &Report) -> String {
     if scored == 0 {
         return match report.posts {
             1 => "One post waits for its label".to_owned(),
-            posts => format!("{} posts wait for their labels", whole(posts)),
+            posts => format!("{} posts wait for their labels", thousands(posts)),
         };
     }
-    let labels: Vec<&Line> = report.labels().collect();
+    let labels: Vec<&OutcomeStats> = report.labels().collect();
     let none = report.of(Fate::Other) + report.of(Fate::Unsure);
-    let share = real(none) / real(scored);
+    let share = as_f64(none) / as_f64(scored);
     let leader = labels.first().filter(|_| share < MOST_NONE);
     let change = report.period.and_then(|_| changed(&labels));
     let and = |said: String| match &change {
-        Some((label, change)) => format!("{said}, and {} {change}", line(&label.name, NAME)),
+        Some((label, change)) => format!("{said}, and {} {change}", single_line(&label.name, NAME)),
         None => said,
     };
     match (
@@ -51,7 +51,7 @@ pub fn headline(report: &Report) -> String {
         (Some((_, Leads::Nobody)), Some((label, change))) => {
             format!(
                 "{} {change} of the posts",
-                capital(&line(&label.name, NAME))
+                capital(&single_line(&label.name, NAME))
             )
         }
         (Some((leader, Leads::Nobody)), None) => nothing(report, leader),
@@ -69,9 +69,11 @@ enum Leads {
 }
 
 /// What there is to say of the largest label.
-fn leads(leader: &Line, labels: &[&Line]) -> Leads {
-    let name = capital(&line(&leader.name, NAME));
-    let is_ahead = |a: &Line, b: &Line| is_ahead(a.posts, b.posts, labels.len());
+fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats]) -> Leads {
+    let name = capital(&single_line(&leader.name, NAME));
+    let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
+        is_significantly_larger(a.posts, b.posts, labels.len())
+    };
     match labels[1..] {
         [] => Leads::One(format!("{name}: {} of the posts", percent(leader.share))),
         [second, ..] if is_ahead(leader, second) => Leads::One(format!(
@@ -80,7 +82,7 @@ fn leads(leader: &Line, labels: &[&Line]) -> Leads {
         )),
         [second, third, ..] if is_ahead(second, third) => {
             let (one, other) = (percent(leader.share), percent(second.share));
-            let second = line(&second.name, NAME);
+            let second = single_line(&second.name, NAME);
             Leads::Several(format!(
                 "{name} and {second} lead with {one} and {other} of the posts"
             ))
@@ -90,24 +92,24 @@ fn leads(leader: &Line, labels: &[&Line]) -> Leads {
 }
 
 /// What there is to say where nothing leads and nothing changed.
-fn nothing(report: &Report, leader: &Line) -> String {
+fn nothing(report: &Report, leader: &OutcomeStats) -> String {
     if report.agreement.1 > 0 {
-        let share = percent(real(report.agreement.0) / real(report.agreement.1));
+        let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
         return format!(
             "{share} of the posts get the label of their topic, and no label stands out"
         );
     }
-    let name = capital(&line(&leader.name, NAME));
+    let name = capital(&single_line(&leader.name, NAME));
     let share = percent(leader.share);
     format!("No label stands out: {name} has the most posts, {share}")
 }
 
 /// The label whose share changed most, of those that changed by more than chance, and how.
-fn changed<'r>(labels: &[&'r Line]) -> Option<(&'r Line, String)> {
+fn changed<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
     // Of equal changes the one of the larger label: it comes last.
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
-    let real = changes.filter(|(_, change)| change.is_real);
+    let real = changes.filter(|(_, change)| change.is_significant);
     // Rounded, because two differences of floats that are equal on paper differ in their last bits.
     let size = |change: &Change| (change.difference().abs() * 1e9).round();
     let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
@@ -138,14 +140,14 @@ pub fn lead(report: &Report) -> String {
     let period = time::period(first, last);
     let posts = match report.posts {
         1 => "One post".to_owned(),
-        posts => format!("{} posts", whole(posts)),
+        posts => format!("{} posts", thousands(posts)),
     };
     let Some(model) = report.model.as_ref().filter(|_| report.scored() > 0) else {
         return format!("{posts}, {period}. “topicmill classify” labels them.");
     };
     let labels = match report.labels().count() {
         1 => "one label".to_owned(),
-        labels => format!("{} labels", whole(labels as u64)),
+        labels => format!("{} labels", thousands(labels as u64)),
     };
     let compared = match (report.period, report.drift.map(|drift| drift.verdict())) {
         (Some(_), Some(DriftVerdict::Chance)) => {
@@ -155,7 +157,7 @@ pub fn lead(report: &Report) -> String {
     };
     format!(
         "{posts}, {period}. {} gave them {labels}.{compared}",
-        line(model, 80)
+        single_line(model, 80)
     )
 }
 

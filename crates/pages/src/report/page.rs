@@ -3,14 +3,14 @@
 
 use askama::Template;
 
-use super::SIGN;
+use super::GENERATOR;
 use super::charts::{self, Chart};
-use super::data::{Call, Line, Report};
+use super::data::{OutcomeStats, QuotedPost, Report};
 use super::finding;
 use super::svg::Svg;
 use super::time;
-use crate::look::{self, percent, points, whole};
-use topicmill_review::drift::{DriftVerdict, real};
+use crate::display::{self, percent, points, thousands};
+use topicmill_review::drift::{DriftVerdict, as_f64};
 use topicmill_store::Fate;
 
 /// Lines of the table of labels, at most.
@@ -82,22 +82,22 @@ struct Page {
 /// A whole page, which loads nothing from anywhere.
 pub fn render_page(report: &Report) -> String {
     let page = Page {
-        sign: SIGN,
+        sign: GENERATOR,
         title: finding::headline(report),
-        style: look::STYLE,
+        style: display::STYLE,
         body: render_body(report),
     };
     page.render().expect("a string takes what is written")
 }
 
-/// What stands between `<main>` and `</main>`; it needs [`look::STYLE`], no script, and no style of its own.
+/// What stands between `<main>` and `</main>`; it needs [`display::STYLE`], no script, and no style of its own.
 pub fn render_body(report: &Report) -> String {
     let body = Body {
         headline: finding::headline(report),
         lead: finding::lead(report),
         figures: figures(report),
         rows: rows(report),
-        rows_left_out: report.lines.len().saturating_sub(LINES),
+        rows_left_out: report.outcomes.len().saturating_sub(LINES),
         has_change: report.period.is_some(),
         about_labels: about_labels(report),
         charts: charts::charts(report),
@@ -119,21 +119,21 @@ fn figures(report: &Report) -> Vec<Figure> {
         name,
         is_warm: false,
     };
-    let mut figures = vec![figure(whole(report.posts), "posts")];
+    let mut figures = vec![figure(thousands(report.posts), "posts")];
     figures.push(Figure {
-        value: percent(real(scored) / real(report.posts)),
+        value: percent(as_f64(scored) / as_f64(report.posts)),
         name: "labelled",
         is_warm: scored < report.posts,
     });
     if scored > 0 {
         let none = report.of(Fate::Other) + report.of(Fate::Unsure);
         figures.push(figure(
-            percent(real(none) / real(scored)),
+            percent(as_f64(none) / as_f64(scored)),
             "none of the labels",
         ));
     }
     if report.agreement.1 > 0 {
-        let share = real(report.agreement.0) / real(report.agreement.1);
+        let share = as_f64(report.agreement.0) / as_f64(report.agreement.1);
         figures.push(figure(percent(share), "labelled as their topic"));
     }
     if let Some(drift) = report.drift {
@@ -147,7 +147,7 @@ fn figures(report: &Report) -> Vec<Figure> {
         });
     }
     figures.push(Figure {
-        value: whole(report.gaps.len() as u64),
+        value: thousands(report.gaps.len() as u64),
         name: match report.gaps.len() {
             1 => "gap in collecting",
             _ => "gaps in collecting",
@@ -158,8 +158,8 @@ fn figures(report: &Report) -> Vec<Figure> {
 }
 
 /// A bar as long as a share of the longest.
-fn bar(line: &Line, largest: u64) -> String {
-    let long = 100.0 * real(line.posts) / real(largest.max(1));
+fn bar(line: &OutcomeStats, largest: u64) -> String {
+    let long = 100.0 * as_f64(line.posts) / as_f64(largest.max(1));
     let mut svg = Svg::new(100.0, 10.0);
     let class = if line.fate == Fate::Labelled {
         "mark"
@@ -171,7 +171,7 @@ fn bar(line: &Line, largest: u64) -> String {
 }
 
 /// A line as small as a word.
-fn spark(line: &Line) -> String {
+fn spark(line: &OutcomeStats) -> String {
     let together = line.series.len().div_ceil(SPARK).max(1);
     let series: Vec<u64> = line
         .series
@@ -183,14 +183,14 @@ fn spark(line: &Line) -> String {
     }
     let (width, height) = (116.0, 26.0);
     let mut svg = Svg::new(width, height);
-    let largest = real(series.iter().max().copied().unwrap_or(0).max(1));
-    let last = real(series.len() as u64 - 1);
+    let largest = as_f64(series.iter().max().copied().unwrap_or(0).max(1));
+    let last = as_f64(series.len() as u64 - 1);
     let places: Vec<_> = series
         .iter()
         .enumerate()
         .map(|(place, posts)| {
-            let x = 3.0 + (width - 6.0) * real(place as u64) / last;
-            (x, height - 3.0 - (height - 7.0) * real(*posts) / largest)
+            let x = 3.0 + (width - 6.0) * as_f64(place as u64) / last;
+            (x, height - 3.0 - (height - 7.0) * as_f64(*posts) / largest)
         })
         .collect();
     svg.area(&places, height - 1.0, "mark-soft");
@@ -207,16 +207,16 @@ fn spark(line: &Line) -> String {
 
 fn rows(report: &Report) -> Vec<Row> {
     let largest = report
-        .lines
+        .outcomes
         .iter()
         .map(|line| line.posts)
         .max()
         .unwrap_or(0);
-    let row = |line: &Line| {
+    let row = |line: &OutcomeStats| {
         let (change, change_class) = match line.change {
             None => ("–".to_owned(), "flat"),
             Some(change) => {
-                let class = match (change.is_real, change.difference() > 0.0) {
+                let class = match (change.is_significant, change.difference() > 0.0) {
                     (false, _) => "flat",
                     (true, true) => "up",
                     (true, false) => "down",
@@ -225,25 +225,27 @@ fn rows(report: &Report) -> Vec<Row> {
             }
         };
         Row {
-            name: look::line(&line.name, 120),
+            name: display::single_line(&line.name, 120),
             class: if line.fate == Fate::Labelled {
                 ""
             } else {
                 "soft"
             },
-            posts: whole(line.posts),
+            posts: thousands(line.posts),
             share: percent(line.share),
             bar: bar(line, largest),
             spark: spark(line),
             change,
             change_class,
-            mean: line.mean_score.map_or_else(|| "–".to_owned(), look::score),
+            mean: line
+                .mean_score
+                .map_or_else(|| "–".to_owned(), display::score),
         }
     };
     if report.scored() == 0 {
         return Vec::new();
     }
-    report.lines.iter().take(LINES).map(row).collect()
+    report.outcomes.iter().take(LINES).map(row).collect()
 }
 
 fn about_labels(report: &Report) -> String {
@@ -257,19 +259,26 @@ fn about_labels(report: &Report) -> String {
         );
         said.push_str(&change);
     }
-    if report.lines.iter().any(|line| line.fate != Fate::Labelled) {
+    if report
+        .outcomes
+        .iter()
+        .any(|line| line.fate != Fate::Labelled)
+    {
         said += " Posts without a label are other, where a topic beside the labels fits better, or unsure, where no label is \
                  sure enough.";
     }
     said
 }
 
-fn quotes(calls: &[Call], is_close: bool) -> Vec<Quote> {
-    let quote = |call: &Call| {
-        let best = call
-            .best
-            .iter()
-            .map(|(label, score)| format!("{} {}", look::line(label, 48), look::score(*score)));
+fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
+    let quote = |call: &QuotedPost| {
+        let best = call.best.iter().map(|(label, score)| {
+            format!(
+                "{} {}",
+                display::single_line(label, 48),
+                display::score(*score)
+            )
+        });
         let best: Vec<String> = best.collect();
         let best = match (is_close, best.as_slice()) {
             (true, [first, second, ..]) => Some(format!("{first} or {second}")),
@@ -279,7 +288,7 @@ fn quotes(calls: &[Call], is_close: bool) -> Vec<Quote> {
         let topic = call.topic.as_ref();
         let said = [
             Some(format!("r/{}", call.subreddit)),
-            topic.map(|topic| format!("collected for {}", look::line(topic, 48))),
+            topic.map(|topic| format!("collected for {}", display::single_line(topic, 48))),
             best,
             (!call.is_labelled).then(|| "unsure, so without a label".to_owned()),
         ];
@@ -300,16 +309,20 @@ fn skipped(report: &Report) -> Vec<Passed> {
             .passed
             .iter()
             .map(|(subreddit, why)| {
-                format!("r/{} ({})", look::line(subreddit, 40), look::line(why, 40))
+                format!(
+                    "r/{} ({})",
+                    display::single_line(subreddit, 40),
+                    display::single_line(why, 40)
+                )
             })
             .collect();
         let read = match &skipped.read {
-            Some(read) => format!("r/{} was read instead of", look::line(read, 40)),
+            Some(read) => format!("r/{} was read instead of", display::single_line(read, 40)),
             None => "nothing was read instead of".to_owned(),
         };
         let said = format!(
             "{}: {read} {}",
-            look::line(&skipped.topic, 60),
+            display::single_line(&skipped.topic, 60),
             passed.join(", ")
         );
         // The same topic passes over the same subreddit run after run.
@@ -331,8 +344,12 @@ fn footer(report: &Report) -> String {
         time::moment(report.now)
     );
     let label_set = report.label_set.as_ref();
-    let label_set = label_set
-        .map(|(name, version)| format!("Label set {}, version {version}.", look::line(name, 80)));
+    let label_set = label_set.map(|(name, version)| {
+        format!(
+            "Label set {}, version {version}.",
+            display::single_line(name, 80)
+        )
+    });
     let reconciled = match report.reconciled_at {
         Some(at) => format!(
             "Agrees with deletions on Reddit as of {}.",

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::look;
+use crate::display;
 
 /// A picture in the making.
 pub struct Svg {
@@ -60,7 +60,7 @@ pub fn width(text: &str) -> f64 {
 }
 
 fn advance(c: char) -> f64 {
-    if look::is_mark(c) {
+    if display::is_zero_width(c) {
         return 0.0;
     }
     match c {
@@ -87,7 +87,7 @@ fn advance(c: char) -> f64 {
 
 /// As much of a text as fits, with an ellipsis where that is not all.
 pub fn fit(text: &str, room: f64) -> String {
-    let text = look::line(text, 400);
+    let text = display::single_line(text, 400);
     if width(&text) <= room {
         return text;
     }
@@ -178,7 +178,7 @@ impl Svg {
     /// A text in as much room as there is.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
         let shown = fit(text, room);
-        let whole = look::line(text, 400);
+        let whole = display::single_line(text, 400);
         let told = if shown == whole {
             String::new()
         } else {
@@ -211,7 +211,7 @@ impl Svg {
             "<text class=\"{class}\" transform=\"translate({:.1},{:.1}) rotate(-45)\"><title>{}</title>{}</text>",
             at.0,
             at.1,
-            escape(&look::line(text, 400)),
+            escape(&display::single_line(text, 400)),
             escape(&shown)
         ));
     }
@@ -223,7 +223,7 @@ impl Svg {
              aria-label=\"{told}\">{body}</svg>",
             w = self.width,
             h = self.height,
-            told = escape(&look::line(told, 400)),
+            told = escape(&display::single_line(told, 400)),
             body = self.body,
         )
     }
@@ -250,11 +250,11 @@ impl Svg {
              <rect class=\"ground\" width=\"{w:.0}\" height=\"{h:.0}\"/>\
              <text class=\"strong\" x=\"{MARGIN}\" y=\"{y}\">{shown}</text>\
              <g transform=\"translate({MARGIN},{top})\">{body}</g></svg>\n",
-            sign = super::SIGN,
+            sign = super::GENERATOR,
             title = escape(title),
             read = escape(read),
-            tokens = look::TOKENS,
-            chart = look::CHART,
+            tokens = display::TOKENS,
+            chart = display::CHART,
             y = MARGIN + 12.0,
             top = MARGIN + HEAD,
             shown = escape(&fit(title, self.width)),

@@ -40,7 +40,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         label: label.map(str::to_owned),
         fate,
         posts,
-        score_sum: 0.5 * topicmill_review::drift::real(posts),
+        score_sum: 0.5 * topicmill_review::drift::as_f64(posts),
     };
     let mut cells: Vec<HeatCell> = labels
         .iter()
@@ -152,16 +152,20 @@ fn shares_changes_and_agreement_add_up() {
         (report.posts, report.scored(), report.waiting),
         (850, 850, 0)
     );
-    let shares: f64 = report.lines.iter().map(|line| line.share).sum();
+    let shares: f64 = report.outcomes.iter().map(|line| line.share).sum();
     assert!((shares - 1.0).abs() < 1e-12);
-    let slugs: Vec<&str> = report.lines.iter().map(|line| line.slug.as_str()).collect();
+    let slugs: Vec<&str> = report
+        .outcomes
+        .iter()
+        .map(|line| line.slug.as_str())
+        .collect();
     assert_eq!(slugs, ["a", "b", "empty", "other", "unsure"]);
-    let a = &report.lines[0];
+    let a = &report.outcomes[0];
     assert_eq!((a.series[5], a.series[15], a.series.len()), (100, 500, 21));
     assert_eq!(a.mean_score, Some(0.5));
     let change = a.change.unwrap();
-    assert!(change.is_real && change.to > change.from);
-    assert_eq!(report.lines[2].mean_score, None);
+    assert!(change.is_significant && change.to > change.from);
+    assert_eq!(report.outcomes[2].mean_score, None);
     assert_eq!(report.agreement, (600, 850), "all were collected for a");
     assert_eq!(report.totals[15], [600, 20, 0]);
 }

@@ -261,5 +261,5 @@ fn place(text: &str) -> Option<RowPlace> {
 
 /// As much of what somebody sent as an answer repeats.
 pub fn head(text: &str) -> String {
-    crate::look::line(text, 60)
+    crate::display::single_line(text, 60)
 }

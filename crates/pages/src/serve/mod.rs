@@ -26,8 +26,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::guard::Guard;
 use self::index::Index;
-pub use self::review::Asking;
-use crate::patient::{BindError, Patient};
+pub use self::review::ReviewOptions;
+use crate::listener::{BindError, LimitedListener};
 use topicmill_core::FailureKind;
 use topicmill_core::clock::SharedClock;
 use topicmill_score::Label;
@@ -44,7 +44,7 @@ const UNREAD_KIB: usize = 256 * 1024;
 /// How short a token may be: 16 characters at random are more than anybody tries.
 const SHORTEST_TOKEN: usize = 16;
 /// Posts whose texts are searched, the newest ones: a million take half a gigabyte of memory, with what lists need.
-pub const SEARCHED: usize = 2_000_000;
+pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -90,7 +90,7 @@ pub struct ServeOptions {
     /// Newest posts whose texts are searched, at most.
     pub searched: usize,
     /// Asks people about labels, where that is wanted.
-    pub asking: Option<Asking>,
+    pub asking: Option<ReviewOptions>,
 }
 
 /// What every page may use.
@@ -124,11 +124,11 @@ impl Serving {
 pub type Shared = Arc<Serving>;
 
 pub struct Server {
-    listener: Patient,
+    listener: LimitedListener,
     address: SocketAddr,
     serving: Shared,
     guard: Arc<Guard>,
-    asking: Option<Asking>,
+    asking: Option<ReviewOptions>,
 }
 
 impl Server {
@@ -151,7 +151,7 @@ impl Server {
         {
             return Err(ServeError::ShortToken(token.chars().count()));
         }
-        let (listener, address) = Patient::bind(listen, "--listen").await?;
+        let (listener, address) = LimitedListener::bind(listen, "--listen").await?;
         let serving = Serving {
             index: Arc::new(Index::new(options.searched)?),
             store,

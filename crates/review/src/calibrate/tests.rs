@@ -8,7 +8,7 @@ use topicmill_score::score::{self, evidence};
 use topicmill_score::{Mode, PairLogits};
 
 /// A row whose logits under the softmax are these.
-fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> KnownScores {
+fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> GoldEvidence {
     let kind = ModelKind::Embedding(EmbeddingHead {
         output: "v".into(),
         softmax_scale: 1.0,
@@ -24,14 +24,14 @@ fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> KnownScores {
             neutral: None,
         })
         .collect();
-    KnownScores {
+    GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
         evidence: evidence(&kind, mode, &pairs),
         right: right.to_vec(),
     }
 }
 
-fn temperature_of(rows: &[&KnownScores]) -> Option<f64> {
+fn temperature_of(rows: &[&GoldEvidence]) -> Option<f64> {
     fit_scale(rows).map(|(temperature, _)| temperature)
 }
 
@@ -40,7 +40,7 @@ fn close(found: f64, expected: f64) {
 }
 
 /// Rows of which the first of two labels is right in `right` of `all`.
-fn two_labels(logit: f32, right: usize, all: usize) -> Vec<KnownScores> {
+fn two_labels(logit: f32, right: usize, all: usize) -> Vec<GoldEvidence> {
     (0..all)
         .map(|i| row(i, &[logit, 0.0], &[usize::from(i >= right)], Mode::Single))
         .collect()
@@ -50,7 +50,7 @@ fn two_labels(logit: f32, right: usize, all: usize) -> Vec<KnownScores> {
 fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
     // 80 of 100 right at a logit of 4: sigmoid(4 / T) = 0.8, so T = 4 / ln 4 = 2.8854.
     let rows = two_labels(4.0, 80, 100);
-    let all: Vec<&KnownScores> = rows.iter().collect();
+    let all: Vec<&GoldEvidence> = rows.iter().collect();
     close(temperature_of(&all).unwrap(), 2.8854);
     // 60 of 100 at a logit of 0.1: T = 0.1 / ln 1.5 = 0.2466.
     let rows = two_labels(0.1, 60, 100);
@@ -63,7 +63,7 @@ fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
 #[test]
 fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
     // One label, a logit of 2, right in 70 of 100: T = 2 / ln(7/3) = 2.3604.
-    let rows: Vec<KnownScores> = (0..100)
+    let rows: Vec<GoldEvidence> = (0..100)
         .map(|i| row(i, &[2.0], if i < 70 { &[0] } else { &[] }, Mode::Single))
         .collect();
     close(
@@ -85,7 +85,7 @@ fn rows_that_are_all_right_end_at_the_edge() {
 }
 
 /// Twenty rows of two labels: of scores 0.5 to 0.98 the ten lower ones right every other time.
-fn ladder() -> Vec<KnownScores> {
+fn ladder() -> Vec<GoldEvidence> {
     (0..20)
         .map(|i| {
             #[expect(clippy::cast_precision_loss, reason = "small")]
@@ -99,7 +99,7 @@ fn ladder() -> Vec<KnownScores> {
 #[test]
 fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
     let rows = ladder();
-    let all: Vec<&KnownScores> = rows.iter().collect();
+    let all: Vec<&GoldEvidence> = rows.iter().collect();
     let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
     // Wrong are 0, 2, 4, 6 and 8. All 20: 15 right, 0.75. From 1 on 15 of 19 = 0.789; from 3 on 14 of 17 =
     // 0.824; from 5 on 13 of 15 = 0.867; from 7 on 12 of 13 = 0.923; from 9 on 11 of 11.
@@ -139,14 +139,14 @@ fn a_short_number_stays_in_its_gap() {
 
 #[test]
 fn shares_have_wilsons_interval() {
-    let share = Share::new(8, 10);
+    let share = Proportion::new(8, 10);
     close(share.low, 0.490_16);
     close(share.high, 0.943_32);
     assert_eq!(share.share, Some(0.8));
-    let all = Share::new(10, 10);
+    let all = Proportion::new(10, 10);
     close(all.low, 0.722_47);
     close(all.high, 1.0);
-    let none = Share::new(0, 0);
+    let none = Proportion::new(0, 0);
     assert_eq!((none.share, none.low, none.high), (None, 0.0, 1.0));
 }
 
@@ -184,7 +184,7 @@ fn scores_are_judged_in_bins() {
     let score = 1.0 / (1.0 + (-4f64).exp());
     close(found.before.calibration_error, score - 0.8);
     close(found.before.bins[9].mean_score, score);
-    assert_eq!(found.before.bins[9].right, Share::new(80, 100));
+    assert_eq!(found.before.bins[9].right, Proportion::new(80, 100));
     assert_eq!(found.before.bins[0].right.all, 0);
     close(
         found.before.loss,
@@ -193,8 +193,8 @@ fn scores_are_judged_in_bins() {
     close(found.after.calibration_error, 0.0);
     close(found.after.loss, -(0.8 * 0.8f64.ln() + 0.2 * 0.2f64.ln()));
     assert_eq!(found.threshold, Some(0.0));
-    assert_eq!(found.after.coverage, Share::new(100, 100));
-    assert_eq!(found.held_out.accuracy, Share::new(80, 100));
+    assert_eq!(found.after.coverage, Proportion::new(100, 100));
+    assert_eq!(found.held_out.accuracy, Proportion::new(80, 100));
     assert_eq!(calibrate(&rows, before, 0.85).unwrap().threshold, None);
 }
 
@@ -209,7 +209,7 @@ fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
         sigmoid_bias: 0.0,
         learned: Arc::default(),
     });
-    let beside = |logit: f32, key: usize, right: &[usize]| KnownScores {
+    let beside = |logit: f32, key: usize, right: &[usize]| GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
         evidence: score::evidence_beside(
             &kind,
@@ -235,7 +235,7 @@ fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
             if is_right { &[0] } else { &[] },
         )
     });
-    let rows: Vec<KnownScores> = rows.collect();
+    let rows: Vec<GoldEvidence> = rows.collect();
     let before = Setting {
         temperature: 1.0,
         threshold: 0.0,

@@ -14,7 +14,7 @@ fn close(found: f64, expected: &Value, what: &str) {
     );
 }
 
-fn share_is(found: &Share, expected: &Value, what: &str) {
+fn share_is(found: &Proportion, expected: &Value, what: &str) {
     assert_eq!(
         (found.of, found.all),
         (number(&expected[0]), number(&expected[1])),
@@ -39,8 +39,8 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
 
-fn rows(fixture: &Value, at: usize) -> Vec<Judged> {
-    let row = |row: &Value| Judged {
+fn rows(fixture: &Value, at: usize) -> Vec<EvaluatedPost> {
+    let row = |row: &Value| EvaluatedPost {
         right: row[0]
             .as_u64()
             .map(|_| number(&row[0]))
@@ -129,8 +129,8 @@ fn every_figure_is_scikit_learns() {
     close(found.p, &expected["p"], "p");
 }
 
-fn row(right: &[usize], best: usize, abstained: bool) -> Judged {
-    Judged {
+fn row(right: &[usize], best: usize, abstained: bool) -> EvaluatedPost {
+    EvaluatedPost {
         right: right.to_vec(),
         best,
         score: 0.75,

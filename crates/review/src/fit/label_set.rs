@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{Answer, Fit, FitError, Link, fit};
-use crate::calibrate::{KnownScores, Quality, Setting, fit_threshold, judge};
-use crate::known::KnownText;
+use crate::calibrate::{GoldEvidence, Quality, Setting, fit_threshold, judge};
+use crate::rescore::TextEvidence;
 use topicmill_core::TextHash;
 use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
@@ -20,7 +20,7 @@ pub struct GoldText {
     /// Hash of its text.
     pub text_hash: TextHash,
     /// What the model gave for it under the label set that is fitted.
-    pub known: KnownText,
+    pub known: TextEvidence,
     /// Positions of the right labels; empty for none of these.
     pub right: Vec<usize>,
     /// True if it was drawn at random, or if all answers count as if they were: it stands for all posts.
@@ -29,9 +29,9 @@ pub struct GoldText {
 
 /// What a fit is for: a share of right labels, or of posts found, that the threshold is to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Wanted {
+pub enum FitGoal {
     /// The threshold of the label set stays.
-    Nothing,
+    KeepThreshold,
     /// This share of the labels that are given is right.
     Precision(f64),
     /// This share of the posts that have a label gets it.
@@ -77,7 +77,7 @@ pub fn fit_label_set(
     base: &LabelSet,
     model: &str,
     texts: &[GoldText],
-    wanted: Wanted,
+    wanted: FitGoal,
     provenance: Provenance,
 ) -> Result<FittedSet, FitError> {
     let first = texts.first().ok_or(FitError::TooFew(0))?;
@@ -94,22 +94,22 @@ pub fn fit_label_set(
         .collect();
     let found = fit(&answers, link)?;
     let labels = base.labels.len();
-    let held_out: Vec<KnownScores> = texts
+    let held_out: Vec<GoldEvidence> = texts
         .iter()
         .zip(found.held_out.rows())
         .filter(|(text, _)| text.is_random)
         .map(|(text, row)| held_out_scores(text, &row.to_vec(), labels))
         .collect();
-    let before: Vec<KnownScores> = texts
+    let before: Vec<GoldEvidence> = texts
         .iter()
         .filter(|text| text.is_random)
         .map(zero_shot_scores)
         .collect();
-    let rows: Vec<&KnownScores> = held_out.iter().collect();
+    let rows: Vec<&GoldEvidence> = held_out.iter().collect();
     let threshold = match wanted {
-        Wanted::Nothing => Some(base.threshold),
-        Wanted::Precision(share) => fit_threshold(&rows, (1.0, 0.0), share),
-        Wanted::Recall(share) => threshold_for_recall(&rows, share),
+        FitGoal::KeepThreshold => Some(base.threshold),
+        FitGoal::Precision(share) => fit_threshold(&rows, (1.0, 0.0), share),
+        FitGoal::Recall(share) => threshold_for_recall(&rows, share),
     };
     let none = texts.iter().filter(|text| text.right.is_empty()).count();
     let set = LabelSet {
@@ -133,7 +133,7 @@ pub fn fit_label_set(
         threshold,
         shift: 0.0,
     };
-    let judge_all = |rows: &[KnownScores], setting| judge(rows.iter().map(|row| (row, setting)));
+    let judge_all = |rows: &[GoldEvidence], setting| judge(rows.iter().map(|row| (row, setting)));
     Ok(FittedSet {
         answers: texts.len(),
         none,
@@ -148,7 +148,7 @@ pub fn fit_label_set(
 }
 
 /// The largest threshold at which this share of the rows with a label gets it; `None` if no threshold does.
-fn threshold_for_recall(rows: &[&KnownScores], share: f64) -> Option<f64> {
+fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
     let mut scores: Vec<f64> = rows
         .iter()
         .filter(|row| !row.right.is_empty())
@@ -196,11 +196,11 @@ fn answer(text: &GoldText, temperature: f64, none_below: Option<f64>) -> Answer 
     }
 }
 
-fn zero_shot_scores(text: &GoldText) -> KnownScores {
+fn zero_shot_scores(text: &GoldText) -> GoldEvidence {
     scores_of(text, text.known.evidence.clone())
 }
 
-fn held_out_scores(text: &GoldText, row: &[f64], labels: usize) -> KnownScores {
+fn held_out_scores(text: &GoldText, row: &[f64], labels: usize) -> GoldEvidence {
     let (of_labels, none) = row.split_at(labels);
     let evidence = text
         .known
@@ -209,8 +209,8 @@ fn held_out_scores(text: &GoldText, row: &[f64], labels: usize) -> KnownScores {
     scores_of(text, evidence)
 }
 
-fn scores_of(text: &GoldText, evidence: Evidence) -> KnownScores {
-    KnownScores {
+fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
+    GoldEvidence {
         text_hash: text.text_hash,
         evidence,
         right: text.right.clone(),

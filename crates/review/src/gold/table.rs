@@ -20,7 +20,7 @@ const TOLD: usize = 20;
 ///
 /// # Errors
 /// When the file cannot be read, is empty, or has rows without an id or a label.
-pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
+pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
         source,

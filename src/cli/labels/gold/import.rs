@@ -68,7 +68,7 @@ struct ParsedRows {
 
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let mut rows = gold::rows(&self.file)?;
+        let mut rows = gold::read_rows(&self.file)?;
         if self.random {
             for row in &mut rows {
                 row.chosen = SampleReason::Random;
@@ -170,7 +170,7 @@ async fn parse_rows(
     let mut parsed = ParsedRows::default();
     let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
     for row in rows {
-        let meaning = gold::meaning(&set.set, &row.label);
+        let meaning = gold::resolve_word(&set.set, &row.label);
         let is_stored = stored.contains(&row.id);
         if meaning.is_none() {
             let at = parsed.labels.entry(row.label.clone()).or_default();

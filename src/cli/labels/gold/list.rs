@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::{NONE, Printout};
 use crate::cli::output::key_value_table;
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use topicmill_review::gold::{self, Agreed};
+use topicmill_review::gold::{self, Consensus};
 use topicmill_store::{Access, StoredGold, Table};
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ impl List {
             output::print(&output::wrap(text))?;
             return Ok(Exit::Done);
         }
-        let agreed = gold::agreed(answers.clone());
+        let agreed = gold::consensus(answers.clone());
         printout(&answers, &agreed, self.limit).print(self.format)?;
         Ok(Exit::Done)
     }
@@ -88,7 +88,7 @@ fn table(what: &str, counts: &BTreeMap<String, u64>) -> Table {
     output::table([what, "gold labels"], rows)
 }
 
-fn printout(answers: &[StoredGold], agreed: &Agreed, limit: usize) -> Printout {
+fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printout {
     let labels = count_by(answers, |one| {
         one.answer.label.clone().unwrap_or_else(|| NONE.to_owned())
     });

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::super::data::TopicLine;
+use super::super::data::TopicStats;
 use super::super::svg::Svg;
 use super::super::table::ChartTable;
 use super::super::{Report, time};
 use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
-use crate::look::{line, whole};
-use topicmill_review::drift::real;
+use crate::display::{single_line, thousands};
+use topicmill_review::drift::as_f64;
 
 /// Posts by topic and time, with the gaps that collecting recorded.
 pub fn chart(report: &Report) -> Option<Chart> {
@@ -17,8 +17,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
     }
     let rows = report.gaps.iter().map(|gap| {
         vec![
-            line(&gap.topic, 60),
-            format!("r/{}", line(&gap.subreddit, 40)),
+            single_line(&gap.topic, 60),
+            format!("r/{}", single_line(&gap.subreddit, 40)),
             gap.source.to_string(),
             time::moment(gap.from_at),
             time::moment(gap.until_at),
@@ -29,8 +29,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
         .topics
         .iter()
         .map(|topic| topic.series.iter().filter(|n| **n == 0).count());
-    let share =
-        real(empty.sum::<usize>() as u64) / real((report.topics.len() * report.axis.len()) as u64);
+    let share = as_f64(empty.sum::<usize>() as u64)
+        / as_f64((report.topics.len() * report.axis.len()) as u64);
     let gaps = match report.gaps.len() {
         0 => "Collecting recorded no gap.".to_owned(),
         1 => {
@@ -48,7 +48,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
             "A row is a topic, a cell a {}: the stronger its colour, the more posts of the topic's most. {} of the cells have \
              no post. {gaps}",
             report.axis.unit(),
-            crate::look::percent(share)
+            crate::display::percent(share)
         ),
         table: ChartTable::new(5, &head, rows),
         wide: draw(report, WIDE, 230.0),
@@ -57,7 +57,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
 }
 
 /// Columns that a recorded gap of a topic touches.
-fn missing(report: &Report, topic: &TopicLine) -> BTreeSet<usize> {
+fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     let mut columns = BTreeSet::new();
     for gap in report.gaps.iter().filter(|gap| gap.topic == topic.slug) {
         let last = report.axis.len() - 1;
@@ -78,18 +78,18 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
     const ROW: f64 = 20.0;
     let topics = &report.topics[..report.topics.len().min(MOST)];
     let left = room_for(topics.iter().map(|topic| &topic.name), most);
-    let bottom = ROW * real(topics.len() as u64);
+    let bottom = ROW * as_f64(topics.len() as u64);
     let mut svg = Svg::new(width, bottom + 26.0);
-    let column = (width - left) / real(report.axis.len() as u64);
+    let column = (width - left) / as_f64(report.axis.len() as u64);
     let gap = if column > 5.0 { 1.5 } else { 0.0 };
     for (place, topic) in topics.iter().enumerate() {
-        let y = ROW * real(place as u64);
+        let y = ROW * as_f64(place as u64);
         svg.name(left, y + 10.0, &topic.name);
         let largest = topic.series.iter().max().copied().unwrap_or(0).max(1);
         let missing = missing(report, topic);
         let size = |tall| ((column - gap).max(0.5), tall);
         for (n, posts) in topic.series.iter().enumerate() {
-            let x = left + column * real(n as u64);
+            let x = left + column * as_f64(n as u64);
             let step = match posts {
                 0 => 0,
                 // One post is told from none.
@@ -97,9 +97,9 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
             };
             let told = format!(
                 "{}, {}: {}",
-                line(&topic.name, 60),
+                single_line(&topic.name, 60),
                 report.axis.name(n),
-                whole(*posts)
+                thousands(*posts)
             );
             svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &told);
             if missing.contains(&n) {

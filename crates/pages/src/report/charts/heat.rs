@@ -1,12 +1,12 @@
 //! What posts were collected for, against what they are labelled as.
 
 use super::super::Report;
-use super::super::data::{Line, TopicLine};
+use super::super::data::{OutcomeStats, TopicStats};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE};
-use crate::look::{line, percent};
-use topicmill_review::drift::real;
+use crate::display::{percent, single_line};
+use topicmill_review::drift::as_f64;
 use topicmill_store::Fate;
 
 /// From this share on, a cell on a desk shows its number.
@@ -18,25 +18,27 @@ const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
 /// The heat map; without two topics there is none.
 pub fn chart(report: &Report) -> Option<Chart> {
-    let rows: Vec<&TopicLine> = report
+    let rows: Vec<&TopicStats> = report
         .topics
         .iter()
         .filter(|topic| topic.scored > 0)
         .collect();
-    if rows.len() < 2 || report.lines.len() < 2 {
+    if rows.len() < 2 || report.outcomes.len() < 2 {
         return None;
     }
     let shown = &rows[..rows.len().min(MOST)];
     let columns = columns(report, shown);
     let head = ["topic", "label", "posts", "of the topic"];
-    let mut pairs: Vec<(u64, f64, &TopicLine, &Line)> = rows
+    let mut pairs: Vec<(u64, f64, &TopicStats, &OutcomeStats)> = rows
         .iter()
         .flat_map(|topic| {
             topic
                 .row
                 .iter()
-                .zip(&report.lines)
-                .map(move |(posts, line)| (*posts, real(*posts) / real(topic.scored), *topic, line))
+                .zip(&report.outcomes)
+                .map(move |(posts, line)| {
+                    (*posts, as_f64(*posts) / as_f64(topic.scored), *topic, line)
+                })
         })
         .filter(|(posts, ..)| *posts > 0)
         .collect();
@@ -47,9 +49,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
     });
     let table = pairs.iter().map(|(posts, share, topic, label)| {
         vec![
-            line(&topic.name, 60),
-            line(&label.name, 60),
-            crate::look::whole(*posts),
+            single_line(&topic.name, 60),
+            single_line(&label.name, 60),
+            crate::display::thousands(*posts),
             percent(*share),
         ]
     });
@@ -59,7 +61,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         read: format!(
             "A row is what posts were collected for, a column what they are labelled as; numbers are percent of the row. \
              On the diagonal both agree.{}",
-            parted(&pairs, &report.lines)
+            parted(&pairs, &report.outcomes)
         ),
         table: ChartTable::new(2, &head, table),
         wide: draw(shown, &columns, WIDE, true),
@@ -68,7 +70,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
 }
 
 /// Where topic and label part most often, in a sentence.
-fn parted(pairs: &[(u64, f64, &TopicLine, &Line)], lines: &[Line]) -> String {
+fn parted(pairs: &[(u64, f64, &TopicStats, &OutcomeStats)], lines: &[OutcomeStats]) -> String {
     let is_label = |slug: &str| lines.iter().any(|line| line.slug == slug);
     let apart = pairs
         .iter()
@@ -79,18 +81,18 @@ fn parted(pairs: &[(u64, f64, &TopicLine, &Line)], lines: &[Line]) -> String {
     apart.map_or_else(String::new, |(_, share, topic, label)| {
         format!(
             " They part most for {}: {} of its posts are about {}.",
-            line(&topic.name, 48),
+            single_line(&topic.name, 48),
             percent(*share),
-            line(&label.name, 48)
+            single_line(&label.name, 48)
         )
     })
 }
 
 /// Outcomes that are columns: those of the rows in their order, then the largest others.
-fn columns<'r>(report: &'r Report, rows: &[&TopicLine]) -> Vec<(usize, &'r Line)> {
-    let place = |slug: &str| report.lines.iter().position(|line| line.slug == slug);
+fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
+    let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
     let mut places: Vec<usize> = rows.iter().filter_map(|row| place(&row.slug)).collect();
-    for (place, line) in report.lines.iter().enumerate() {
+    for (place, line) in report.outcomes.iter().enumerate() {
         if !places.contains(&place) && line.posts > 0 {
             places.push(place);
         }
@@ -98,7 +100,7 @@ fn columns<'r>(report: &'r Report, rows: &[&TopicLine]) -> Vec<(usize, &'r Line)
     places.truncate(MOST);
     places
         .into_iter()
-        .map(|place| (place, &report.lines[place]))
+        .map(|place| (place, &report.outcomes[place]))
         .collect()
 }
 
@@ -125,7 +127,12 @@ impl Grid {
     }
 }
 
-fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bool) -> Svg {
+fn draw(
+    rows: &[&TopicStats],
+    columns: &[(usize, &OutcomeStats)],
+    width: f64,
+    is_wide: bool,
+) -> Svg {
     let widest = |names: &mut dyn Iterator<Item = &String>| {
         names.map(|name| measure(name)).fold(0.0, f64::max)
     };
@@ -135,7 +142,7 @@ fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bo
     let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 }) + numbers;
     // A slanted name climbs as far as it is long, times the sine of 45 degrees, and as far to the right.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
-    let cell = ((width - left - climb) / real(columns.len() as u64)).min(44.0);
+    let cell = ((width - left - climb) / as_f64(columns.len() as u64)).min(44.0);
     let (least, most) = if is_wide { (24.0, 34.0) } else { (17.0, 26.0) };
     let grid = Grid {
         left,
@@ -144,9 +151,12 @@ fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bo
         tall: cell.clamp(least, most),
         numbers,
     };
-    let mut svg = Svg::new(width, grid.top + grid.tall * real(rows.len() as u64) + 4.0);
+    let mut svg = Svg::new(
+        width,
+        grid.top + grid.tall * as_f64(rows.len() as u64) + 4.0,
+    );
     for (n, (_, line)) in columns.iter().enumerate() {
-        let x = left + cell * (real(n as u64) + 0.5);
+        let x = left + cell * (as_f64(n as u64) + 0.5);
         if is_wide {
             svg.slanted((x, grid.top - 7.0), "", &line.name, HEADING);
         } else if cell >= 17.0 || n % 2 == 0 {
@@ -160,13 +170,19 @@ fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bo
             &grid,
             row,
             columns,
-            grid.top + grid.tall * real(m as u64),
+            grid.top + grid.tall * as_f64(m as u64),
         );
     }
     svg
 }
 
-fn draw_row(svg: &mut Svg, grid: &Grid, row: &TopicLine, columns: &[(usize, &Line)], y: f64) {
+fn draw_row(
+    svg: &mut Svg,
+    grid: &Grid,
+    row: &TopicStats,
+    columns: &[(usize, &OutcomeStats)],
+    y: f64,
+) {
     let middle = y + grid.tall / 2.0 + 4.0;
     let place = columns.iter().position(|(_, line)| line.slug == row.slug);
     if let (false, Some(place)) = (grid.is_wide(), place) {
@@ -176,11 +192,11 @@ fn draw_row(svg: &mut Svg, grid: &Grid, row: &TopicLine, columns: &[(usize, &Lin
     let name = grid.left - grid.numbers - 8.0;
     svg.text((name, middle), Anchor::End, "name", &row.name, name - 2.0);
     for (n, (place, line)) in columns.iter().enumerate() {
-        let share = real(row.row[*place]) / real(row.scored.max(1));
-        let x = grid.left + grid.cell * real(n as u64);
+        let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
+        let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
         let told = format!("{} → {}: {}", row.name, line.name, percent(share));
-        let told = crate::look::line(&told, 200);
+        let told = crate::display::single_line(&told, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
         svg.rect((x, y), size, &format!("h{step}"), &told);
         if grid.is_wide() && grid.cell >= 22.0 && share >= TOLD {

@@ -1,18 +1,18 @@
 //! How the mix of labels changed.
 
 use super::super::Report;
-use super::super::data::{Change, Line, Period};
+use super::super::data::{Change, OutcomeStats, Period};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for};
-use crate::look::{line, percent, points, whole};
-use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, real};
+use crate::display::{percent, points, single_line, thousands};
+use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, as_f64};
 
 /// Shares before and after.
 pub fn chart(report: &Report) -> Option<Chart> {
     let (period, drift) = (report.period?, report.drift?);
-    let mut lines: Vec<(&Line, Change)> = report
-        .lines
+    let mut lines: Vec<(&OutcomeStats, Change)> = report
+        .outcomes
         .iter()
         .filter_map(|line| Some((line, line.change?)))
         .filter(|(_, change)| change.before + change.after > 0)
@@ -21,13 +21,13 @@ pub fn chart(report: &Report) -> Option<Chart> {
     let (before, after) = period.words();
     let rows = lines.iter().map(|(one, change)| {
         vec![
-            line(&one.name, 60),
-            whole(change.before),
-            whole(change.after),
+            single_line(&one.name, 60),
+            thousands(change.before),
+            thousands(change.after),
             percent(change.from),
             percent(change.to),
             points(change.difference()),
-            if change.is_real { "yes" } else { "no" }.to_owned(),
+            if change.is_significant { "yes" } else { "no" }.to_owned(),
         ]
     });
     let head = [
@@ -58,7 +58,7 @@ fn legend(before: &str, after: &str) -> String {
 
 /// What the index says, with how it is read.
 fn read(drift: &Drift) -> String {
-    let (before, after) = (whole(drift.before), whole(drift.after));
+    let (before, after) = (thousands(drift.before), thousands(drift.after));
     let verdict = match drift.verdict() {
         DriftVerdict::Chance => format!(
             "no more than chance, which makes up to {} of two samples of {before} and {after} posts",
@@ -88,29 +88,32 @@ const ROW: f64 = 24.0;
 /// Where the first row begins.
 const TOP: f64 = 22.0;
 
-fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
+fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64) -> Svg {
     let lines = &lines[..lines.len().min(MOST)];
     let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
-    let bottom = TOP + ROW * real(lines.len() as u64);
+    let bottom = TOP + ROW * as_f64(lines.len() as u64);
     let mut svg = Svg::new(width, bottom + 22.0);
     let x = scale(&mut svg, lines, left, bottom);
     let (before, after) = key(&mut svg, period);
     for (place, (line, change)) in lines.iter().enumerate() {
-        let y = TOP + ROW * (real(place as u64) + 0.5);
+        let y = TOP + ROW * (as_f64(place as u64) + 0.5);
         svg.name(left, y, &line.name);
         let (from, to) = (x(change.from), x(change.to));
-        let class = match (change.is_real, change.difference() > 0.0) {
+        let class = match (change.is_significant, change.difference() > 0.0) {
             (false, _) => "mark-grey",
             (true, true) => "mark",
             (true, false) => "mark-warm",
         };
         svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
         let told = |share: f64, when: &str| {
-            crate::look::line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
+            crate::display::single_line(
+                &format!("{}: {} in {when}", line.name, percent(share)),
+                200,
+            )
         };
         svg.dot((from, y), 4.0, "ring", &told(change.from, before));
         svg.dot((to, y), 5.0, class, &told(change.to, after));
-        let said = if change.is_real { "strong" } else { "" };
+        let said = if change.is_significant { "strong" } else { "" };
         let number = points(change.difference());
         svg.text((width, y + 4.0), Anchor::End, said, &number, 46.0);
     }
@@ -120,7 +123,7 @@ fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg
 /// Lines down the chart with their shares, and where a share stands.
 fn scale(
     svg: &mut Svg,
-    lines: &[(&Line, Change)],
+    lines: &[(&OutcomeStats, Change)],
     left: f64,
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
@@ -132,11 +135,11 @@ fn scale(
         reason = "a percentage"
     )]
     let ticks = super::ticks((shares.fold(0.0, f64::max) * 100.0).ceil() as u64);
-    let highest = real(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
+    let highest = as_f64(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
     let room = svg.width - 52.0 - left - 12.0;
     let x = move |share: f64| left + room * share / highest;
     for tick in &ticks {
-        let at = x(real(*tick) / 100.0);
+        let at = x(as_f64(*tick) / 100.0);
         svg.line((at, TOP - 4.0), (at, bottom), "axis");
         let said = format!("{tick} %");
         svg.text((at, bottom + 16.0), Anchor::Middle, "", &said, 48.0);

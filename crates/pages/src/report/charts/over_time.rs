@@ -1,12 +1,12 @@
 //! Posts over time: all of them, and those of each label.
 
 use super::super::Report;
-use super::super::data::Line;
+use super::super::data::OutcomeStats;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
-use crate::look::{percent, whole};
-use topicmill_review::drift::real;
+use crate::display::{percent, thousands};
+use topicmill_review::drift::as_f64;
 
 /// What is drawn of a post, from the ground up: with the class of its mark and its name.
 const KINDS: [(&str, &str); 3] = [
@@ -21,7 +21,7 @@ pub fn posts(report: &Report) -> Option<Chart> {
         return None;
     }
     let rows = report.totals.iter().enumerate().map(|(column, totals)| {
-        let numbers = totals.iter().map(|n| whole(*n));
+        let numbers = totals.iter().map(|n| thousands(*n));
         std::iter::once(report.axis.name(column))
             .chain(numbers)
             .collect()
@@ -51,7 +51,11 @@ fn draw(report: &Report, width: f64, height: f64) -> Svg {
 
 /// Each label in a small chart of its own, all on one scale.
 pub fn labels(report: &Report) -> Option<Chart> {
-    let lines: Vec<&Line> = report.lines.iter().filter(|line| line.posts > 0).collect();
+    let lines: Vec<&OutcomeStats> = report
+        .outcomes
+        .iter()
+        .filter(|line| line.posts > 0)
+        .collect();
     // One label is what the chart of all posts shows.
     if lines.len() < 2 || report.axis.len() < 2 {
         return None;
@@ -61,14 +65,14 @@ pub fn labels(report: &Report) -> Option<Chart> {
             lines
                 .iter()
                 .take(MOST)
-                .map(|line| crate::look::line(&line.name, 60)),
+                .map(|line| crate::display::single_line(&line.name, 60)),
         )
         .collect();
     let rows = (0..report.axis.len()).map(|column| {
         let numbers = lines
             .iter()
             .take(MOST)
-            .map(|line| whole(line.series[column]));
+            .map(|line| thousands(line.series[column]));
         std::iter::once(report.axis.name(column))
             .chain(numbers)
             .collect()
@@ -93,19 +97,19 @@ pub fn labels(report: &Report) -> Option<Chart> {
     })
 }
 
-fn multiples(report: &Report, lines: &[&Line], width: f64, across: usize) -> Svg {
+fn multiples(report: &Report, lines: &[&OutcomeStats], width: f64, across: usize) -> Svg {
     const HEIGHT: f64 = 92.0;
     const GAP: f64 = 22.0;
     let lines = &lines[..lines.len().min(MOST)];
     let down = lines.len().div_ceil(across);
-    let mut svg = Svg::new(width, HEIGHT * real(down as u64) + 16.0);
-    let each = (width - GAP * real(across as u64 - 1)) / real(across as u64);
+    let mut svg = Svg::new(width, HEIGHT * as_f64(down as u64) + 16.0);
+    let each = (width - GAP * as_f64(across as u64 - 1)) / as_f64(across as u64);
     let largest = lines.iter().flat_map(|line| line.series.iter()).max();
-    let largest = real(largest.copied().unwrap_or(1).max(1));
+    let largest = as_f64(largest.copied().unwrap_or(1).max(1));
     let columns = report.axis.len();
     for (place, line) in lines.iter().enumerate() {
-        let left = (each + GAP) * real((place % across) as u64);
-        let top = HEIGHT * real((place / across) as u64);
+        let left = (each + GAP) * as_f64((place % across) as u64);
+        let top = HEIGHT * as_f64((place / across) as u64);
         let (head, foot) = (top + 24.0, top + HEIGHT - 18.0);
         let share = percent(line.share);
         let room = each - super::super::svg::width(&share) - 8.0;
@@ -116,8 +120,8 @@ fn multiples(report: &Report, lines: &[&Line], width: f64, across: usize) -> Svg
             .iter()
             .enumerate()
             .map(|(column, posts)| {
-                let x = left + each * real(column as u64) / real(columns as u64 - 1);
-                (x, foot - (foot - head) * real(*posts) / largest)
+                let x = left + each * as_f64(column as u64) / as_f64(columns as u64 - 1);
+                (x, foot - (foot - head) * as_f64(*posts) / largest)
             })
             .collect();
         let is_label = line.fate == topicmill_store::Fate::Labelled;

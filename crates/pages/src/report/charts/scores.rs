@@ -1,12 +1,12 @@
 //! How sure the model is: scores of all posts, and of each label.
 
 use super::super::Report;
-use super::super::data::{BINS, Line};
+use super::super::data::{BINS, OutcomeStats};
 use super::super::svg::{Anchor, Svg};
 use super::super::table::ChartTable;
 use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
-use crate::look::{line, percent, score, whole};
-use topicmill_review::drift::real;
+use crate::display::{percent, score, single_line, thousands};
+use topicmill_review::drift::as_f64;
 use topicmill_store::Fate;
 
 /// Columns of the drawing: two of the numbers each.
@@ -23,7 +23,7 @@ const NAMES: [(&str, &str); 3] = [
 fn counts(report: &Report) -> Vec<[u64; 3]> {
     let mut columns = vec![[0; 3]; COLUMNS];
     for (kind, fate) in KINDS.into_iter().enumerate() {
-        for line in report.lines.iter().filter(|line| line.fate == fate) {
+        for line in report.outcomes.iter().filter(|line| line.fate == fate) {
             for (bin, posts) in line.bins.iter().enumerate() {
                 columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
@@ -40,8 +40,8 @@ pub fn all(report: &Report) -> Option<Chart> {
     }
     let counts = counts(report);
     let rows = (0..COLUMNS).map(|column| {
-        let from = real(column as u64) / real(COLUMNS as u64);
-        let numbers = counts[column].iter().map(|posts| whole(*posts));
+        let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
+        let numbers = counts[column].iter().map(|posts| thousands(*posts));
         std::iter::once(score(from)).chain(numbers).collect()
     });
     Some(Chart {
@@ -59,7 +59,7 @@ pub fn all(report: &Report) -> Option<Chart> {
 
 /// How many posts have no label, and why.
 fn none(report: &Report, scored: u64) -> String {
-    let share = |fate| percent(real(report.of(fate)) / real(scored));
+    let share = |fate| percent(as_f64(report.of(fate)) / as_f64(scored));
     let other = (report.of(Fate::Other) > 0).then(|| {
         let share = share(Fate::Other);
         format!("{share} of the posts are other, because a topic beside the labels fits better")
@@ -78,7 +78,7 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
     let mut svg = Svg::new(width, height);
     let (top, bottom) = (44.0, height - 26.0);
     let name = |column| {
-        let from = real(column as u64) / real(COLUMNS as u64);
+        let from = as_f64(column as u64) / as_f64(COLUMNS as u64);
         format!("{} to {}", score(from), score(from + 0.04))
     };
     let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name);
@@ -107,16 +107,16 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
 }
 
 /// The score under which a share of a line's posts lies, from its columns.
-fn quantile(line: &Line, share: f64) -> Option<f64> {
+fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     let all: u64 = line.bins.iter().sum();
-    let wanted = real(all) * share;
+    let wanted = as_f64(all) * share;
     let mut below = 0.0;
     for (bin, posts) in line.bins.iter().enumerate() {
-        let posts = real(*posts);
+        let posts = as_f64(*posts);
         if posts > 0.0 && below + posts >= wanted {
             // Between the ends of the column, as if its posts lay evenly in it.
             let within = ((wanted - below) / posts).clamp(0.0, 1.0);
-            return Some((real(bin as u64) + within) / real(BINS as u64));
+            return Some((as_f64(bin as u64) + within) / as_f64(BINS as u64));
         }
         below += posts;
     }
@@ -128,8 +128,8 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     if !report.scores_are_shares {
         return None;
     }
-    let mut lines: Vec<(&Line, [f64; 3])> = report
-        .lines
+    let mut lines: Vec<(&OutcomeStats, [f64; 3])> = report
+        .outcomes
         .iter()
         .filter_map(|line| {
             let quantiles = [
@@ -146,8 +146,8 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     lines.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
     let rows = lines.iter().map(|(one, [low, middle, high])| {
         vec![
-            line(&one.name, 60),
-            whole(one.posts),
+            single_line(&one.name, 60),
+            thousands(one.posts),
             score(*low),
             score(*middle),
             score(*high),
@@ -172,11 +172,11 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     })
 }
 
-fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
+fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
     const ROW: f64 = 24.0;
     let lines = &lines[..lines.len().min(MOST)];
     let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
-    let bottom = ROW * real(lines.len() as u64) + 2.0;
+    let bottom = ROW * as_f64(lines.len() as u64) + 2.0;
     let mut svg = Svg::new(width, bottom + 22.0);
     let right = width - 40.0;
     let x = |score: f64| left + (right - left - 8.0) * score;
@@ -191,7 +191,7 @@ fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
         );
     }
     for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
-        let y = ROW * (real(place as u64) + 0.5);
+        let y = ROW * (as_f64(place as u64) + 0.5);
         svg.name(left, y, &line.name);
         let is_label = line.fate == Fate::Labelled;
         let (bar, dot) = if is_label {
@@ -207,7 +207,12 @@ fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
             score(*low),
             score(*high)
         );
-        svg.dot((x(*middle), y), 5.0, dot, &crate::look::line(&told, 200));
+        svg.dot(
+            (x(*middle), y),
+            5.0,
+            dot,
+            &crate::display::single_line(&told, 200),
+        );
         svg.text((width, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
     }
     svg

@@ -1,6 +1,6 @@
 //! A post as a line of a list.
 
-use crate::look;
+use crate::display;
 use topicmill_store::browsed::ListedPost;
 
 /// Characters of a title on a line: Reddit's longest.
@@ -27,30 +27,30 @@ pub struct PostLine {
 
 impl PostLine {
     pub fn new(post: &ListedPost) -> Self {
-        let title = look::line(&post.title, TITLE);
+        let title = display::single_line(&post.title, TITLE);
         let title = match (title.is_empty(), post.text_purged) {
             (true, true) => "(the text was deleted by retention)".to_owned(),
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
         let outcome = match (&post.label, &post.outcome) {
-            (Some(label), _) => look::line(label, 60),
+            (Some(label), _) => display::single_line(label, 60),
             (None, Some(outcome)) => outcome.clone(),
             (None, None) => "not labelled yet".to_owned(),
         };
         Self {
             href: format!("/posts/{}", post.fullname),
             title,
-            excerpt: look::line(&post.excerpt, EXCERPT),
+            excerpt: display::single_line(&post.excerpt, EXCERPT),
             outcome,
             has_label: post.label.is_some(),
-            score: post.score.map(look::score),
+            score: post.score.map(display::score),
             percent: post.score.map_or(0.0, percent),
-            subreddit: look::line(&post.subreddit, 40),
+            subreddit: display::single_line(&post.subreddit, 40),
             topic: post
                 .topic
                 .as_deref()
-                .map_or(String::new(), |topic| look::line(topic, 40)),
+                .map_or(String::new(), |topic| display::single_line(topic, 40)),
             day: post
                 .created_at
                 .as_datetime()
@@ -70,5 +70,5 @@ pub fn percent(share: f64) -> f64 {
 /// A whole number, of either sign.
 pub fn whole(n: i64) -> String {
     let sign = if n < 0 { "−" } else { "" };
-    format!("{sign}{}", look::whole(n.unsigned_abs()))
+    format!("{sign}{}", display::thousands(n.unsigned_abs()))
 }

@@ -16,7 +16,7 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::json;
 
 use super::Shared;
-use crate::look;
+use crate::display;
 use topicmill_store::StoreError;
 
 /// What the served pages add to the look that all share.
@@ -128,7 +128,7 @@ pub async fn healthz(State(serving): State<Shared>) -> Response {
 }
 
 pub async fn style() -> Response {
-    file("text/css; charset=utf-8", [look::STYLE, STYLE].concat())
+    file("text/css; charset=utf-8", [display::STYLE, STYLE].concat())
 }
 
 /// The picture in a browser's tab.

@@ -13,7 +13,7 @@ use axum::response::Response;
 use tokio::sync::watch;
 
 use super::{Failed, html};
-use crate::look;
+use crate::display;
 use crate::report::{self, Report, ReportOptions};
 use crate::serve::Shared;
 use crate::serve::listing::address;
@@ -67,7 +67,7 @@ pub async fn keep(serving: Shared) {
 
 async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
     let now = serving.clock.now().into();
-    let options = ReportOptions::of_all(&serving.store, &serving.database, now).await?;
+    let options = ReportOptions::all_posts(&serving.store, &serving.database, now).await?;
     let report = report::gather(&serving.store, &options).await?;
     let body = report::render_body(&report);
     Ok((report, body))
@@ -81,7 +81,7 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
         .expect("the sender lives as long as the server")
         .clone();
     let drawn = drawn.expect("it was waited for")?;
-    let fresh = report::without_gone(&serving.store, &drawn.0).await?;
+    let fresh = report::without_stale_quotes(&serving.store, &drawn.0).await?;
     let fresh = fresh.as_ref().map(report::render_body);
     let page = ReportPage {
         body: fresh.as_deref().unwrap_or(&drawn.1),
@@ -104,9 +104,9 @@ async fn outcomes(serving: &Shared) -> Result<Vec<Row>, Failed> {
             (slug, None) => slug,
         };
         Row {
-            name: look::line(name, 60),
+            name: display::single_line(name, 60),
             href: address("/posts", [("outcome", outcome.as_str())].into_iter()),
-            posts: look::whole(*posts),
+            posts: display::thousands(*posts),
         }
     };
     let shown = counts.iter().filter(|(_, posts)| *posts > 0);

@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::line::{PostLine, percent, whole};
 use super::{Failed, html};
-use crate::look;
+use crate::display;
 use crate::serve::listing::{address, head};
 use crate::serve::{Serving, Shared};
 use topicmill_core::{Fullname, Timestamp};
@@ -107,17 +107,17 @@ fn shown(post: &WholePost) -> PostPage {
     PostPage {
         line: PostLine::new(listed),
         fullname: listed.fullname.clone(),
-        whole_title: is_long.then(|| look::lines(&listed.title, BODY)),
-        body: look::lines(&post.selftext, BODY),
+        whole_title: is_long.then(|| display::multi_line(&listed.title, BODY)),
+        body: display::multi_line(&post.selftext, BODY),
         is_cut: post.selftext.chars().nth(BODY).is_some(),
         on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
-        link: link.map(|url| (url.to_owned(), look::line(url, TITLE))),
+        link: link.map(|url| (url.to_owned(), display::single_line(url, TITLE))),
         subreddit_href: address(
             "/posts",
             [("subreddit", listed.subreddit.as_str())].into_iter(),
         ),
         label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
-        margin: listed.margin.map(look::score),
+        margin: listed.margin.map(display::score),
         verdicts: post.verdicts.iter().map(verdict).collect(),
         sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
         more_sightings: post.sightings.len().saturating_sub(ROWS),
@@ -129,24 +129,24 @@ fn shown(post: &WholePost) -> PostPage {
 
 fn verdict(verdict: &Verdict) -> Shown {
     let scores = verdict.scores.iter().map(|one| Score {
-        words: look::line(&one.words, 60),
-        shown: look::score(one.score),
+        words: display::single_line(&one.words, 60),
+        shown: display::score(one.score),
         percent: percent(one.score),
         is_best: one.label == verdict.outcome,
     });
     Shown {
         title: format!(
             "{} ({}), {} {}",
-            look::line(&verdict.label_set, 60),
+            display::single_line(&verdict.label_set, 60),
             verdict.version,
-            look::line(&verdict.model, 60),
+            display::single_line(&verdict.model, 60),
             verdict.precision
         ),
         is_current: verdict.is_current,
         is_old: !verdict.is_of_this_text,
         outcome: verdict.outcome.clone(),
         when: moment(verdict.classified_at),
-        threshold: look::score(verdict.threshold),
+        threshold: display::score(verdict.threshold),
         threshold_at: percent(verdict.threshold),
         scores: scores.collect(),
     }
@@ -160,7 +160,7 @@ fn seen(sighting: &Sighting) -> Seen {
     };
     Seen {
         at: moment(sighting.at),
-        topic: look::line(&sighting.topic, 40),
+        topic: display::single_line(&sighting.topic, 40),
         place,
         reddit_score: sighting.reddit_score.map_or(String::new(), whole),
     }
@@ -174,7 +174,7 @@ fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
         ("source", post.source.clone()),
     ];
     let maybe = |time: Option<Timestamp>| time.map(moment);
-    let ratio = post.upvote_ratio.map(look::percent);
+    let ratio = post.upvote_ratio.map(display::percent);
     let more = [
         ("collected for", post.listed.topic.clone()),
         ("author", post.author.clone()),
@@ -189,7 +189,7 @@ fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
     ];
     facts.extend(
         more.into_iter()
-            .filter_map(|(name, value)| Some((name, look::line(&value?, 120)))),
+            .filter_map(|(name, value)| Some((name, display::single_line(&value?, 120)))),
     );
     facts.push(("hash of its text", post.text_hash.clone()));
     facts

@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use super::line::PostLine;
 use super::{Failed, html};
-use crate::look;
+use crate::display;
 use crate::serve::Shared;
 use crate::serve::index::{SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
@@ -63,8 +63,8 @@ pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Result<Re
         topics: choices(columns.topics.texts(), asked.get("topic")),
         subreddits,
         sorts: sorts(&asked),
-        total: look::whole(listed.total),
-        all: look::whole(standing.posts as u64),
+        total: display::thousands(listed.total),
+        all: display::thousands(standing.posts as u64),
         hint,
         lines: listed.posts.iter().map(PostLine::new).collect(),
         next: listed.next.map(|next| asked.address("/posts", Some(&next))),
@@ -94,7 +94,10 @@ fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
         to_search,
     } = standing;
     if searched < posts {
-        let (shown, all) = (look::whole(searched as u64), look::whole(posts as u64));
+        let (shown, all) = (
+            display::thousands(searched as u64),
+            display::thousands(posts as u64),
+        );
         let said = if searched < to_search {
             "so far; the others follow in a moment"
         } else {
@@ -114,7 +117,7 @@ fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {
     texts.sort_unstable();
     let choices = texts.into_iter().take(OFFERED).map(|text| Choice {
         value: text.clone(),
-        words: look::line(text, 60),
+        words: display::single_line(text, 60),
         chosen: chosen == Some(text),
     });
     choices.collect()
@@ -134,7 +137,7 @@ async fn outcomes(serving: &Shared, asked: &Parameters) -> Result<Vec<Choice>, F
     let chosen = asked.get("label").or(asked.get("outcome"));
     let choice = |value: &str, words: &str| Choice {
         value: value.to_owned(),
-        words: look::line(words, 60),
+        words: display::single_line(words, 60),
         chosen: chosen == Some(value),
     };
     let mut all = vec![choice("labelled", "any label")];

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::{Failed, html};
-use crate::look;
+use crate::display;
 use crate::serve::listing::{Parameters, address};
 use crate::serve::{Shared, ask};
 use topicmill_store::analysis;
@@ -71,7 +71,7 @@ pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Response 
         error,
         answer,
         secs: ask::LIMIT.as_secs(),
-        rows: look::whole(ask::ROWS),
+        rows: display::thousands(ask::ROWS),
     };
     html(status, &page)
 }
@@ -97,7 +97,7 @@ fn shown(answered: &ask::QueryAnswer) -> Shown {
     let cell = |value: &Value, is_name: bool| {
         let text = match value {
             Value::Null => String::new(),
-            Value::String(text) => look::line(text, CELL),
+            Value::String(text) => display::single_line(text, CELL),
             Value::Number(number) if number.is_f64() => {
                 let float = number.as_f64().unwrap_or_default();
                 format!("{float:.4}")
@@ -126,7 +126,7 @@ fn shown(answered: &ask::QueryAnswer) -> Shown {
         .collect();
     let names = table.columns.iter().enumerate();
     let columns = names.map(|(at, name)| Cell {
-        text: look::line(name, 80),
+        text: display::single_line(name, 80),
         // The name of a column stands where its values stand.
         is_number: table.rows.iter().any(|row| row[at].is_number()),
         href: None,
@@ -134,7 +134,7 @@ fn shown(answered: &ask::QueryAnswer) -> Shown {
     Shown {
         columns: columns.collect(),
         rows,
-        count: look::whole(table.rows.len() as u64),
+        count: display::thousands(table.rows.len() as u64),
         is_cut: answered.is_cut,
     }
 }

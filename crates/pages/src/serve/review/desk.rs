@@ -13,11 +13,11 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason};
-use topicmill_review::ask;
-use topicmill_review::calibrate::Share;
+use topicmill_review::calibrate::Proportion;
 use topicmill_review::evaluate::evaluate;
-use topicmill_review::gold::{self, Agreed};
-use topicmill_review::held::{self, Labelling};
+use topicmill_review::gold::{self, Consensus};
+use topicmill_review::join::{self, Labelling};
+use topicmill_review::sampling;
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewPost, Store, StoreError, Target};
 
@@ -77,7 +77,7 @@ pub struct ReviewProgress {
     /// Posts on which they do not.
     pub disagreements: usize,
     /// Right outcomes among the posts that were drawn at random.
-    pub random: Share,
+    pub random: Proportion,
 }
 
 impl Desk {
@@ -118,7 +118,7 @@ impl Desk {
         asked.forget_visitors(who, now);
         let taken = asked.taken(who, now);
         let number = asked.person(who).answers;
-        let first = if ask::is_random(number, self.random_share) {
+        let first = if sampling::is_random_turn(number, self.random_share) {
             SampleReason::Random
         } else {
             SampleReason::Closest
@@ -318,26 +318,26 @@ impl Desk {
         target: Target,
         set: &LabelSet,
     ) -> Result<ReviewProgress, StoreError> {
-        let Agreed {
+        let Consensus {
             mut rows,
             random,
             disagreements,
             offered,
             ..
-        } = gold::agreed(self.store.gold().answers().await?);
+        } = gold::consensus(self.store.gold().answers().await?);
         let posts = rows.len();
         // What was said under another set says something here only where its labels are those of this one.
-        gold::without_unasked(&self.store, &mut rows, &offered, &[set]).await?;
+        gold::remove_partly_offered(&self.store, &mut rows, &offered, &[set]).await?;
         let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
         rows.retain(|row| row.label.is_empty() || has(&row.label));
-        let understood = gold::understand(rows, &[set], true).unwrap_or_default();
+        let understood = gold::resolve(rows, &[set], true).unwrap_or_default();
         let labelling = Labelling {
             set,
             stored: Some(target),
-            made: HashMap::new(),
+            computed: HashMap::new(),
         };
-        let held = held::hold(&self.store, &[labelling], &understood.posts).await?;
-        let drawn = held.only(&random);
+        let held = join::join_gold(&self.store, &[labelling], &understood.posts).await?;
+        let drawn = held.restricted_to(&random);
         let random = evaluate(&drawn.rows[0], set.labels.len()).outcome;
         Ok(ReviewProgress {
             posts,

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use self::desk::{Desk, NextPost, ReviewProgress};
 use super::listing::address;
 use super::pages::{Failed, file, html};
-use crate::look;
+use crate::display;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash};
 use topicmill_score::LabelSet;
@@ -38,7 +38,7 @@ const SHORT_TITLE: usize = 60;
 const NAME: usize = 60;
 
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct ReviewOptions {
     /// The database, for writing.
     pub store: Store,
     /// Who answers, where the page does not say.
@@ -57,13 +57,13 @@ type Shared = Arc<Review>;
 
 /// The pages under `/review`; without `asking`, one that says how to get them.
 pub fn router<S: Clone + Send + Sync + 'static>(
-    asking: Option<Asking>,
+    asking: Option<ReviewOptions>,
     clock: &SharedClock,
 ) -> Router<S> {
     let Some(asking) = asking else {
         return Router::new().route("/review", get(off));
     };
-    let Asking {
+    let ReviewOptions {
         store,
         reviewer,
         random_share,
@@ -280,7 +280,7 @@ async fn again(State(review): State<Shared>, Form(form): Form<Sent>) -> Response
 
 /// The name of a person, of visible characters.
 fn name(text: Option<&str>) -> Option<String> {
-    let name = look::line(text?, NAME);
+    let name = display::single_line(text?, NAME);
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
@@ -364,9 +364,9 @@ impl Review {
         let given = Some(post.label.as_str()).filter(|_| !post.abstained);
         let (mine, its) = (words(said.as_deref()), words(given));
         Ok(Done::Said {
-            differs: (said.as_deref() != given).then(|| (its, look::score(post.score))),
+            differs: (said.as_deref() != given).then(|| (its, display::score(post.score))),
             mine,
-            title: look::line(&post.title, SHORT_TITLE),
+            title: display::single_line(&post.title, SHORT_TITLE),
         })
     }
 }
@@ -388,7 +388,7 @@ impl Ask {
         let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));
         Self {
-            host: look::line(host.unwrap_or_default(), 80),
+            host: display::single_line(host.unwrap_or_default(), 80),
             link,
             on_reddit: permalink
                 .filter(|path| path.starts_with('/'))
@@ -400,9 +400,9 @@ impl Ask {
             },
             text: text_hash,
             fullname,
-            subreddit: look::line(&subreddit, NAME),
-            title: look::line(&title, TITLE),
-            body: look::lines(&selftext, BODY),
+            subreddit: display::single_line(&subreddit, NAME),
+            title: display::single_line(&title, TITLE),
+            body: display::multi_line(&selftext, BODY),
         }
     }
 }
@@ -442,17 +442,17 @@ impl Told {
             posts => format!(" People disagree on {posts} posts, which count nowhere."),
         };
         Self {
-            accuracy: random.share.map_or("–".to_owned(), look::percent),
+            accuracy: random.share.map_or("–".to_owned(), display::percent),
             interval: random.share.map_or("–".to_owned(), |_| {
-                let low = look::percent(random.low);
+                let low = display::percent(random.low);
                 format!(
                     "{}–{}",
                     low.trim_end_matches(" %"),
-                    look::percent(random.high)
+                    display::percent(random.high)
                 )
             }),
-            random: look::whole(random.all as u64),
-            posts: look::whole(of.posts as u64),
+            random: display::thousands(random.all as u64),
+            posts: display::thousands(of.posts as u64),
             sentence: format!("{sentence}{disagree}"),
         }
     }

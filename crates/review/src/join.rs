@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::evaluate::Judged;
+use super::evaluate::EvaluatedPost;
 use super::gold::{GoldPost, GoldRow};
 use topicmill_core::Fullname;
 use topicmill_score::LabelSet;
@@ -22,12 +22,12 @@ pub struct Labelling<'a> {
     /// Under which target labels are stored.
     pub stored: Option<Target>,
     /// For posts that have no stored label of their present text, labels that are not stored, by fullname.
-    pub made: HashMap<Fullname, Prediction>,
+    pub computed: HashMap<Fullname, Prediction>,
 }
 
 /// A gold post that every labelling labels.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HeldPost {
+pub struct JoinedPost {
     pub id: Fullname,
     pub title: String,
     /// The words for its right labels, as the gold labels have them.
@@ -48,22 +48,23 @@ pub struct LeftOut {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Held {
+pub struct JoinedGold {
     /// The posts that are judged, by fullname.
-    pub posts: Vec<HeldPost>,
+    pub posts: Vec<JoinedPost>,
     /// For each labelling the same posts, in the same order.
-    pub rows: Vec<Vec<Judged>>,
+    pub rows: Vec<Vec<EvaluatedPost>>,
     pub left_out: LeftOut,
 }
 
-impl Held {
+impl JoinedGold {
     /// The same of some of the posts.
     #[must_use]
-    pub fn only(&self, wanted: &BTreeSet<Fullname>) -> Self {
+    pub fn restricted_to(&self, wanted: &BTreeSet<Fullname>) -> Self {
         let places: Vec<usize> = (0..self.posts.len())
             .filter(|place| wanted.contains(&self.posts[*place].id))
             .collect();
-        let of = |rows: &Vec<Judged>| places.iter().map(|place| rows[*place].clone()).collect();
+        let of =
+            |rows: &Vec<EvaluatedPost>| places.iter().map(|place| rows[*place].clone()).collect();
         Self {
             posts: places
                 .iter()
@@ -79,19 +80,19 @@ impl Held {
 ///
 /// # Errors
 /// When the database cannot be read: see [`StoreError`].
-pub async fn hold(
+pub async fn join_gold(
     store: &Store,
     labellings: &[Labelling<'_>],
     gold: &[GoldPost],
-) -> Result<Held, StoreError> {
+) -> Result<JoinedGold, StoreError> {
     let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
     let mut sides: Vec<HashMap<Fullname, LookedUp>> = Vec::new();
     for labelling in labellings {
         sides.push(looked_up(store, labelling, &names).await?);
     }
-    let mut held = Held {
+    let mut held = JoinedGold {
         rows: vec![Vec::with_capacity(gold.len()); labellings.len()],
-        ..Held::default()
+        ..JoinedGold::default()
     };
     let mut unknown = Vec::new();
     for post in gold {
@@ -112,7 +113,7 @@ pub async fn hold(
             Err(LabelState::BeforeAnEdit) => held.left_out.edited += 1,
             Err(_) => held.left_out.unlabelled += 1,
             Ok(predictions) => {
-                held.posts.push(HeldPost {
+                held.posts.push(JoinedPost {
                     id: post.id.clone(),
                     title: found[0].title.clone(),
                     gold: post.words.join(", "),
@@ -139,7 +140,7 @@ async fn looked_up(
     let mut posts = store.labels().look_up(labelling.stored, names).await?;
     for post in &mut posts {
         if let LabelState::Not | LabelState::BeforeAnEdit = post.labelled
-            && let Some(made) = labelling.made.get(&post.fullname)
+            && let Some(made) = labelling.computed.get(&post.fullname)
         {
             post.labelled = LabelState::As(made.clone());
         }
@@ -149,10 +150,10 @@ async fn looked_up(
 }
 
 /// A label that is none of the set's is none of these.
-fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> Judged {
+fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> EvaluatedPost {
     let mut labels = set.labels.iter();
     let best = labels.position(|label| label.slug == prediction.label);
-    Judged {
+    EvaluatedPost {
         right: right.to_vec(),
         best: best.unwrap_or_default(),
         score: prediction.score,
@@ -164,7 +165,7 @@ fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> Judged {
 ///
 /// # Errors
 /// When the database cannot be read: see [`StoreError`].
-pub async fn topics(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
+pub async fn topics_as_gold(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
     let mut rows: Vec<GoldRow> = Vec::new();
     let mut after = String::new();
     loop {

@@ -7,7 +7,7 @@ use topicmill_core::{Fullname, SampleReason};
 
 /// Mixes two lists, each with its best first, up to `limit` posts, each once; a share of `random_share` of them comes from
 /// the random ones. Where one list ends, the other goes on.
-pub fn mixed(
+pub fn mix(
     closest: Vec<Fullname>,
     random: Vec<Fullname>,
     random_share: f64,
@@ -27,7 +27,7 @@ pub fn mixed(
                 .find(|post| !seen.contains(post))
                 .map(|post| (post, SampleReason::Random))
         };
-        let next = if is_random(mixed.len() as u64, random_share) {
+        let next = if is_random_turn(mixed.len() as u64, random_share) {
             random().or_else(closest)
         } else {
             closest().or_else(random)
@@ -43,7 +43,7 @@ pub fn mixed(
 
 /// Whether the question with this number, from 0, is about a random post: evenly among the others, so that an estimate
 /// grows from the first minute on.
-pub fn is_random(number: u64, random_share: f64) -> bool {
+pub fn is_random_turn(number: u64, random_share: f64) -> bool {
     #[expect(
         clippy::cast_precision_loss,
         reason = "people answer fewer questions than 2^52"

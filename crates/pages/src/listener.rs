@@ -26,13 +26,13 @@ const OF_ONE: usize = CONNECTIONS / 2;
 type Open = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
 /// Takes connections.
-pub struct Patient {
+pub struct LimitedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
     open: Open,
 }
 
-impl Patient {
+impl LimitedListener {
     /// Listens on an address, which `flag` gave; with the address that it got.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ fn hint(kind: io::ErrorKind, flag: &str) -> String {
     }
 }
 
-impl Listener for Patient {
+impl Listener for LimitedListener {
     type Io = Connection;
     type Addr = SocketAddr;
 
@@ -218,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn one_address_leaves_places_for_others() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let (mut patient, address) = Patient::bind(any, "--listen").await.unwrap();
+        let (mut patient, address) = LimitedListener::bind(any, "--listen").await.unwrap();
         let (open, places) = (Arc::clone(&patient.open), Arc::clone(&patient.places));
         tokio::spawn(async move {
             let mut taken = Vec::new();

@@ -12,7 +12,7 @@ use topicmill_store::{Store, StoreError};
 ///
 /// # Errors
 /// When the database cannot be read: see [`StoreError`].
-pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
+pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
     let mut own = keys(&store.labels().label_set(label_set).await?);
     for row in store.labels().label_sets().await? {
         if row.id != label_set {

@@ -48,7 +48,7 @@ impl Tasks<'_> {
     }
 
     /// The tasks of Label Studio: a JSON array.
-    pub fn label_studio(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let version = self.version();
         let task = |(post, chosen): &(ReviewPost, SampleReason)| {
             let choice = json!({
@@ -68,7 +68,7 @@ impl Tasks<'_> {
     }
 
     /// The labelling interface of Label Studio: what its settings take.
-    pub fn label_studio_config(&self) -> String {
+    pub fn labeling_config(&self) -> String {
         let labels = self.set.labels.iter().map(|label| self.shown(label));
         let keys = KEYS
             .chars()

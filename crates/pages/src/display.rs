@@ -7,16 +7,16 @@
 use unicode_width::UnicodeWidthChar;
 
 /// The colours, for light, dark and print.
-pub const TOKENS: &str = include_str!("look/tokens.css");
+pub const TOKENS: &str = include_str!("display/tokens.css");
 
 /// What marks in a chart look like.
-pub const CHART: &str = include_str!("look/chart.css");
+pub const CHART: &str = include_str!("display/chart.css");
 
 /// The whole style sheet of a page.
 pub const STYLE: &str = concat!(
-    include_str!("look/tokens.css"),
-    include_str!("look/style.css"),
-    include_str!("look/chart.css"),
+    include_str!("display/tokens.css"),
+    include_str!("display/style.css"),
+    include_str!("display/chart.css"),
 );
 
 /// Combining marks after one letter: Vietnamese and Hebrew use up to three, and more is done to paint over others.
@@ -26,7 +26,7 @@ const MARKS: usize = 4;
 const MINUS: char = '−';
 
 /// A whole number with a comma at each thousand.
-pub fn whole(n: u64) -> String {
+pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -72,7 +72,7 @@ pub fn score(score: f64) -> String {
 
 /// A text that somebody wrote as one line of at most `most` characters: nothing in it breaks the line, turns the
 /// direction of its neighbours, or piles up marks; what does not fit ends in an ellipsis.
-pub fn line(text: &str, most: usize) -> String {
+pub fn single_line(text: &str, most: usize) -> String {
     let mut out = String::new();
     let mut shown = 0;
     let mut marks = 0;
@@ -86,7 +86,7 @@ pub fn line(text: &str, most: usize) -> String {
         if is_direction(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
             continue;
         }
-        if is_mark(c) {
+        if is_zero_width(c) {
             marks += 1;
             if marks > MARKS {
                 continue;
@@ -100,7 +100,7 @@ pub fn line(text: &str, most: usize) -> String {
             let kept = out
                 .char_indices()
                 .rev()
-                .find(|(_, c)| !is_mark(*c))
+                .find(|(_, c)| !is_zero_width(*c))
                 .map_or(0, |(at, _)| at);
             out.truncate(kept);
             out.truncate(out.trim_end().len());
@@ -114,12 +114,12 @@ pub fn line(text: &str, most: usize) -> String {
 }
 
 /// A text that somebody wrote, its lines and blanks kept, of at most `most` characters and an ellipsis: as harmless as a
-/// [`line`].
-pub fn lines(text: &str, most: usize) -> String {
+/// [`single_line`].
+pub fn multi_line(text: &str, most: usize) -> String {
     let mut marks = 0;
     let mut out = String::new();
     for c in text.chars().take(most).filter(|c| !is_direction(*c)) {
-        marks = if is_mark(c) && !c.is_control() {
+        marks = if is_zero_width(c) && !c.is_control() {
             marks + 1
         } else {
             0
@@ -141,7 +141,7 @@ fn is_direction(c: char) -> bool {
 }
 
 /// Whether a character takes no room of its own, because it stands over, under or in the one before it, or joins two.
-pub fn is_mark(c: char) -> bool {
+pub fn is_zero_width(c: char) -> bool {
     c.width() == Some(0)
 }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn numbers_have_the_digits_that_mean_something() {
         assert_eq!(
-            [0, 999, 1000, 1_234_567].map(whole),
+            [0, 999, 1000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
         );
         let shares = [0.0, 0.0001, 0.0149, 0.0994, 0.0996, 0.5, 0.996, 0.9999, 1.0];
@@ -171,17 +171,23 @@ mod tests {
 
     #[test]
     fn what_somebody_wrote_becomes_a_line() {
-        assert_eq!(line("  A\n title\t of\u{0} lines ", 80), "A title of lines");
-        assert_eq!(line("\u{202e}evil\u{202c} \u{2066}turn", 80), "evil turn");
         assert_eq!(
-            line(&format!("Z{}go", "\u{301}".repeat(4000)), 80),
+            single_line("  A\n title\t of\u{0} lines ", 80),
+            "A title of lines"
+        );
+        assert_eq!(
+            single_line("\u{202e}evil\u{202c} \u{2066}turn", 80),
+            "evil turn"
+        );
+        assert_eq!(
+            single_line(&format!("Z{}go", "\u{301}".repeat(4000)), 80),
             format!("Z{}go", "\u{301}".repeat(4))
         );
-        assert_eq!(line(&"long ".repeat(14_000), 12), "long long l…");
-        assert_eq!(line("exactly", 7), "exactly");
-        assert_eq!(line("e\u{301}a\u{301}b", 2), "e\u{301}…");
-        assert_eq!(line("", 5), "");
-        assert_eq!(line("\u{0}\u{1b} after", 80), "after");
+        assert_eq!(single_line(&"long ".repeat(14_000), 12), "long long l…");
+        assert_eq!(single_line("exactly", 7), "exactly");
+        assert_eq!(single_line("e\u{301}a\u{301}b", 2), "e\u{301}…");
+        assert_eq!(single_line("", 5), "");
+        assert_eq!(single_line("\u{0}\u{1b} after", 80), "after");
     }
 
     /// The relative luminance of the Web Content Accessibility Guidelines 2.2.

@@ -18,7 +18,7 @@ pub struct Disagreement {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Consensus {
     /// One row for each post on which everybody agrees, by fullname. The line is its number.
     pub rows: Vec<GoldRow>,
     /// Those of them that people were asked about at random: they stand for all posts.
@@ -33,8 +33,8 @@ pub struct Agreed {
 }
 
 /// Takes answers together; they come by post and time.
-pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
-    let mut found = Agreed::default();
+pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
+    let mut found = Consensus::default();
     let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
     for one in answers {
         if one.is_of_present_text {
@@ -74,11 +74,11 @@ pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
 }
 
 /// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered (see
-/// [`Agreed::offered`]); how many they are.
+/// [`Consensus::offered`]); how many they are.
 ///
 /// # Errors
 /// When the database cannot be read: see [`StoreError`].
-pub async fn without_unasked(
+pub async fn remove_partly_offered(
     store: &Store,
     rows: &mut Vec<GoldRow>,
     offered: &BTreeMap<Fullname, Vec<i64>>,

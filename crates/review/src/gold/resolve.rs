@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{GoldError, GoldPost, GoldRow, Understood, is_out_of_scope, place};
+use super::{GoldError, GoldPost, GoldRow, ResolvedGold, is_out_of_scope, place};
 use topicmill_core::Fullname;
 use topicmill_score::{LabelSet, Mode};
 
@@ -18,26 +18,26 @@ const ALIKE: f64 = 0.8;
 ///
 /// # Errors
 /// When there are no rows, or a word is no label of any of the sets.
-pub fn understand(
+pub fn resolve(
     rows: Vec<GoldRow>,
     sets: &[&LabelSet],
     others_out_of_scope: bool,
-) -> Result<Understood, GoldError> {
+) -> Result<ResolvedGold, GoldError> {
     let mut words: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
-    let mut found = Understood::default();
+    let mut found = ResolvedGold::default();
     for row in &rows {
         let meaning = words
             .entry(row.label.clone())
             .or_insert_with(|| meaning(sets, &row.label));
         if meaning.is_none() {
-            *found.foreign.entry(row.label.clone()).or_default() += 1;
+            *found.unknown_labels.entry(row.label.clone()).or_default() += 1;
         }
     }
     if rows.is_empty() {
         return Err(GoldError::Empty);
     }
-    if !found.foreign.is_empty() && !others_out_of_scope {
-        return Err(unknown(&found.foreign, sets));
+    if !found.unknown_labels.is_empty() && !others_out_of_scope {
+        return Err(unknown(&found.unknown_labels, sets));
     }
     let nothing = vec![None; sets.len()];
     // Only in multi mode may several labels be right. If one set is not, two labels of a post contradict each other.
@@ -50,7 +50,7 @@ pub fn understand(
             None => {
                 posts.insert(row.id.clone(), first(row, meaning));
             }
-            Some(post) if says_it(post, meaning) => found.repeated += 1,
+            Some(post) if says_it(post, meaning) => found.duplicates += 1,
             Some(post) if several && adds_to(post, meaning) => {
                 for (known, place) in post.right.iter_mut().zip(meaning) {
                     known.extend(place.filter(|place| !known.contains(place)));

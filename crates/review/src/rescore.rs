@@ -10,7 +10,7 @@ use topicmill_store::{Prediction, Store, StoreError};
 
 /// What is stored of a text under a label set.
 #[derive(Debug, Clone)]
-pub struct KnownText {
+pub struct TextEvidence {
     /// Its zero-shot logits.
     pub evidence: Evidence,
     /// Its vector, if an embedding model gave them.
@@ -19,7 +19,7 @@ pub struct KnownText {
 
 /// A label set under a model that computed something here.
 #[derive(Debug, Clone)]
-pub struct Known<'a> {
+pub struct Rescorer<'a> {
     kind: &'a ModelKind,
     model: i64,
     set: &'a LabelSet,
@@ -28,7 +28,7 @@ pub struct Known<'a> {
     hypotheses: Option<Vec<i64>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> Rescorer<'a> {
     /// `model` is its key in `models`; `vectors` are those of the labels, where they are not stored but at hand.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl<'a> Known<'a> {
         texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, Evidence>, StoreError> {
         let all: Vec<usize> = (0..self.set.labels.len()).collect();
-        let corrected = |(text, known): (TextHash, KnownText)| {
+        let corrected = |(text, known): (TextHash, TextEvidence)| {
             let evidence = match &self.set.fitted {
                 None => known.evidence,
                 Some(fitted) => known.evidence.fitted(fitted, &all, known.vector.as_ref())?,
@@ -83,7 +83,7 @@ impl<'a> Known<'a> {
         &self,
         store: &Store,
         mut texts: Vec<TextHash>,
-    ) -> Result<HashMap<TextHash, KnownText>, StoreError> {
+    ) -> Result<HashMap<TextHash, TextEvidence>, StoreError> {
         // Crossposts have one text, which is read once.
         texts.sort_unstable();
         texts.dedup();
@@ -109,7 +109,7 @@ impl<'a> Known<'a> {
             ModelKind::Nli(_) | ModelKind::Classifier(_) => vec![None; texts.len()],
         };
         let prior = self.set.prior_for(self.kind);
-        let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| KnownText {
+        let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| TextEvidence {
             evidence: score::evidence_beside(self.kind, self.set.mode, &logits, prior),
             vector,
         };
@@ -144,7 +144,7 @@ impl<'a> Known<'a> {
     ///
     /// # Errors
     /// When the database cannot be read: see [`StoreError`].
-    pub async fn labels_of(
+    pub async fn labels_of_posts(
         &self,
         store: &Store,
         posts: &[Fullname],
