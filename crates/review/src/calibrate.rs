@@ -1,56 +1,67 @@
-//! Calibrates a label set on rows with a known right label. Pure.
+//! Calibrates a label set on gold posts.
 //!
-//! The input is the logits of each row, its right labels (empty for none of these) and the wanted precision. The output is
-//! the temperature and the shift of the background's logit under which the right labels are likeliest, the smallest
-//! threshold that reaches the precision, and the quality of scores and labels before and after. Quality on the rows of the
-//! fit is too good to be true, so the same figures are given for held-out rows.
+//! The input is the logits of each gold post, its gold labels (empty for none of these) and a target precision. The
+//! output is the maximum-likelihood temperature and shift of the background logit, the smallest threshold that reaches
+//! the precision, and quality figures before and after. Figures on the rows of the fit are optimistic, so the same
+//! figures are computed for held-out rows. Nothing here does I/O.
 
 use serde::Serialize;
 
 use topicmill_core::TextHash;
 use topicmill_score::score::Evidence;
 
-/// Temperatures that are tried; beyond them the rows say nothing about it.
+/// Bounds of the temperature search; at the bounds the rows do not determine the temperature.
 pub const TEMPERATURES: (f64, f64) = (0.05, 20.0);
-/// Shifts of the background's logit that are tried: at their ends it has 3,000 times its weight, or a 3,000th of it.
+/// Bounds of the search for the background shift: they multiply the weight of the background by e^±8, about 3,000.
 const SHIFTS: (f64, f64) = (-8.0, 8.0);
-/// A threshold that fewer rows reach is no threshold but a lucky row.
+/// The fewest rows above a threshold; with fewer, the precision is a matter of chance.
 pub const MIN_ANSWERED: usize = 10;
-/// Parts that the rows are divided into; each is judged by a fit to the others.
+/// Folds of cross-validation.
 pub const FOLDS: u64 = 5;
-/// Bins of scores, of equal width.
+/// Number of reliability bins, of equal width.
 pub const BINS: usize = 10;
-/// The normal distribution has 95 % within this many standard deviations.
+/// The 97.5th percentile of the standard normal distribution, for 95 % confidence intervals.
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
+/// The logits and gold labels of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoldEvidence {
-    /// Equal texts are held out together.
+    /// Hash of the text; equal texts are held out together.
     pub text_hash: TextHash,
+    /// Logits of the labels.
     pub evidence: Evidence,
-    /// Positions of the right labels in their set; empty for none of these.
+    /// Positions of the gold labels in the label set; empty for none of these.
     pub right: Vec<usize>,
 }
 
+/// Parameters that turn logits into labels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Setting {
+    /// Divisor of the logits.
     pub temperature: f64,
+    /// The lowest score that gets a label.
     pub threshold: f64,
-    /// Summand of the background's logit.
+    /// Added to the background's logit.
     pub shift: f64,
 }
 
-/// So many of so many, and where the true share lies with 95 % certainty (Wilson).
+/// A proportion with its 95 % confidence interval (Wilson score interval).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Proportion {
+    /// Numerator.
     pub of: usize,
+    /// Denominator.
     pub all: usize,
+    /// The proportion; `None` if the denominator is 0.
     pub share: Option<f64>,
+    /// Lower bound of the interval.
     pub low: f64,
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
 impl Proportion {
+    /// Returns the proportion `of` / `all`.
     pub fn new(of: usize, all: usize) -> Self {
         if all == 0 {
             let (share, low, high) = (None, 0.0, 1.0);
@@ -62,7 +73,7 @@ impl Proportion {
                 high,
             };
         }
-        // Wilson's interval: the usual one has no width where all or none are right, which is common with few answers.
+        // The Wald interval has no width at 0 and 1, which are common with few answers.
         let (n, z2) = (float(all), Z95 * Z95);
         let p = float(of) / n;
         let middle = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
@@ -77,50 +88,58 @@ impl Proportion {
     }
 }
 
-/// Rows whose best score lies in one bin.
+/// Rows with a best score in one bin.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ReliabilityBin {
+    /// Lower bound of the bin.
     pub from: f64,
+    /// Upper bound of the bin.
     pub to: f64,
     /// Mean of the best scores; 0 without rows.
     pub mean_score: f64,
-    /// Rows whose best label is right.
+    /// Share of rows whose best label is correct.
     pub right: Proportion,
 }
 
+/// Quality of scores and labels under a setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quality {
-    /// Rows whose best label is right, whatever the threshold; or that are other, and have none of the labels.
+    /// Share of rows with a correct best label, ignoring the threshold; `other` is correct for out-of-scope rows.
     pub accuracy: Proportion,
-    /// Rows that got a label and got a right one, among those that got one.
+    /// Precision: the share of assigned labels that are correct.
     pub precision: Proportion,
-    /// Rows that got a label, among all.
+    /// Coverage: the share of rows that get a label.
     pub coverage: Proportion,
-    /// Rows that got their right label, among those that have one.
+    /// Recall: the share of in-scope rows that get a correct label.
     pub found: Proportion,
-    /// Mean of minus the log of the probability of the right labels.
+    /// Mean negative log-likelihood of the gold labels.
     pub loss: f64,
-    /// Expected calibration error of the labels that are given: the mean difference between score and share of right labels,
-    /// over bins of the score. 0 without labels.
+    /// Expected calibration error of assigned labels: the mean absolute difference between score and precision over
+    /// score bins. 0 without labels.
     pub calibration_error: f64,
+    /// Reliability bins of assigned labels.
     pub bins: Vec<ReliabilityBin>,
 }
 
+/// A fitted calibration and its quality.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Calibration {
+    /// The fitted temperature.
     pub temperature: f64,
-    /// Summand of the background's logit; 0 without a background.
+    /// Added to the background's logit; 0 without a background.
     pub shift: f64,
-    /// The smallest that gives the precision that is wanted.
+    /// The smallest threshold that reaches the target precision; `None` if no threshold does.
     pub threshold: Option<f64>,
+    /// Quality before the fit.
     pub before: Quality,
-    /// With what was fitted, on the rows that it was fitted to.
+    /// Quality after the fit, on the same rows (optimistic).
     pub after: Quality,
-    /// The same, each row judged by a fit that did not see it: what to expect of new posts.
+    /// Cross-validated quality: an estimate for new posts.
     pub held_out: Quality,
 }
 
-/// Fits temperature and threshold, and judges them. `None` without a row that has a right label.
+/// Fits temperature, background shift and threshold, and measures their quality. `before` are the current parameters;
+/// `wanted` is the target precision. Returns `None` if no row has a gold label.
 pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<Calibration> {
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let (temperature, shift) = fit_scale(&all)?;
@@ -143,31 +162,30 @@ pub fn calibrate(rows: &[GoldEvidence], before: Setting, wanted: f64) -> Option<
     })
 }
 
-/// Without a threshold that would do nothing gets a label.
+/// Builds a setting; without a threshold, no row gets a label.
 fn setting((temperature, shift): (f64, f64), threshold: Option<f64>) -> Setting {
     Setting {
         temperature,
         shift,
-        // No threshold reaches the precision that is wanted, so no label is given.
         threshold: threshold.unwrap_or(f64::INFINITY),
     }
 }
 
 fn fold_of(row: &GoldEvidence) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
-    // By the hash of the text: equal texts are in one fold, and nobody is judged by what he learned from.
+    // Folds by text hash keep equal texts out of both the training and the test set.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
 }
 
-/// Returns the temperature and the shift of the background's logit under which the right labels are likeliest, to four
-/// decimals; `None` if no row has a right label.
+/// Returns the maximum-likelihood temperature and shift of the background logit, to four decimals; `None` if no row has
+/// a gold label.
 ///
-/// A temperature alone cannot calibrate the labels that are given where too few or too many posts are other: on 960 posts
-/// with five labels, the held-out error of labels is .139 with the temperature, and .031 with the shift.
+/// A temperature alone cannot calibrate assigned labels if too few or too many posts are `other`: on 960 posts with
+/// five labels, the held-out calibration error is .139 with the temperature alone, and .031 with the shift.
 pub fn fit_scale(rows: &[&GoldEvidence]) -> Option<(f64, f64)> {
     let (mut shift, mut temperature) = (0.0, None);
     if rows.iter().any(|row| row.evidence.logits().1.is_some()) {
-        // Convex in 1/T and shift/T, so the least loss over all temperatures has one minimum along the shift.
+        // The loss is convex in 1/T and shift/T, so its minimum over T is unimodal in the shift.
         let loss = |shift: f64| Some(least_loss(&shifted(rows, shift))?.1);
         shift = rounded(minimum(SHIFTS, 1e-4, loss)?);
     }
@@ -183,8 +201,7 @@ fn shifted<'a>(rows: &[&'a GoldEvidence], shift: f64) -> Vec<(Evidence, &'a [usi
         .collect()
 }
 
-/// Returns the temperature under which the right labels are likeliest, and minus the log of their probability; `None` if no
-/// row has a right label.
+/// Returns the maximum-likelihood temperature and the negative log-likelihood; `None` if no row has a gold label.
 fn least_loss(rows: &[(Evidence, &[usize])]) -> Option<(f64, f64)> {
     let loss = |log: f64| -> Option<f64> {
         let losses = rows
@@ -192,12 +209,12 @@ fn least_loss(rows: &[(Evidence, &[usize])]) -> Option<(f64, f64)> {
             .filter_map(|(evidence, right)| evidence.loss(log.exp(), right));
         losses.reduce(|a, b| a + b)
     };
-    // By the logarithm, because halving a temperature changes as much as doubling it.
+    // The search is in log space, because temperature is a ratio scale.
     let log = minimum((TEMPERATURES.0.ln(), TEMPERATURES.1.ln()), 1e-7, loss)?;
     Some((log.exp(), loss(log)?))
 }
 
-/// Finds the minimum of a function that falls and then rises, by golden-section search; `None` where it has no value.
+/// Minimises a unimodal function by golden-section search; `None` if the function returns `None`.
 fn minimum(
     (mut low, mut high): (f64, f64),
     width: f64,
@@ -220,13 +237,13 @@ fn minimum(
     Some(f64::midpoint(low, high))
 }
 
-/// Rounds to four digits: people copy the number into a file, and more of them change no label.
+/// Rounds to four decimals, because users copy the number into a file and more decimals change no label.
 fn rounded(x: f64) -> f64 {
     (x * 1e4).round() / 1e4
 }
 
-/// The smallest threshold at which the share `wanted` of the labels given is right; `None` where there is none
-/// that [`MIN_ANSWERED`] rows reach.
+/// Returns the smallest threshold at which the precision of assigned labels is at least `wanted`; `None` if there is no
+/// such threshold with at least [`MIN_ANSWERED`] rows above it.
 pub fn fit_threshold(
     rows: &[&GoldEvidence],
     (temperature, shift): (f64, f64),
@@ -241,7 +258,7 @@ pub fn fit_threshold(
         .iter()
         .filter_map(|row| {
             let (score, right, given) = best_of(row, setting);
-            // What is other gets no label under any threshold.
+            // `other` gets no label at any threshold.
             given.then_some((score, right))
         })
         .collect();
@@ -249,7 +266,7 @@ pub fn fit_threshold(
     let mut right = best.iter().filter(|(_, right)| *right).count();
     for (i, (score, is_right)) in best.iter().enumerate() {
         let below = i.checked_sub(1).map(|i| best[i].0);
-        // Rows of one score pass a threshold together.
+        // Rows with equal scores pass a threshold together.
         let first_of_score = below.is_none_or(|below| below < *score);
         let answered = best.len() - i;
         if answered < MIN_ANSWERED {
@@ -263,7 +280,7 @@ pub fn fit_threshold(
     None
 }
 
-/// A number of few digits above `low` and not above `high`, near their middle.
+/// Returns a number with few digits in (`low`, `high`], near the middle.
 fn short_between(low: f64, high: f64) -> f64 {
     let middle = f64::midpoint(low, high);
     (2..=12)
@@ -275,11 +292,11 @@ fn short_between(low: f64, high: f64) -> f64 {
         .unwrap_or(high)
 }
 
-/// Best score, whether it is of the right label, and whether a label is given.
+/// Returns the best score, true if its label is correct, and true if a label is assigned.
 fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
     let evidence = row.evidence.shifted(setting.shift);
     let scores = evidence.scores(setting.temperature, setting.threshold);
-    // Other is the right outcome of a row that has none of the labels.
+    // `other` is the correct outcome of an out-of-scope row.
     match scores.other_score.filter(|_| scores.other) {
         Some(score) => (score, row.right.is_empty(), false),
         None => (
@@ -290,10 +307,10 @@ fn best_of(row: &GoldEvidence, setting: Setting) -> (f64, bool, bool) {
     }
 }
 
-/// How good rows come out, each under a setting.
+/// Measures quality, with a setting for each row.
 pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>) -> Quality {
     let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
-    let (mut loss, mut told) = (0.0, 0);
+    let (mut loss, mut rows_with_loss) = (0.0, 0);
     let mut best = Vec::new();
     for (row, setting) in rows {
         let (score, is_right, is_given) = best_of(row, setting);
@@ -308,7 +325,7 @@ pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>)
             .loss(setting.temperature, &row.right)
         {
             loss += of_row;
-            told += 1;
+            rows_with_loss += 1;
         }
         if is_given {
             best.push((score, is_right));
@@ -320,13 +337,13 @@ pub(crate) fn judge<'a>(rows: impl Iterator<Item = (&'a GoldEvidence, Setting)>)
         precision: Proportion::new(given_right, given),
         coverage: Proportion::new(given, all),
         found: Proportion::new(given_right, in_scope),
-        loss: loss / float(told).max(1.0),
+        loss: loss / float(rows_with_loss).max(1.0),
         calibration_error,
         bins,
     }
 }
 
-/// Scores with whether their labels are right, in bins; and by how much the two differ, on average.
+/// Returns the expected calibration error and the reliability bins of (score, is correct) pairs.
 pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<ReliabilityBin>) {
     let mut all = 0;
     let mut bins = [(0.0, 0, 0); BINS];

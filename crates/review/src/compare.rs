@@ -1,4 +1,6 @@
-//! How two labellings of the same posts differ: which posts move, and how far the two agree. No model runs.
+//! Compares two label runs on the same posts: counts the posts that move between labels, and measures agreement.
+//!
+//! Labels are read from the store or computed from stored logits; no model runs.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +10,13 @@ use super::rescore::Rescorer;
 use topicmill_core::Fullname;
 use topicmill_store::{ComparedPost, Prediction, Store, StoreError, Target};
 
-/// Posts that are read at a time.
+/// Posts per page of a query.
 const WINDOW: u32 = 1_000;
 
-/// What a post has under a labelling: a slug, or none of these.
+/// The outcome of a post: the slug of its label, or `None` for none of these.
 pub type LabelVerdict = Option<String>;
 
-/// Posts counted by their verdicts under two labellings.
+/// Counts of posts by their outcomes in two label runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moves {
     counts: BTreeMap<(LabelVerdict, LabelVerdict), u64>,
@@ -31,24 +33,28 @@ impl FromIterator<(LabelVerdict, LabelVerdict, u64)> for Moves {
 }
 
 impl Moves {
+    /// Adds a number of posts with these outcomes.
     pub fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
         *self.counts.entry((from, to)).or_default() += posts;
     }
 
+    /// Returns the number of posts.
     pub fn posts(&self) -> u64 {
         self.counts.values().sum()
     }
 
+    /// Returns the number of posts with the same outcome in both runs.
     pub fn same(&self) -> u64 {
         let same = self.counts.iter().filter(|((from, to), _)| from == to);
         same.map(|(_, posts)| posts).sum()
     }
 
+    /// Returns the number of posts with different outcomes.
     pub fn moved(&self) -> u64 {
         self.posts() - self.same()
     }
 
-    /// Posts of which the first labelling, or the second, says none of these.
+    /// Returns the number of abstentions in the first and in the second run.
     pub fn abstained(&self) -> (u64, u64) {
         let count = |is: fn(&(LabelVerdict, LabelVerdict)) -> bool| {
             let some = self.counts.iter().filter(|(verdicts, _)| is(verdicts));
@@ -60,13 +66,13 @@ impl Moves {
         )
     }
 
-    /// Proportion of posts with the same verdict; `None` of no posts.
+    /// Returns the share of posts with the same outcome; `None` without posts.
     pub fn agreement(&self) -> Option<f64> {
         (self.posts() > 0).then(|| float(self.same()) / float(self.posts()))
     }
 
-    /// Cohen's kappa: agreement beyond what two labellings with these shares would have by chance; 1 is always
-    /// the same, 0 is chance. `None` where chance alone agrees always.
+    /// Returns Cohen's kappa, the agreement corrected for chance: 1 is perfect agreement, 0 is chance. `None` if both
+    /// runs give every post the same single label.
     pub fn kappa(&self) -> Option<f64> {
         let observed = self.agreement()?;
         let mut shares: BTreeMap<&LabelVerdict, (f64, f64)> = BTreeMap::new();
@@ -76,11 +82,10 @@ impl Moves {
         }
         let all = float(self.posts());
         let chance: f64 = shares.values().map(|(a, b)| a * b / (all * all)).sum();
-        // Where both give one label to all posts, agreement beyond chance has no meaning.
         (chance < 1.0).then(|| (observed - chance) / (1.0 - chance))
     }
 
-    /// The moves from one verdict to another, the most frequent first.
+    /// Returns the moves between outcomes with their counts, most frequent first.
     pub fn largest(&self) -> Vec<(&LabelVerdict, &LabelVerdict, u64)> {
         let moves = self.counts.iter().filter(|((from, to), _)| from != to);
         let mut moves: Vec<_> = moves.map(|((from, to), n)| (from, to, *n)).collect();
@@ -89,40 +94,48 @@ impl Moves {
     }
 }
 
-/// Where the labels of a labelling come from: stored ones, and where a post has none, what is known of its text.
+/// The sources of the labels of a run: stored labels first, then labels computed from stored logits.
 #[derive(Debug)]
 pub struct LabelSource<'a> {
+    /// The target of the stored labels.
     pub stored: Option<Target>,
-    /// What makes labels without inference.
+    /// Computes labels for posts without a stored one.
     pub rescorer: Option<Rescorer<'a>>,
 }
 
-/// How two labellings compare.
+/// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
+    /// Posts in the database.
     pub posts: u64,
-    /// Posts that have no label under the first or the second, and would need inference.
+    /// Posts without a label in the first and in the second run; these need inference.
     pub unlabelled: [u64; 2],
+    /// Counts of posts by their outcomes.
     pub moves: Moves,
-    /// The moves with the highest scores in the second.
+    /// The posts that moved, with the highest scores in the second run first.
     pub examples: Vec<MovedPost>,
 }
 
-/// A post that moves.
+/// A post whose outcomes differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MovedPost {
+    /// Fullname of the post.
     pub fullname: Fullname,
+    /// Title of the post.
     pub title: String,
+    /// Outcome in the first run.
     pub from: LabelVerdict,
+    /// Outcome in the second run.
     pub to: LabelVerdict,
+    /// Score in the second run.
     pub score: f64,
 }
 
-/// Compares two labellings of all posts, keeping `examples` of those that move; `progress` is told how many more were
-/// looked at.
+/// Compares two label runs on all posts, and keeps up to `examples` posts that moved. `stop` ends the comparison early;
+/// `progress` is called with the number of posts in each page.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn compare(
     store: &Store,
     labels: &[LabelSource<'_>; 2],
@@ -209,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn agreement_and_kappa_are_cohens() {
-        // The textbook's 2 × 2: 20 and 15 the same of 50, shares 0.5 × 0.6 and 0.5 × 0.4, so chance is 0.5.
+    fn kappa_matches_the_textbook_example() {
+        // The textbook example: 35 of 50 agree; chance agreement is 0.5 × 0.6 + 0.5 × 0.4 = 0.5.
         let moves = moves(&[
             ("a", "a", 20),
             ("a", "b", 5),
@@ -226,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_none() {
+    fn undefined_agreement_and_kappa_are_none() {
         assert_eq!(moves(&[]).agreement(), None);
         assert_eq!(moves(&[("a", "a", 5)]).kappa(), None);
     }

@@ -1,44 +1,47 @@
-//! Whether the mix of labels changed, and by more than chance.
+//! Tests if the mix of labels changed between two periods by more than chance.
+//!
+//! The inputs are post counts of each outcome; the outputs are a population stability index and significance tests.
 
-/// Above this, a population stability index is read as a shift that deserves a look, and above [`LARGE`] as another
-/// population: the rule of thumb of credit scoring, where the index comes from (Siddiqi, Credit Risk Scorecards, 2006).
+/// A population stability index from here on is read as a moderate shift, and from [`LARGE`] on as a large one. This is
+/// the usual rule of thumb in credit scoring (Siddiqi, Credit Risk Scorecards, 2006).
 pub const MODERATE: f64 = 0.1;
 /// See [`MODERATE`].
 pub const LARGE: f64 = 0.25;
-/// How rarely chance alone may call a change real, over all labels together.
+/// The significance level, over all labels together.
 const ERROR: f64 = 0.05;
-/// Half a post is added to each count, so that a label that is new, or gone, counts and does not make the index infinite.
+/// Added to each count, so that a label without posts in one period does not make the index infinite.
 const HALF: f64 = 0.5;
 
-/// How far two mixes are apart.
+/// The difference between two label mixes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
-    /// The population stability index: over all outcomes, the difference of the shares times the logarithm of their
-    /// ratio.
+    /// The population stability index: the sum over outcomes of the difference of the shares times the logarithm of
+    /// their ratio.
     pub index: f64,
-    /// What the index stays under in 95 of 100 comparisons of two samples of these sizes from one mix.
+    /// The 95th percentile of the index for two samples of these sizes from one mix.
     pub chance: f64,
-    /// Posts before.
+    /// Posts in the earlier period.
     pub before: u64,
-    /// Posts after.
+    /// Posts in the later period.
     pub after: u64,
 }
 
-/// How a drift is called.
+/// The size of a drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriftVerdict {
-    /// No more than chance.
+    /// Within chance.
     Chance,
-    /// More than chance, and small.
+    /// Significant, but less than [`MODERATE`].
     Small,
-    /// It deserves a look.
+    /// From [`MODERATE`] to [`LARGE`].
     Moderate,
-    /// It is another mix.
+    /// [`LARGE`] or more.
     Large,
 }
 
 impl Drift {
-    /// Compares counts of the same outcomes; `None` where one side is empty or there is but one outcome.
+    /// Compares pairs of counts (before, after), one pair per outcome; `None` if a period has no posts or there is only
+    /// one outcome.
     pub fn of(pairs: &[(u64, u64)]) -> Option<Self> {
         let pairs: Vec<_> = pairs.iter().filter(|(a, b)| a + b > 0).collect();
         let before: u64 = pairs.iter().map(|(a, _)| a).sum();
@@ -52,9 +55,9 @@ impl Drift {
             let (a, b) = (share(*a, before), share(*b, after));
             (b - a) * (b / a).ln()
         });
-        // The index of two samples of one mix, divided by the sum of the inverse sizes, is a chi-square of one degree of
-        // freedom fewer than outcomes (Yurdakul & Naranjo 2020, <https://doi.org/10.21314/JRMV.2020.227>). Its 95th
-        // percentile by Wilson and Hilferty's approximation.
+        // For two samples of one mix, the index divided by the sum of the inverse sample sizes has a chi-square
+        // distribution with one degree of freedom fewer than outcomes (Yurdakul & Naranjo 2020,
+        // <https://doi.org/10.21314/JRMV.2020.227>). Wilson and Hilferty approximate its 95th percentile.
         let degrees = kinds - 1.0;
         let ninth = 2.0 / (9.0 * degrees);
         let chi = degrees * (1.0 - ninth + 1.6449 * ninth.sqrt()).powi(3);
@@ -66,7 +69,7 @@ impl Drift {
         })
     }
 
-    /// What it is called.
+    /// Classifies the drift.
     pub fn verdict(&self) -> DriftVerdict {
         match self.index {
             index if index <= self.chance => DriftVerdict::Chance,
@@ -77,8 +80,8 @@ impl Drift {
     }
 }
 
-/// Whether a share changed by more than chance, where `labels` shares are looked at: the test of two proportions, with
-/// its error divided among them.
+/// Returns true if a share changed significantly: a two-proportion z-test with a Bonferroni correction for `labels`
+/// shares. Each argument is (posts with the outcome, all posts).
 pub fn is_significant_change(before: (u64, u64), after: (u64, u64), labels: usize) -> bool {
     let (a, all_a, b, all_b) = (before.0, before.1, after.0, after.1);
     if all_a == 0 || all_b == 0 {
@@ -93,14 +96,14 @@ pub fn is_significant_change(before: (u64, u64), after: (u64, u64), labels: usiz
     both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
 
-/// Whether one of `labels` counts is larger than another by more than chance.
+/// Returns true if the first of `labels` counts is significantly larger than the second.
 pub fn is_significantly_larger(first: u64, second: u64, labels: usize) -> bool {
-    // Both counts are of one sample, so that their difference spreads as the root of their sum.
+    // The counts are from one sample, so the variance of their difference is about their sum.
     let z = as_f64(first.saturating_sub(second)) / as_f64(first + second).max(1.0).sqrt();
     both_tails(z) * as_f64(labels.max(1) as u64) < ERROR
 }
 
-/// How often a normal variable is as far from its mean as `z`, or further: Abramowitz and Stegun 7.1.26, right to 2e-7.
+/// Returns the two-sided p-value of `z` (Abramowitz and Stegun 7.1.26, accurate to 2e-7).
 fn both_tails(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -115,6 +118,7 @@ fn both_tails(z: f64) -> f64 {
     sum * t * (-x * x).exp()
 }
 
+/// Converts a count to a float.
 #[expect(clippy::cast_precision_loss, reason = "posts are fewer than 2^52")]
 pub fn as_f64(n: u64) -> f64 {
     n as f64
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_is_the_one_of_the_books() {
+    fn the_index_matches_worked_examples() {
         // 50/50 to 60/40: 0.1·ln(1.2) + (−0.1)·ln(0.8).
         let drift = Drift::of(&[(500_000, 600_000), (500_000, 400_000)]).unwrap();
         assert!((drift.index - 0.040_547).abs() < 1e-5, "{drift:?}");
@@ -142,18 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_not() {
+    fn undefined_comparisons_give_none_or_false() {
         assert_eq!(Drift::of(&[]), None);
         assert_eq!(Drift::of(&[(5, 5)]), None, "one outcome");
         assert_eq!(Drift::of(&[(0, 5), (0, 9)]), None);
-        // A label that is new does not make it infinite.
+        // A new label does not make the index infinite.
         assert!(Drift::of(&[(0, 50), (100, 50)]).unwrap().index.is_finite());
         assert!(!is_significant_change((0, 0), (5, 10), 3));
         assert!(!is_significant_change((10, 10), (10, 10), 3));
     }
 
     #[test]
-    fn a_change_is_real_if_chance_hardly_makes_it() {
+    fn significance_depends_on_sample_size_and_number_of_labels() {
         assert!(is_significant_change((100, 1000), (150, 1000), 16));
         assert!(!is_significant_change((100, 1000), (120, 1000), 16));
         assert!(is_significant_change(

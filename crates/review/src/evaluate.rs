@@ -1,9 +1,11 @@
-//! How good labels are, held against gold. Pure: in goes for each post what is right and what it is labelled as; out
-//! come shares with their intervals, figures for each label, the confusions, and how far scores can be believed. Two
-//! labellings of the same posts are compared post by post.
+//! Evaluates predicted labels against gold labels.
 //!
-//! A post whose right label is one of the set is *in scope*; one that none of the labels fits is *out of scope*, and
-//! its right outcome is no label. `tools/evaluate_reference.py` computes the same with scikit-learn.
+//! The input is the gold labels and the prediction of each post. The output is precision, recall and F1 with 95 %
+//! confidence intervals, a confusion matrix and the calibration error. Two label runs on the same posts are compared
+//! with paired tests. Nothing here does I/O.
+//!
+//! A post is *in scope* if one of the labels fits it. Otherwise it is *out of scope*, and the correct outcome is no
+//! label. `tools/evaluate_reference.py` computes the same figures with scikit-learn.
 
 mod intervals;
 
@@ -14,22 +16,26 @@ use serde::Serialize;
 use self::intervals::{mcnemar, paired_difference, resampled};
 use super::calibrate::{Proportion, ReliabilityBin, reliability};
 
-/// What is right for a post, and what it is labelled as.
+/// The gold labels and the prediction of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedPost {
-    /// Positions of the right labels; empty where the post is out of scope.
+    /// Positions of the gold labels in the label set; empty if the post is out of scope.
     pub right: Vec<usize>,
+    /// Position of the best label.
     pub best: usize,
+    /// Score of the best label.
     pub score: f64,
+    /// True if the post gets no label.
     pub abstained: bool,
 }
 
 impl EvaluatedPost {
+    /// Returns the position of the assigned label, or `None` for an abstention.
     pub fn given(&self) -> Option<usize> {
         (!self.abstained).then_some(self.best)
     }
 
-    /// Whether the outcome is right: a right label in scope, no label out of scope.
+    /// Returns true if the outcome is correct: a gold label in scope, no label out of scope.
     pub fn is_right(&self) -> bool {
         match self.given() {
             Some(given) => self.right.contains(&given),
@@ -37,8 +43,8 @@ impl EvaluatedPost {
         }
     }
 
-    /// The cell of the confusions: what is right and what was given, each a label or, as the number of labels, none.
-    /// Of several right labels the given one counts, or else the first.
+    /// Returns the cell of the confusion matrix (gold, predicted); the number of labels stands for none. With several
+    /// gold labels, the predicted one counts if it is among them, else the first.
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
         let right = given.filter(|given| self.right.contains(given));
@@ -47,73 +53,84 @@ impl EvaluatedPost {
     }
 }
 
+/// A cell of the confusion matrix: (gold, predicted).
 type Cell = (usize, usize);
 
-/// A figure and where it lies with 95 % certainty.
+/// An estimate with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// `None` where it is not defined.
+    /// The point estimate; `None` if undefined.
     pub value: Option<f64>,
+    /// Lower bound of the interval.
     pub low: f64,
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
-/// How good one label is.
+/// Precision, recall and F1 of one label.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LabelQuality {
-    /// Of the posts with this label those for which it is right.
+    /// Share of correct predictions among posts predicted as this label.
     pub precision: Proportion,
-    /// Of the posts for which it is right those with this label.
+    /// Share of correct predictions among posts with this gold label.
     pub recall: Proportion,
-    /// Harmonic mean of the two; `None` for a label that is neither right nor given anywhere.
+    /// Harmonic mean of precision and recall; `None` for a label that is never gold and never predicted.
     pub f1: Option<f64>,
 }
 
 impl LabelQuality {
+    /// Returns the number of posts with this gold label.
     pub fn support(&self) -> usize {
         self.recall.all
     }
 
+    /// Returns the number of posts predicted as this label.
     pub fn given(&self) -> usize {
         self.precision.all
     }
 }
 
-/// How many posts have this right label and got that one; as the number of labels, none.
+/// A nonzero cell of the confusion matrix. The number of labels stands for none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Confusion {
+    /// Position of the gold label.
     pub gold: usize,
+    /// Position of the predicted label.
     pub given: usize,
+    /// Number of posts.
     pub posts: usize,
 }
 
+/// The quality of a label run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// Posts with the right outcome, among all.
+    /// Accuracy: the share of posts with the correct outcome.
     pub outcome: Proportion,
-    /// Posts with a right label, among those in scope.
+    /// Recall in scope: the share of in-scope posts with a correct label.
     pub in_scope: Proportion,
-    /// Posts with any label, among those in scope.
+    /// The share of in-scope posts with any label.
     pub in_scope_labelled: Proportion,
-    /// Posts with any label, among all.
+    /// Coverage: the share of posts with any label.
     pub coverage: Proportion,
-    /// Posts that got no label, among those out of scope.
+    /// The share of out-of-scope posts without a label.
     pub out_of_scope: Proportion,
-    /// Right labels, among those that were given, out of scope too.
+    /// Precision of assigned labels, over all posts.
     pub precision: Proportion,
-    /// Right labels, among those that were given in scope.
+    /// Precision of assigned labels, over in-scope posts.
     pub precision_in_scope: Proportion,
-    /// Mean F1 of the labels that are right for at least one post.
+    /// Macro F1: the mean F1 of labels with at least one gold post.
     pub macro_f1: Estimate,
-    /// By how much score and share of right labels differ, on average, among the labels that were given.
+    /// Expected calibration error of assigned labels; `None` without any.
     pub calibration_error: Option<f64>,
+    /// Reliability bins of assigned labels.
     pub reliability: Vec<ReliabilityBin>,
+    /// Quality of each label, in the order of the label set.
     pub labels: Vec<LabelQuality>,
-    /// All that are not zero, by what is right.
+    /// Nonzero cells of the confusion matrix, by gold label.
     pub confusion: Vec<Confusion>,
 }
 
-/// Holds labels against gold; `labels` is how many the set has.
+/// Evaluates predictions against gold labels; `labels` is the size of the label set.
 pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     let count = |of: &dyn Fn(&EvaluatedPost) -> bool| rows.iter().filter(|row| of(row)).count();
     let (in_scope, out) = (
@@ -151,34 +168,38 @@ pub fn evaluate(rows: &[EvaluatedPost], labels: usize) -> Evaluation {
     }
 }
 
-/// A difference that chance alone makes more often than this is none: the usual bound.
-const CHANCE: f64 = 0.05;
+/// Significance level of the comparison.
+const SIGNIFICANCE: f64 = 0.05;
 
-/// What differs between two labellings of the same posts.
+/// The difference between two label runs on the same posts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
+    /// Posts with different outcomes.
     pub differ: usize,
+    /// Posts that are correct only in the first run.
     pub only_first: usize,
+    /// Posts that are correct only in the second run.
     pub only_second: usize,
-    /// Right outcomes of the second less those of the first, as a share of the posts.
+    /// Accuracy of the second run minus accuracy of the first.
     pub outcome: Estimate,
+    /// Macro F1 of the second run minus macro F1 of the first.
     pub macro_f1: Estimate,
-    /// How likely it is that chance alone makes right outcomes differ so much, or more: McNemar's exact test.
+    /// p-value of McNemar's exact test.
     pub p: f64,
 }
 
 impl Difference {
-    /// Whether more outcomes are right in the second, and chance alone hardly makes it so.
+    /// Returns true if the second run is significantly more accurate.
     pub fn is_better(&self) -> bool {
-        self.only_second > self.only_first && self.p < CHANCE
+        self.only_second > self.only_first && self.p < SIGNIFICANCE
     }
 }
 
-/// Compares two labellings of the same posts, in the same order; each may have label sets of its own. `same` says of
-/// a place whether the outcomes are the same.
+/// Compares two label runs on the same posts, in the same order. Each is given with the size of its label set; the sets
+/// may differ. `same` returns true if the outcomes of the post at a position are the same.
 ///
 /// # Panics
-/// If one of them has more posts.
+/// Panics if the runs have different numbers of posts.
 pub fn difference(
     first: (&[EvaluatedPost], usize),
     second: (&[EvaluatedPost], usize),
@@ -235,9 +256,9 @@ struct Tally {
 }
 
 impl Tally {
-    /// Of the cells at some places, each as often as it is named.
+    /// Counts the cells at some positions, with repetition.
     fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
-        // The last place is for none of the labels.
+        // The last position is for none of the labels.
         let zeros = || vec![0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {
@@ -263,10 +284,10 @@ impl Tally {
         (all > 0).then(|| 2.0 * float(self.both[label]) / float(all))
     }
 
-    /// Of the labels that are right for at least one post.
+    /// Returns the mean F1 of labels with at least one gold post.
     fn macro_f1(&self) -> Option<f64> {
         let labels = self.right.len() - 1;
-        // A label that no gold post has cannot be found, and would count as 0.
+        // The recall of a label without gold posts is undefined.
         let some = (0..labels).filter(|label| self.right[*label] > 0);
         let (sum, n) = some
             .filter_map(|label| self.f1(label))

@@ -1,10 +1,10 @@
 //! Fits a label set to gold labels: regularised logistic regression that starts from the zero-shot logits.
 //!
-//! For a text with zero-shot logits `l` (one for each label, then one for "none of these") and vector `v`, the fitted logit
-//! of class `k` is `scale[k] * l[k] + bias[k] + weights[k] · v`. Penalties draw `scale` to 1 and the rest to 0, so that a fit
-//! to no answers gives the zero-shot labels, and a label without answers keeps them. Cross-validation over the answers
-//! chooses the strength of the penalty on `weights`. Models without vectors have no `weights`: what remains is Platt scaling
-//! for each label.
+//! For a text with zero-shot logits `l` (one for each label, then one for "none of these") and vector `v`, the fitted
+//! logit of class `k` is `scale[k] * l[k] + bias[k] + weights[k] · v`. Penalties draw `scale` to 1 and the rest to 0,
+//! so that a fit to no answers gives the zero-shot labels, and a label without answers keeps them. Cross-validation
+//! over the answers chooses the strength of the penalty on `weights`. Models without vectors have no `weights`: what
+//! remains is Platt scaling for each label.
 //!
 //! Nothing here does I/O, and the same answers give the same fit.
 
@@ -22,8 +22,8 @@ const STRENGTHS: [f64; 10] = [1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0
 /// The weakest penalty that is tried for `n` answers is this over `n`: with fewer answers, cross-validation picks among
 /// weak penalties by chance (20 answers: .871 right with all strengths, .877 without the weak ones).
 const WEAKEST_TIMES_ANSWERS: f64 = 20.0;
-/// Penalty on `scale - 1`. Like that on the bias, it is the width of a normal prior; half or twice of both changes the
-/// outcome of 100 answers by less than its standard error.
+/// Penalty on `scale - 1`. Like the penalty on the bias, it is the inverse variance of a normal prior; halving or
+/// doubling both changes accuracy with 100 answers by less than its standard error.
 const SCALE_PENALTY: f64 = 4.0;
 /// Penalty on the bias.
 const BIAS_PENALTY: f64 = 1.0;
@@ -31,11 +31,11 @@ const BIAS_PENALTY: f64 = 1.0;
 const FOLDS: usize = 5;
 /// Up to this many answers, cross-validation is repeated with other parts, because one division is a matter of chance.
 const REPEATED_UP_TO: usize = 200;
-/// How often it is repeated then.
+/// Repeats of cross-validation for few answers.
 const REPEATS: u64 = 3;
 /// Largest component of the gradient at which a fit in cross-validation ends; its likelihood has converged by then.
 const COARSE: f64 = 1e-2;
-/// The same for the final fit.
+/// Gradient tolerance of the final fit.
 const FINE: f64 = 1e-6;
 
 /// A post with a gold label.
@@ -47,16 +47,16 @@ pub struct Answer {
     pub logits: Vec<f64>,
     /// Vector of the text; empty if the model has none.
     pub vector: Vec<f32>,
-    /// The classes that are right, one for each class.
+    /// True for each class that is correct.
     pub right: Vec<bool>,
 }
 
-/// How logits become scores.
+/// The function that turns logits into scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// One class is right: softmax.
+    /// Softmax: one class is correct.
     Softmax,
-    /// Any number of classes is right: a sigmoid for each.
+    /// Sigmoid per class: any number of classes is correct.
     Sigmoid,
 }
 
@@ -71,7 +71,7 @@ pub struct Parameters {
     pub weights: Array2<f64>,
 }
 
-/// A fit, and what cross-validation says about it.
+/// A fit and its cross-validation results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     /// The fit to all answers.
@@ -93,7 +93,7 @@ impl Fit {
     }
 }
 
-/// Why answers cannot be fitted.
+/// An error that prevents a fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// Fewer texts than parts.
@@ -112,7 +112,7 @@ pub enum FitError {
 /// Fits parameters to answers, all of which have as many classes and dimensions as the first.
 ///
 /// # Errors
-/// [`FitError`].
+/// Returns [`FitError`] if the answers do not determine a fit.
 pub fn fit(answers: &[Answer], link: Link) -> Result<Fit, FitError> {
     let problem = Problem::new(answers, link)?;
     let repeats = if answers.len() <= REPEATED_UP_TO {
@@ -300,8 +300,8 @@ impl Problem {
         self.prior.ncols()
     }
 
-    /// The number of factors of the zero-shot logits: one for all classes of a model with vectors, which can learn the rest
-    /// from those, else one for each.
+    /// The number of factors of the zero-shot logits: one for all classes of a model with vectors, which can learn the
+    /// rest from those, else one for each.
     fn scales(&self) -> usize {
         if self.vectors.is_empty() {
             self.classes()

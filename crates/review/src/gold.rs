@@ -1,7 +1,7 @@
-//! Posts of which the right label is known, from a file or from what people answered.
+//! Reads gold labels from a file or from the answers of annotators, and resolves them to labels of a label set.
 //!
-//! A label is a slug or the words of a label of the label set, in upper or lower case; empty, `none`, `other` or null means
-//! none of these: the post is out of scope.
+//! A gold label is the slug or the text of a label, in any case. An empty value, `none`, `other` or null means none of
+//! these: the post is out of scope.
 
 mod consensus;
 mod resolve;
@@ -18,49 +18,66 @@ pub use self::consensus::{Consensus, consensus, remove_partly_offered};
 pub use self::resolve::resolve;
 pub use self::table::read_rows;
 
-/// Words that mean that a post is out of scope, unless a label is called so.
+/// Values that mean out of scope, unless a label has that name.
 const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
-/// What people are offered beside the labels.
+/// The choice that annotators are offered in addition to the labels.
 pub const NONE_OF_THESE: &str = "none of these";
 
-/// Why a gold file cannot be used.
+/// An error in gold labels.
 #[derive(Debug, thiserror::Error)]
 pub enum GoldError {
+    /// The file cannot be read as a table.
     #[error(
         "read the gold file `{path}`: {source}; give a table with the columns `id` and `label`"
     )]
     Read {
+        /// The file.
         path: PathBuf,
+        /// The cause.
         #[source]
         source: TableError,
     },
-    /// What the file says is no gold label.
+    /// Columns or rows of the file are invalid.
     #[error("read the gold file `{path}`: {details}")]
-    Rows { path: PathBuf, details: String },
-    /// It has a header, or nothing, and no row.
-    #[error("read the gold labels: there are none; give rows with `id` and `label`")]
+    Rows {
+        /// The file.
+        path: PathBuf,
+        /// The problems, with line numbers.
+        details: String,
+    },
+    /// The source has no rows.
+    #[error(
+        "read the gold labels: there are no rows; give a table with the columns `id` and `label`"
+    )]
     Empty,
-    /// Label sets and rows do not fit.
+    /// Rows do not match the label sets, or contradict each other.
     #[error("read the gold labels: {0}")]
     Labels(String),
 }
 
+/// A row of a gold file, or an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldRow {
+    /// Line number in the file.
     pub line: u64,
+    /// Fullname of the post.
     pub id: Fullname,
+    /// The label as written; empty for none of these.
     pub label: String,
-    /// Who said it, where the file tells.
+    /// Name of the annotator, if known.
     pub reviewer: Option<String>,
+    /// Time of the answer, if known.
     pub answered_at: Option<Timestamp>,
-    /// Why this post.
+    /// The reason for which the post was sampled.
     pub chosen: SampleReason,
+    /// Origin of the label.
     pub source: GoldSource,
-    /// Of the text that the person saw, where the file tells.
+    /// Hash of the text that the annotator saw, if known.
     pub text_hash: Option<TextHash>,
 }
 
 impl GoldRow {
+    /// Returns a row of an imported file without optional fields.
     pub fn new(line: u64, id: Fullname, label: String) -> Self {
         Self {
             line,
@@ -75,30 +92,31 @@ impl GoldRow {
     }
 }
 
-/// A post with its right labels under one label set or several.
+/// A post with its gold labels under one or more label sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldPost {
+    /// Fullname of the post.
     pub id: Fullname,
-    /// Its first line.
+    /// Line number of its first row.
     pub line: u64,
-    /// The words for its labels, as the rows have them.
+    /// Its labels as written.
     pub words: Vec<String>,
-    /// For each label set the positions of the right labels; none of them where the post is out of scope.
+    /// Positions of its labels, one list per label set; empty if the post is out of scope.
     pub right: Vec<Vec<usize>>,
 }
 
-/// Gold labels as label sets understand them.
+/// Gold labels resolved to labels of label sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedGold {
-    /// By post, each once.
+    /// The posts, ordered by fullname.
     pub posts: Vec<GoldPost>,
-    /// Rows that say again what an earlier one said.
+    /// Number of rows that repeat an earlier row.
     pub duplicates: usize,
-    /// Words that no label set has, with their rows: counted as out of scope.
+    /// Labels that no label set has, with their row counts; these count as out of scope.
     pub unknown_labels: BTreeMap<String, usize>,
 }
 
-/// What a word says under a label set: a label, or `Some(None)` for none of these; `None` where it says nothing.
+/// Resolves a word: `Some(Some(label))` for a label, `Some(None)` for none of these, `None` for an unknown word.
 pub fn resolve_word<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
     match place(set, word) {
         Some(found) => Some(Some(&set.labels[found])),
@@ -112,7 +130,7 @@ fn is_out_of_scope(word: &str) -> bool {
         .any(|none| word.eq_ignore_ascii_case(none))
 }
 
-/// The label that a word names: a slug goes before the words of a label, and the exact spelling before others.
+/// Returns the position of the label that a word names. Exact slugs come first, then slugs and texts in any case.
 fn place(set: &LabelSet, word: &str) -> Option<usize> {
     let labels = || set.labels.iter();
     labels()
@@ -153,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn a_word_means_a_label_or_none_of_these() {
+    fn words_resolve_to_a_label_or_none_of_these() {
         let csv = "note,label,id\n\"a, b\",food,t3_a1\n,Food and Cooking, a2\n,,a3\n,none,a4\n";
         let json = "{\"id\": \"a1\", \"label\": \"food\"}\n\n{\"id\": \"t3_a2\", \"label\": \"food\", \"x\": 1}\n\
                     {\"id\": \"a3\", \"label\": null}\n{\"id\": \"a4\", \"label\": \"none\"}\n";
-        // A slug goes before the word none.
+        // A label with the slug `none` takes precedence.
         let right: [(&str, &[usize]); 4] = [
             ("t3_a1", &[0]),
             ("t3_a2", &[0]),
@@ -170,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_told_with_its_line() {
-        for (text, said) in [
+    fn invalid_rows_are_reported_with_their_lines() {
+        for (text, expected) in [
             (
                 "id,topic\na1,food\n",
                 "no column `label` (it has id, topic)",
             ),
-            ("id,label\na1\n", "line 2: it "),
-            ("{\"id\": \"a1\"}\n", "line 1: it has no `label`"),
-            ("{\"id\": 7, \"label\": \"\"}\n", "its `id` is no text"),
+            ("id,label\na1\n", "line 2: "),
+            ("{\"id\": \"a1\"}\n", "line 1: has no `label`"),
+            ("{\"id\": 7, \"label\": \"\"}\n", "`id` is not a text"),
             (
                 "id,label\na-1,food\na2,food\na-3,food\n",
                 "line 2: `a-1` is neither the fullname of a post (`t3_` and a base-36 id) nor the URL of one; line 4: `a-3`",
@@ -189,7 +207,7 @@ mod tests {
             ),
         ] {
             let error = read(text, Mode::Single).unwrap_err();
-            assert!(error.contains(said), "{text:?} gives {error}");
+            assert!(error.contains(expected), "{text:?} gives {error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which stored hypotheses only one label set needs, so that they may go with it.
+//! Finds the stored hypotheses that only one label set uses, so that they can be deleted along with it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use topicmill_score::{LabelSet, hypothesis};
 
 use topicmill_store::{Store, StoreError};
 
-/// The rows of `hypotheses` that no other stored label set needs, under whatever model.
+/// Returns the keys of the hypotheses that no other stored label set uses, with any model.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
     let mut own = keys(&store.labels().label_set(label_set).await?);
     for row in store.labels().label_sets().await? {
@@ -26,8 +26,8 @@ pub async fn used_only_by(store: &Store, label_set: i64) -> Result<Vec<i64>, Sto
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The keys of a label set under every kind of model, and those of learned vectors for its labels; of a kind only its name
-/// decides.
+/// Returns the hypothesis keys of a label set for every kind of model, including keys of learned label vectors. Keys
+/// depend only on the kind, so the other values are placeholders.
 fn keys(set: &LabelSet) -> BTreeSet<String> {
     let nli = ModelKind::Nli(NliClasses {
         count: 2,

@@ -1,6 +1,7 @@
-//! Gold posts and what one labelling or several say of them, side by side: from the store into what
-//! [`evaluate`](super::evaluate::evaluate) takes. Posts that some labelling has no valid label for are left out, and
-//! counted by the reason.
+//! Joins gold labels with the predictions of one or more label runs.
+//!
+//! The output is the input of [`evaluate`](super::evaluate::evaluate). Posts without a valid prediction in every run
+//! are left out and counted by reason.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,52 +13,63 @@ use topicmill_core::Fullname;
 use topicmill_score::LabelSet;
 use topicmill_store::{LabelState, LookedUp, Prediction, Store, StoreError, Target};
 
+/// Posts per page of a query.
 const WINDOW: u32 = 10_000;
-/// Ids that are shown of posts that are not there.
+/// Most fullnames of missing posts in [`LeftOut::examples`].
 const EXAMPLES: usize = 5;
 
+/// The predictions of one label run.
 #[derive(Debug)]
 pub struct Labelling<'a> {
+    /// The label set of the run.
     pub set: &'a LabelSet,
-    /// Under which target labels are stored.
+    /// The target under which labels are stored, if any are.
     pub stored: Option<Target>,
-    /// For posts that have no stored label of their present text, labels that are not stored, by fullname.
+    /// Predictions for posts without a stored label of their current text.
     pub computed: HashMap<Fullname, Prediction>,
 }
 
-/// A gold post that every labelling labels.
+/// A gold post with a prediction in every label run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JoinedPost {
+    /// Fullname of the post.
     pub id: Fullname,
+    /// Title of the post.
     pub title: String,
-    /// The words for its right labels, as the gold labels have them.
+    /// Its gold labels as written in the source, separated by commas.
     pub gold: String,
 }
 
-/// Gold posts that cannot be judged.
+/// Counts of gold posts that cannot be evaluated, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
+    /// Posts that are not in the database.
     pub unknown: usize,
-    /// How many of them were purged.
+    /// Posts among `unknown` that were purged.
     pub purged: u64,
+    /// The first few fullnames among `unknown`.
     pub examples: Vec<String>,
-    /// In the database, and their text was purged.
+    /// Stored posts with purged text.
     pub without_text: usize,
+    /// Posts whose prediction is for an earlier text.
     pub edited: usize,
+    /// Posts without a prediction.
     pub unlabelled: usize,
 }
 
+/// Gold posts with the predictions of each label run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JoinedGold {
-    /// The posts that are judged, by fullname.
+    /// The evaluated posts, ordered by fullname.
     pub posts: Vec<JoinedPost>,
-    /// For each labelling the same posts, in the same order.
+    /// Gold and predicted labels, one list per label run, each in the order of `posts`.
     pub rows: Vec<Vec<EvaluatedPost>>,
+    /// The posts that could not be joined.
     pub left_out: LeftOut,
 }
 
 impl JoinedGold {
-    /// The same of some of the posts.
+    /// Returns a copy with only the `wanted` posts.
     #[must_use]
     pub fn restricted_to(&self, wanted: &BTreeSet<Fullname>) -> Self {
         let places: Vec<usize> = (0..self.posts.len())
@@ -76,10 +88,11 @@ impl JoinedGold {
     }
 }
 
-/// Puts labellings beside gold posts, whose right labels are in the order of the labellings.
+/// Joins gold posts with the predictions of label runs. [`GoldPost::right`] has one list per label run, in the same
+/// order.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn join_gold(
     store: &Store,
     labellings: &[Labelling<'_>],
@@ -149,7 +162,7 @@ async fn looked_up(
     Ok(posts.map(|post| (post.fullname.clone(), post)).collect())
 }
 
-/// A label that is none of the set's is none of these.
+/// Pairs a prediction with the gold labels. A label that is not in the set counts as an abstention.
 fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> EvaluatedPost {
     let mut labels = set.labels.iter();
     let best = labels.position(|label| label.slug == prediction.label);
@@ -161,10 +174,10 @@ fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> Evaluated
     }
 }
 
-/// The topics that posts were collected for, as if people had said that they are right.
+/// Returns the topic that each post was collected for as its gold label.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn topics_as_gold(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
     let mut rows: Vec<GoldRow> = Vec::new();
     let mut after = String::new();

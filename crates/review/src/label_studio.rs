@@ -1,5 +1,7 @@
-//! Posts as tasks for Label Studio, with the model's label as a suggestion
-//! (<https://labelstud.io/guide/predictions>). Pure: takes posts and a label set, and returns the texts of files.
+//! Exports posts as Label Studio tasks, with the predicted label as a pre-annotation
+//! (<https://labelstud.io/guide/predictions>).
+//!
+//! The input is posts and a label set; the output is the contents of files.
 
 use serde_json::{Value, json};
 
@@ -9,22 +11,22 @@ use topicmill_score::reddit::post_text;
 use topicmill_score::{Label, LabelSet};
 use topicmill_store::ReviewPost;
 
-/// Keys that Label Studio gives to choices, in order; none of these has the first.
+/// Hotkeys of the choices, in order; the first is for "none of these".
 const KEYS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// What tasks are made of.
+/// The input of an export.
 #[derive(Debug)]
 pub struct Tasks<'a> {
-    /// Whose labels are offered.
+    /// The label set whose labels are offered.
     pub set: &'a LabelSet,
-    /// The model whose labels are suggested.
+    /// Name of the model that made the predictions.
     pub model: &'a str,
-    /// The posts in the order in which they are asked, with why.
+    /// The posts in the order of the tasks, with the reason for which each was chosen.
     pub posts: &'a [(ReviewPost, SampleReason)],
 }
 
 impl Tasks<'_> {
-    /// What people see of a label: its words, or its slug where another label has the same words.
+    /// Returns the display name of a label: its text, or its slug if another label has the same text.
     fn shown<'a>(&self, label: &'a Label) -> &'a str {
         let same = |other: &&Label| other.label.eq_ignore_ascii_case(&label.label);
         if self.set.labels.iter().filter(same).count() > 1 {
@@ -34,20 +36,20 @@ impl Tasks<'_> {
         }
     }
 
-    /// What the model says of a post, as people see it.
+    /// Returns the display name of the predicted label.
     fn suggested(&self, post: &ReviewPost) -> &str {
         let mut labels = self.set.labels.iter();
         let label = labels.find(|label| label.slug == post.label && !post.abstained);
         label.map_or(NONE_OF_THESE, |label| self.shown(label))
     }
 
-    /// The version of the model and label set, by which an evaluation can tell suggestions apart.
+    /// Returns the model and label set version, by which Label Studio distinguishes predictions.
     fn version(&self) -> String {
         let hash = self.set.hash();
         format!("{} {} {}", self.model, self.set.name, &hash[..12])
     }
 
-    /// The tasks of Label Studio: a JSON array.
+    /// Returns the tasks as a JSON array.
     pub fn to_json(&self) -> Value {
         let version = self.version();
         let task = |(post, chosen): &(ReviewPost, SampleReason)| {
@@ -67,7 +69,7 @@ impl Tasks<'_> {
         self.posts.iter().map(task).collect()
     }
 
-    /// The labelling interface of Label Studio: what its settings take.
+    /// Returns the labelling interface as XML, for the project settings of Label Studio.
     pub fn labeling_config(&self) -> String {
         let labels = self.set.labels.iter().map(|label| self.shown(label));
         let keys = KEYS
@@ -90,13 +92,13 @@ impl Tasks<'_> {
     }
 }
 
-/// Where people can read the whole post.
+/// Returns the URL of the post on Reddit.
 fn link(post: &ReviewPost) -> Option<String> {
     let path = post.permalink.as_ref()?;
     Some(format!("https://www.reddit.com{path}"))
 }
 
-/// A text as the value of an attribute of XML, without what XML cannot say at all.
+/// Escapes a text for an XML attribute, with control characters replaced by spaces.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

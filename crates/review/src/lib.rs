@@ -1,12 +1,15 @@
-//! Labels looked at again: what is known of texts without inference ([`rescore`]), how two labellings compare ([`compare`]),
-//! which posts people are asked about ([`sampling`], here or as [`label_studio`] elsewhere), what they say ([`gold`]), how good labels
-//! are next to that ([`evaluate`], of posts that [`join`] joins), the threshold and temperature that fit it
-//! ([`calibrate`]), what posts without a label are about ([`suggest`]), and whether a mix of labels changed ([`drift`]).
-
-#![expect(
-    missing_docs,
-    reason = "the program is its only user, and most names say all"
-)]
+//! Reviews labels that a model has assigned.
+//!
+//! The inputs are stored posts, stored logits and vectors, and gold labels; the outputs are figures, label sets and
+//! lists of posts. Nothing here runs a model, so every operation takes seconds on a laptop:
+//!
+//! - [`rescore`] computes labels from stored logits or vectors, and [`compare`] counts how two label runs differ.
+//! - [`sampling`] chooses the posts that annotators label, and [`label_studio`] exports them as tasks.
+//! - [`gold`] reads gold labels, [`join`] joins them with predictions, and [`evaluate`] computes precision, recall and
+//!   F1.
+//! - [`calibrate`] fits the threshold and the temperature, and [`fit`] a correction of the logits.
+//! - [`suggest`] clusters posts without a label, and [`drift`] tests if the mix of labels changed.
+//! - [`hypotheses`] finds the stored hypotheses that can be deleted along with a label set.
 
 pub mod calibrate;
 pub mod compare;

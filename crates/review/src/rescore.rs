@@ -1,4 +1,6 @@
-//! What a model says of stored posts under a label set, from logits or vectors that are stored: no inference.
+//! Computes labels of stored posts from stored logits or vectors, without inference.
+//!
+//! This makes it cheap to try another threshold, temperature or label set on posts that a model has seen already.
 
 use std::collections::HashMap;
 
@@ -8,31 +10,32 @@ use topicmill_score::score::{self, Evidence};
 use topicmill_score::{LabelSet, LabelVector, PairLogits, Scores, TextVector, hypothesis};
 use topicmill_store::{Prediction, Store, StoreError};
 
-/// What is stored of a text under a label set.
+/// The stored model output for a text under a label set.
 #[derive(Debug, Clone)]
 pub struct TextEvidence {
     /// Its zero-shot logits.
     pub evidence: Evidence,
-    /// Its vector, if an embedding model gave them.
+    /// Its vector, if the model is an embedding model.
     pub vector: Option<TextVector>,
 }
 
-/// A label set under a model that computed something here.
+/// A label set and a model whose output is stored.
 #[derive(Debug, Clone)]
 pub struct Rescorer<'a> {
     kind: &'a ModelKind,
     model: i64,
     set: &'a LabelSet,
     vectors: Option<Vec<LabelVector>>,
-    /// `None` if one of the labels has no row, because nothing was ever compared with it.
+    /// Keys of the hypotheses; `None` if one of them is not stored.
     hypotheses: Option<Vec<i64>>,
 }
 
 impl<'a> Rescorer<'a> {
-    /// `model` is its key in `models`; `vectors` are those of the labels, where they are not stored but at hand.
+    /// Looks up the hypotheses of the label set. `model` is the key of the model in the table `models`; `vectors` are
+    /// the label vectors, if the caller has computed them.
     ///
     /// # Errors
-    /// When the database cannot be read: see [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn new(
         store: &Store,
         (kind, model): (&'a ModelKind, i64),
@@ -52,11 +55,11 @@ impl<'a> Rescorer<'a> {
         })
     }
 
-    /// Returns the logits of each text for which all of them are stored, or follow from its stored vector. Those of a fitted
-    /// label set are corrected.
+    /// Returns the logits of each text for which all logits are stored or can be computed from its stored vector. The
+    /// fit of a fitted label set is applied.
     ///
     /// # Errors
-    /// When the database cannot be read: see [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn evidence(
         &self,
         store: &Store,
@@ -74,17 +77,17 @@ impl<'a> Rescorer<'a> {
         Ok(found.filter_map(corrected).collect())
     }
 
-    /// Returns what is stored of each text for which all logits are stored, or follow from its stored vector, before a fit
-    /// corrects them.
+    /// Returns the zero-shot logits and the vector of each text for which all logits are stored or can be computed. No
+    /// fit is applied.
     ///
     /// # Errors
-    /// When the database cannot be read: see [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn zero_shot(
         &self,
         store: &Store,
         mut texts: Vec<TextHash>,
     ) -> Result<HashMap<TextHash, TextEvidence>, StoreError> {
-        // Crossposts have one text, which is read once.
+        // Crossposts share a text.
         texts.sort_unstable();
         texts.dedup();
         let mut found: HashMap<TextHash, Vec<PairLogits>> = HashMap::with_capacity(texts.len());
@@ -94,7 +97,7 @@ impl<'a> Rescorer<'a> {
             found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
             texts.retain(|text| !found.contains_key(text));
         }
-        // A text without a vector may have pairs, of a model folder that stored no vectors.
+        // An earlier model folder may have stored logits of pairs instead of vectors.
         if let Some(hypotheses) = self.hypotheses.as_ref().filter(|_| !texts.is_empty()) {
             let logits = stored_logits(store, self.model, hypotheses, &texts).await?;
             let whole = texts.into_iter().zip(logits);
@@ -117,10 +120,10 @@ impl<'a> Rescorer<'a> {
         Ok(texts.into_iter().zip(known).collect())
     }
 
-    /// The labels of texts, as far as they follow from what is stored.
+    /// Returns the predictions of texts whose model output is stored, by text hash.
     ///
     /// # Errors
-    /// When the database cannot be read: see [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn labels(
         &self,
         store: &Store,
@@ -140,10 +143,10 @@ impl<'a> Rescorer<'a> {
             .collect())
     }
 
-    /// The same by post.
+    /// Returns the predictions of posts whose model output is stored, by fullname.
     ///
     /// # Errors
-    /// When the database cannot be read: see [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn labels_of_posts(
         &self,
         store: &Store,
@@ -159,7 +162,7 @@ impl<'a> Rescorer<'a> {
     }
 }
 
-/// The best label of a text, by its scores.
+/// Returns the prediction for a text: its best label, or an abstention.
 pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
     Prediction {
         label: set.labels[scores.best].slug.clone(),
@@ -168,11 +171,11 @@ pub fn prediction(set: &LabelSet, scores: &Scores) -> Prediction {
     }
 }
 
-/// Returns the logits of texts for labels with these vectors, from the stored vectors of the texts; `None` where a text has
-/// none, or one of another length.
+/// Returns the logits of texts (texts × labels), computed from stored text vectors; `None` if a text has no vector, or
+/// one of another length.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn vector_logits(
     store: &Store,
     model: i64,
@@ -191,11 +194,11 @@ pub async fn vector_logits(
     Ok(vectors.map(|vector| vector.and_then(logits)).collect())
 }
 
-/// Returns what a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored or follows from the
-/// stored vectors of both; for each text one a hypothesis, in order.
+/// Returns the logits of texts and hypotheses (texts × hypotheses) that are stored or can be computed from stored
+/// vectors. `hypotheses` are keys of the table `hypotheses`.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn stored_logits(
     store: &Store,
     model: i64,
@@ -216,7 +219,7 @@ pub async fn stored_logits(
         .filter(|(_, logits)| logits.is_none())
         .map(|(text, _)| *text)
         .collect();
-    // Labelled by a model folder that stored no vectors.
+    // An earlier model folder may have stored logits of pairs instead of vectors.
     let of_pairs = store
         .computed()
         .pair_logits(model, hypotheses, &without)

@@ -1,12 +1,14 @@
-//! Which posts people are asked about: close calls, which teach most, mixed with posts drawn at random, without which
-//! nobody could say how good labels are. Pure.
+//! Chooses the posts that annotators label.
+//!
+//! Close calls (posts whose two best labels have almost the same score) improve a label set most; a random sample is
+//! needed for unbiased estimates of quality. This module interleaves the two. It does no I/O.
 
 use std::collections::HashSet;
 
 use topicmill_core::{Fullname, SampleReason};
 
-/// Mixes two lists, each with its best first, up to `limit` posts, each once; a share of `random_share` of them comes from
-/// the random ones. Where one list ends, the other goes on.
+/// Interleaves two lists into at most `limit` distinct posts, of which the share `random_share` comes from `random`. If
+/// one list runs out, the other fills the rest.
 pub fn mix(
     closest: Vec<Fullname>,
     random: Vec<Fullname>,
@@ -41,12 +43,12 @@ pub fn mix(
     mixed
 }
 
-/// Whether the question with this number, from 0, is about a random post: evenly among the others, so that an estimate
-/// grows from the first minute on.
+/// Returns true if question `number` (from 0) is about a random post. Random posts are spread evenly, so that an
+/// estimate is available early.
 pub fn is_random_turn(number: u64, random_share: f64) -> bool {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "people answer fewer questions than 2^52"
+        reason = "fewer than 2^52 questions are answered"
     )]
     let due = |number: u64| (number as f64 * random_share).floor();
     due(number + 1) > due(number)

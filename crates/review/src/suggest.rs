@@ -1,8 +1,9 @@
-//! What posts without a label are about: clusters of their stored vectors, with words for each.
+//! Suggests new labels: clusters the stored vectors of posts without a label, and describes each cluster by its terms.
 //!
-//! In go a target and the model whose vectors count; out come clusters with terms and a few posts, the largest first. No
-//! model runs. Equal texts count once. Of many posts a sample is clustered, by the hash of the text, so that it is the same
-//! each time; the others then go to the cluster that they are near. A post that is purged or edited meanwhile is left out.
+//! The input is a target and a model with stored text vectors; the output is clusters with terms and example posts,
+//! largest first. No model runs. Equal texts count once. If there are many posts, only a sample is clustered, and the
+//! other posts are assigned to the nearest cluster. The sample is chosen by text hash, so results are reproducible.
+//! Posts that are purged or edited during the run are left out.
 
 mod cluster;
 mod terms;
@@ -18,47 +19,47 @@ use topicmill_core::{Fullname, TextHash};
 use topicmill_score::LabelVector;
 use topicmill_store::{NoLabel, Store, StoreError, StoredText, Target, UnlabelledText};
 
-/// Texts that are clustered: each pair of them has a distance, 8 million of them 32 MB, and reading order takes a second or
-/// two. A topic of one post in a hundred has forty of them.
+/// The default sample size. Its 8 million pairwise distances take 32 MB and a second or two; a topic with 1 % of the
+/// posts has forty posts in it.
 pub const SAMPLE: usize = 4_000;
-/// Posts that are read at a time.
+/// Posts per page of a query.
 const WINDOW: u32 = 4_000;
-/// The fewest posts of a cluster if nobody says: one of three is as often chance (with 60 of 1,311 posts about eleven topics,
-/// 4 posts at least found 7 topics, 5 found 5).
-const FEWEST: u64 = 4;
-/// And of many posts this share: one in so many. What is rarer is hardly worth a label.
+/// The lower bound of the default minimum cluster size. Clusters of three are often chance; with 60 of 1,311 posts
+/// about eleven topics, a minimum of 4 found 7 topics, and 5 found 5.
+const MIN_POSTS: u64 = 4;
+/// The default minimum cluster size is at least one in this many posts; rarer topics are hardly worth a label.
 const RAREST: u64 = 100;
 
-/// What is asked.
+/// The input of [`suggest`].
 #[derive(Debug, Clone, Copy)]
 pub struct SuggestOptions<'a> {
-    /// Whose labels.
+    /// The target whose unlabelled posts are clustered.
     pub target: Target,
-    /// Key of the model whose vectors count.
+    /// Key of the model with stored text vectors.
     pub model: i64,
-    /// Which posts without a label.
+    /// The kind of posts without a label.
     pub outcome: NoLabel,
-    /// The fewest posts of a cluster; `None` chooses by how many posts there are.
+    /// The minimum cluster size in posts; `None` uses [`default_min_posts`].
     pub min_posts: Option<u64>,
-    /// Most titles of a cluster.
+    /// The most example posts per cluster.
     pub titles: usize,
-    /// Most texts that are clustered; the others join them.
+    /// The most texts that are clustered; other texts join the nearest cluster.
     pub sample: usize,
-    /// Ordinary topics, which name a cluster where its words do not.
+    /// Background topics, which name a cluster if no term does.
     pub background: Option<TopicVectors<'a>>,
 }
 
-/// The vectors of a background's topics.
+/// The vectors of background topics.
 #[derive(Debug, Clone, Copy)]
 pub struct TopicVectors<'a> {
-    /// All of them.
+    /// One vector per topic.
     pub vectors: &'a LabelVector,
-    /// What they are called, in the same order.
+    /// Their names, in the same order.
     pub names: &'a [String],
 }
 
 impl<'a> TopicVectors<'a> {
-    /// The topic that a vector is nearest to.
+    /// Returns the topic nearest to a vector.
     fn nearest(&self, vector: &[f32]) -> Option<&'a str> {
         let cosines = self.vectors.each_cosine(vector)?;
         let named = self.names.iter().zip(cosines);
@@ -67,63 +68,64 @@ impl<'a> TopicVectors<'a> {
     }
 }
 
-/// What came out.
+/// The result of [`suggest`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Suggestions {
-    /// Posts that were looked at, those of equal texts once.
+    /// Posts without a label; equal texts count once.
     pub posts: u64,
-    /// How many of them the clusters were made of.
+    /// Posts in the sample that was clustered.
     pub sampled: u64,
-    /// The fewest posts that a cluster may have.
+    /// The minimum cluster size in posts.
     pub min_posts: u64,
     /// The mean cosine distance up to which a post belongs to a cluster.
     pub cut: f32,
-    /// The largest first.
+    /// The clusters, largest first.
     pub clusters: Vec<Suggestion>,
 }
 
-/// A cluster, with words for it.
+/// A cluster and its suggested label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Suggestion {
-    /// Words for a label.
+    /// The suggested label text.
     pub label: String,
-    /// What is said in its posts and not in the others, the most telling first.
+    /// Terms that distinguish its posts from other posts, most distinctive first.
     pub terms: Vec<String>,
-    /// The topic of the background that it is nearest to.
+    /// The nearest background topic.
     pub background: Option<String>,
-    /// Posts, those of equal texts once.
+    /// Number of posts; equal texts count once.
     pub posts: u64,
-    /// Of all that were looked at.
+    /// Share of all posts without a label.
     pub share: f64,
-    /// Those in the middle of it.
+    /// The posts nearest to its centre.
     pub examples: Vec<Example>,
 }
 
 /// A post of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
-    /// Its key.
+    /// Fullname of the post.
     pub fullname: Fullname,
-    /// Title.
+    /// Title of the post.
     pub title: String,
 }
 
 impl Suggestions {
-    /// Posts that are in a cluster.
+    /// Returns the number of posts in clusters.
     pub fn clustered(&self) -> u64 {
         self.clusters.iter().map(|cluster| cluster.posts).sum()
     }
 }
 
-/// The fewest posts of a cluster among so many.
+/// Returns the default minimum cluster size for a number of posts.
 pub fn default_min_posts(posts: u64) -> u64 {
-    FEWEST.max(posts.div_ceil(RAREST))
+    MIN_POSTS.max(posts.div_ceil(RAREST))
 }
 
-/// Looks at the posts; `progress` hears how many more were read.
+/// Clusters the posts without a label. `stop` ends reading early; `progress` is called with the number of posts in each
+/// page.
 ///
 /// # Errors
-/// Those of the store.
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn suggest(
     store: &Store,
     question: &SuggestOptions<'_>,
@@ -141,11 +143,10 @@ pub async fn suggest(
         .min_posts
         .unwrap_or_else(|| default_min_posts(posts))
         .max(2);
-    let clusters = Looked::at(texts, least(min_posts, sampled, posts));
+    let clusters = ClusteredSample::new(texts, min_texts_in_sample(min_posts, sampled, posts));
     let mut counts = clusters.counts();
     if sampled < posts && clusters.len() > 0 {
-        // The sample is counted already. The others are read again, because the vectors of a million posts would fill
-        // the memory.
+        // The other posts are read a second time, because the vectors of a million posts do not fit in memory.
         let mut seen: HashSet<TextHash> = clusters.texts();
         let mut rest = |text: UnlabelledText| {
             if seen.insert(text.text_hash)
@@ -154,7 +155,7 @@ pub async fn suggest(
                 counts[at] += 1;
             }
         };
-        // They were heard of before.
+        // Progress was reported in the first pass.
         each_page(store, question, stop, &|_| {}, &mut rest).await?;
     }
     Ok(Suggestions {
@@ -166,15 +167,15 @@ pub async fn suggest(
     })
 }
 
-/// The fewest texts of a sample where that many of all are asked for.
-fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
+/// Scales the minimum cluster size from all posts to the sample.
+fn min_texts_in_sample(min_posts: u64, sampled: u64, posts: u64) -> usize {
     let of_sample = min_posts.saturating_mul(sampled).div_ceil(posts.max(1));
-    // In a sample, a few texts may be alike by chance, however rare a cluster may be among all posts.
-    let floor = if sampled < posts { FEWEST } else { 2 };
+    // In a sample, a few texts may be similar by chance.
+    let floor = if sampled < posts { MIN_POSTS } else { 2 };
     usize::try_from(of_sample.max(floor)).unwrap_or(usize::MAX)
 }
 
-/// Reads all posts of a question, in pages.
+/// Reads all posts without a label, page by page.
 async fn each_page(
     store: &Store,
     question: &SuggestOptions<'_>,
@@ -202,7 +203,7 @@ async fn each_page(
     Ok(())
 }
 
-/// The texts with the least hashes, and how many there are in all.
+/// Collects the texts with the smallest hashes, and counts all distinct texts.
 struct Sample {
     most: usize,
     seen: HashSet<TextHash>,
@@ -228,7 +229,7 @@ impl Sample {
         }
     }
 
-    /// With their words. What was purged or edited since it was read is left out.
+    /// Reads the titles and bodies. Posts that were purged or edited since are left out.
     async fn texts(self, store: &Store) -> Result<(Vec<Post>, u64), StoreError> {
         let names: Vec<&Fullname> = self.kept.values().map(|text| &text.fullname).collect();
         let words = store.posts().texts_of(&names).await?;
@@ -257,18 +258,18 @@ struct Post {
 }
 
 /// The sample and its clusters.
-struct Looked {
+struct ClusteredSample {
     posts: Vec<Post>,
     clusters: Clusters,
-    /// For each post its cluster and how near it is.
-    of: Vec<Option<(usize, f32)>>,
-    /// The places of those that say something of their own.
+    /// For each post, its cluster and the distance to it.
+    assignments: Vec<Option<(usize, f32)>>,
+    /// Positions of posts that are not near-duplicates of an earlier one.
     distinct: Vec<usize>,
 }
 
-impl Looked {
-    fn at(mut posts: Vec<Post>, fewest: usize) -> Self {
-        // A vector of another length is none of this model.
+impl ClusteredSample {
+    fn new(mut posts: Vec<Post>, fewest: usize) -> Self {
+        // Vectors of another length are from another model version.
         let dimensions = posts.first().map_or(0, |post| post.vector.len());
         posts.retain(|post| post.vector.len() == dimensions);
         let vectors: Vec<Vec<f32>> = posts
@@ -278,14 +279,14 @@ impl Looked {
         let distinct = Distinct::of(&vectors);
         let places = distinct.places.clone();
         let clusters = cluster::cluster(&vectors, distinct, fewest);
-        let of = vectors
+        let assignments = vectors
             .iter()
             .map(|vector| clusters.nearest(vector))
             .collect();
         Self {
             posts,
             clusters,
-            of,
+            assignments,
             distinct: places,
         }
     }
@@ -306,16 +307,16 @@ impl Looked {
         self.posts.iter().map(|post| post.words.text_hash).collect()
     }
 
-    /// Posts of each cluster.
+    /// Counts the posts of each cluster.
     fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.len()];
-        for (at, _) in self.of.iter().flatten() {
+        for (at, _) in self.assignments.iter().flatten() {
             counts[*at] += 1;
         }
         counts
     }
 
-    /// The clusters that have enough posts, with words for each.
+    /// Names the clusters that have enough posts.
     fn suggestions(
         &self,
         question: &SuggestOptions<'_>,
@@ -323,10 +324,10 @@ impl Looked {
         min_posts: u64,
         all: u64,
     ) -> Vec<Suggestion> {
-        // What is in no cluster is a class, too: its words are nothing special.
+        // Posts in no cluster form a class of their own, which lowers the weight of common terms.
         let mut classes: Vec<Vec<(f32, &Post)>> = vec![Vec::new(); self.len() + 1];
         for place in &self.distinct {
-            let (at, distance) = self.of[*place].unwrap_or((self.len(), 0.0));
+            let (at, distance) = self.assignments[*place].unwrap_or((self.len(), 0.0));
             classes[at].push((distance, &self.posts[*place]));
         }
         let words: Vec<Vec<Text>> = classes
@@ -356,7 +357,7 @@ impl Looked {
     }
 }
 
-/// Words for a label, each once: telling ones; else the nearest topic of the background; else whatever is said most.
+/// Chooses a unique label text: distinctive terms, else the nearest background topic, else the most frequent terms.
 fn label(
     terms: &[String],
     near: Option<&str>,
@@ -385,7 +386,7 @@ impl Post {
     }
 }
 
-/// Those in the middle, each title once.
+/// Returns the posts nearest to the centre, without repeated titles.
 fn examples(mut posts: Vec<(f32, &Post)>, most: usize) -> Vec<Example> {
     posts.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut found: Vec<Example> = Vec::new();
@@ -403,7 +404,7 @@ fn examples(mut posts: Vec<(f32, &Post)>, most: usize) -> Vec<Example> {
     found
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+#[expect(clippy::cast_precision_loss, reason = "a share for display")]
 fn share(posts: u64, all: u64) -> f64 {
     posts as f64 / all.max(1) as f64
 }

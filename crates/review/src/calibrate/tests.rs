@@ -1,4 +1,4 @@
-//! Rows of which the fit is known, and what is refused.
+//! Tests fits with known solutions, and inputs without one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use topicmill_score::folder::{EmbeddingHead, ModelKind};
 use topicmill_score::score::{self, evidence};
 use topicmill_score::{Mode, PairLogits};
 
-/// A row whose logits under the softmax are these.
+/// Returns a row with these softmax logits.
 fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> GoldEvidence {
     let kind = ModelKind::Embedding(EmbeddingHead {
         output: "v".into(),
@@ -39,7 +39,7 @@ fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
 }
 
-/// Rows of which the first of two labels is right in `right` of `all`.
+/// Returns `all` rows with two labels; the first label is correct in `right` of them.
 fn two_labels(logit: f32, right: usize, all: usize) -> Vec<GoldEvidence> {
     (0..all)
         .map(|i| row(i, &[logit, 0.0], &[usize::from(i >= right)], Mode::Single))
@@ -47,7 +47,7 @@ fn two_labels(logit: f32, right: usize, all: usize) -> Vec<GoldEvidence> {
 }
 
 #[test]
-fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
+fn the_temperature_makes_the_score_equal_the_precision() {
     // 80 of 100 right at a logit of 4: sigmoid(4 / T) = 0.8, so T = 4 / ln 4 = 2.8854.
     let rows = two_labels(4.0, 80, 100);
     let all: Vec<&GoldEvidence> = rows.iter().collect();
@@ -61,7 +61,7 @@ fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
 }
 
 #[test]
-fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
+fn out_of_scope_rows_inform_a_single_label_but_not_a_softmax() {
     // One label, a logit of 2, right in 70 of 100: T = 2 / ln(7/3) = 2.3604.
     let rows: Vec<GoldEvidence> = (0..100)
         .map(|i| row(i, &[2.0], if i < 70 { &[0] } else { &[] }, Mode::Single))
@@ -76,7 +76,7 @@ fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
 }
 
 #[test]
-fn rows_that_are_all_right_end_at_the_edge() {
+fn all_correct_rows_give_the_lowest_temperature() {
     let rows = two_labels(1.0, 50, 50);
     close(
         temperature_of(&rows.iter().collect::<Vec<_>>()).unwrap(),
@@ -84,7 +84,7 @@ fn rows_that_are_all_right_end_at_the_edge() {
     );
 }
 
-/// Twenty rows of two labels: of scores 0.5 to 0.98 the ten lower ones right every other time.
+/// Returns twenty rows with scores from 0.5 to 0.98. Every other of the lower ten is correct, and all of the upper ten.
 fn ladder() -> Vec<GoldEvidence> {
     (0..20)
         .map(|i| {
@@ -97,7 +97,7 @@ fn ladder() -> Vec<GoldEvidence> {
 }
 
 #[test]
-fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
+fn the_threshold_is_the_smallest_that_reaches_the_target_precision() {
     let rows = ladder();
     let all: Vec<&GoldEvidence> = rows.iter().collect();
     let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
@@ -130,7 +130,7 @@ fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
 }
 
 #[test]
-fn a_short_number_stays_in_its_gap() {
+fn a_short_number_stays_between_its_bounds() {
     assert_eq!(short_between(0.4, 0.6).to_string(), "0.5");
     assert_eq!(short_between(0.123_451, 0.123_459).to_string(), "0.123455");
     let (low, high) = (0.5, 0.5 + f64::EPSILON);
@@ -138,7 +138,7 @@ fn a_short_number_stays_in_its_gap() {
 }
 
 #[test]
-fn shares_have_wilsons_interval() {
+fn proportions_have_wilson_intervals() {
     let share = Proportion::new(8, 10);
     close(share.low, 0.490_16);
     close(share.high, 0.943_32);
@@ -151,8 +151,8 @@ fn shares_have_wilsons_interval() {
 }
 
 #[test]
-fn rows_are_held_out_with_their_equals_and_judged_by_a_fit_to_the_others() {
-    // One text a fold is right and the others are not: whoever sees only the others must call it unlikely.
+fn equal_texts_are_held_out_together() {
+    // The labels of one fold contradict those of the others.
     let mut rows = two_labels(3.0, 90, 100);
     for row in &mut rows {
         let right = fold_of(row) != 0;
@@ -166,13 +166,13 @@ fn rows_are_held_out_with_their_equals_and_judged_by_a_fit_to_the_others() {
     };
     let found = calibrate(&rows, before, 0.7).unwrap();
     assert!(wrong > 10, "{wrong}");
-    // To the fit on the other folds all was right, so it is sure of the fold that is wrong.
+    // The fit to the other folds is confident, so the loss on the contradicting fold is high.
     assert!(found.held_out.loss > 2.0 * found.after.loss, "{found:?}");
     assert_eq!(found.held_out.accuracy, found.after.accuracy);
 }
 
 #[test]
-fn scores_are_judged_in_bins() {
+fn calibration_error_and_bins_match_known_values() {
     // At a logit of 4 the score is 0.982, and 80 of 100 are right.
     let rows = two_labels(4.0, 80, 100);
     let before = Setting {
@@ -199,7 +199,7 @@ fn scores_are_judged_in_bins() {
 }
 
 #[test]
-fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
+fn a_background_shift_calibrates_assigned_labels() {
     // A label with a logit of 2 against a background of 0, right in 30 of 100 rows, and none of these in the others. At
     // temperature 1 and a shift of `s`, the label's score is sigmoid(2 - s) = 0.3, so s = 2 - ln(3/7).
     let kind = ModelKind::Embedding(EmbeddingHead {
@@ -219,7 +219,7 @@ fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
         ),
         right: right.to_vec(),
     };
-    // The temperature is known by the rows of another logit: sigmoid(4 - s) of them is right.
+    // Rows with another logit determine the temperature: sigmoid(4 - s) of them are correct.
     let shift = 2.0 - (3.0f64 / 7.0).ln();
     let likely = 1.0 / (1.0 + (shift - 4.0).exp());
     let rows = (0..1000).map(|i| {
@@ -244,7 +244,7 @@ fn a_shift_of_the_background_calibrates_the_labels_that_are_given() {
     let found = calibrate(&rows, before, 0.1).unwrap();
     assert!((found.shift - shift).abs() < 0.02, "{found:?}");
     assert!((found.temperature - 1.0).abs() < 0.02, "{found:?}");
-    // Every row got the label before, and half of them was wrong.
+    // Before the fit, every row gets the label, and half of the labels are wrong.
     assert!(found.before.calibration_error > 0.3, "{found:?}");
     assert!(found.held_out.calibration_error < 0.05, "{found:?}");
     assert_eq!(found.before.coverage.of, 1000);

@@ -1,21 +1,20 @@
-//! Where a figure lies with 95 % certainty, and how likely chance makes a difference. Pure and the same each time: the
-//! random numbers come from a fixed seed.
+//! Computes 95 % confidence intervals and significance tests. Results are deterministic, because random numbers come
+//! from a fixed seed.
 
 use super::{Estimate, float};
 use crate::calibrate::Z95;
 
-/// Resamples of a bootstrap: percentiles of fewer are coarse, more change the second digit no more (Efron and
-/// Tibshirani, An Introduction to the Bootstrap, 1993, ask for 1,000).
+/// Resamples of the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, recommend 1,000).
 const RESAMPLES: usize = 1_000;
-/// Fewest of them, where posts are many and the interval is narrow.
+/// The fewest resamples, used with many posts, for which intervals are narrow.
 const FEWEST: usize = 200;
-/// Most posts that are drawn in all, so that a million of gold posts take seconds.
+/// The most posts drawn in all resamples together, so that a million gold posts take seconds.
 const MOST_DRAWS: usize = 100_000_000;
-/// Any number does; this one is `tools/evaluate_reference.py`'s, too.
+/// An arbitrary seed, shared with `tools/evaluate_reference.py`.
 const SEED: u64 = 13;
 
-/// The middle 95 % of a statistic over resamples of as many places, drawn with replacement (percentile bootstrap);
-/// resamples in which it is not defined are left out.
+/// Returns the percentile bootstrap interval of a statistic, which is called with the positions of each resample.
+/// Resamples with an undefined statistic are ignored.
 pub(super) fn resampled(posts: usize, statistic: &dyn Fn(&[usize]) -> Option<f64>) -> (f64, f64) {
     if posts == 0 {
         return (0.0, 1.0);
@@ -33,7 +32,7 @@ pub(super) fn resampled(posts: usize, statistic: &dyn Fn(&[usize]) -> Option<f64
     (quantile(&values, 0.025), quantile(&values, 0.975))
 }
 
-/// Linear between the two nearest, as NumPy's default.
+/// Returns a quantile with linear interpolation, like NumPy.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
@@ -42,15 +41,15 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a place in a list"
+        reason = "an index of the list"
     )]
     let below = place.floor() as usize;
     let above = (below + 1).min(last);
     sorted[below] + (sorted[above] - sorted[below]) * (place - float(below))
 }
 
-/// `SplitMix64` (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014): seven lines, the same on
-/// every machine.
+/// The `SplitMix64` generator (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014): short, and
+/// the same on every machine.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -61,22 +60,22 @@ impl SplitMix {
         x ^ (x >> 31)
     }
 
-    /// A number from 0 to `n` - 1.
+    /// Returns a number from 0 to `n` - 1.
     #[expect(clippy::cast_possible_truncation, reason = "less than `n`")]
     fn below(&mut self, n: usize) -> usize {
-        // The high half of a product: a remainder would favour small numbers.
+        // The high half of the product avoids most of the bias of a remainder.
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }
 
-/// The share of posts that only the second has right less that which only the first has right, with the adjusted Wald
-/// interval for paired proportions (Bonett and Price, Journal of Educational and Behavioral Statistics, 2012).
+/// Returns the difference of two paired proportions, with the adjusted Wald interval (Bonett and Price, Journal of
+/// Educational and Behavioral Statistics, 2012).
 pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: usize) -> Estimate {
     if posts == 0 {
         let (value, low, high) = (None, -1.0, 1.0);
         return Estimate { value, low, high };
     }
-    // One answer is added to each side (Agresti and Min), so that an interval without differences has a width, too.
+    // One count is added to each side (Agresti and Min), so that the interval has a width even without differences.
     let n = float(posts) + 2.0;
     let (a, b) = (
         (float(only_first) + 1.0) / n,
@@ -90,10 +89,10 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
     }
 }
 
-/// McNemar's exact test, two-sided: how likely heads and tails of a fair coin come out as uneven as this, or more so.
+/// Returns the p-value of McNemar's exact test, two-sided.
 pub(super) fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let (n, fewer) = (only_first + only_second, only_first.min(only_second));
-    // In logarithms: 0.5 to the power of the differences is 0 in floats where there are over a thousand.
+    // In log space: 0.5^n underflows for n over a thousand.
     let mut log = -float(n) * std::f64::consts::LN_2;
     let mut tail = log.exp();
     for k in 0..fewer {
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_random_numbers_are_those_of_splitmix64() {
+    fn random_numbers_match_the_splitmix64_reference() {
         // The first of seed 1234567, by the reference implementation (https://prng.di.unimi.it/splitmix64.c).
         let mut random = SplitMix(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn mcnemar_is_the_sign_test() {
+    fn mcnemar_matches_the_binomial_test() {
         // 2 × (1 + 10 + 45) / 1024.
         assert!((mcnemar(2, 8) - 0.109_375).abs() < 1e-12);
         assert!((mcnemar(8, 2) - 0.109_375).abs() < 1e-12);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_lies_between_its_neighbours() {
+    fn quantiles_are_interpolated() {
         let sorted = [0.0, 1.0, 2.0, 4.0];
         for (share, expected) in [(0.0, 0.0), (0.5, 1.5), (1.0, 4.0), (0.9, 3.4)] {
             assert!((quantile(&sorted, share) - expected).abs() < 1e-12);

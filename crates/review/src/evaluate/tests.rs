@@ -1,4 +1,5 @@
-//! Against scikit-learn and `SciPy` (`tools/evaluate_reference.py` wrote the fixture), and where they have no answer.
+//! Compares figures with scikit-learn and `SciPy` (`tools/evaluate_reference.py` writes the fixture), and tests
+//! undefined ones.
 
 use serde_json::Value;
 
@@ -80,7 +81,7 @@ fn evaluation_is(found: &Evaluation, expected: &Value) {
     }
     assert_eq!(found.labels.len(), list(&expected["per_label"]).len());
     for (label, expected) in found.labels.iter().zip(list(&expected["per_label"])) {
-        // scikit-learn is told to say 0 for what is not defined.
+        // The reference uses 0 for undefined figures.
         close(
             label.precision.share.unwrap_or(0.0),
             &expected[0],
@@ -102,7 +103,7 @@ fn evaluation_is(found: &Evaluation, expected: &Value) {
 }
 
 #[test]
-fn every_figure_is_scikit_learns() {
+fn figures_match_scikit_learn() {
     let fixture: Value = serde_json::from_str(FIXTURE).unwrap();
     let labels = number(&fixture["labels"]);
     let (first, second) = (rows(&fixture, 1), rows(&fixture, 4));
@@ -139,14 +140,14 @@ fn row(right: &[usize], best: usize, abstained: bool) -> EvaluatedPost {
 }
 
 #[test]
-fn what_is_not_defined_is_none() {
+fn undefined_figures_are_none() {
     let nothing = evaluate(&[], 2);
     assert_eq!(nothing.outcome.share, None);
     assert_eq!(
         (nothing.macro_f1.value, nothing.calibration_error),
         (None, None)
     );
-    // Nothing in scope, and nothing given.
+    // No in-scope posts, and no labels assigned.
     let silent = evaluate(&[row(&[], 0, true), row(&[], 1, true)], 2);
     assert_eq!(silent.outcome.share, Some(1.0));
     assert_eq!(
@@ -159,7 +160,7 @@ fn what_is_not_defined_is_none() {
 }
 
 #[test]
-fn of_several_right_labels_each_will_do() {
+fn any_of_several_gold_labels_is_correct() {
     let rows = [
         row(&[0, 1], 1, false),
         row(&[0, 1], 2, false),

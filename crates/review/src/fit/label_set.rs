@@ -10,69 +10,69 @@ use topicmill_score::fitted::log_sum_exp;
 use topicmill_score::score::Evidence;
 use topicmill_score::{Fitted, FittedClass, LabelSet, Provenance, TextVector};
 
-/// Logit of "none of these" less the log-sum-exp of the labels' logits, in a label set without a background. It leaves none
-/// of these a score of 0.02, so that without answers every text keeps its label.
+/// Logit of "none of these" less the log-sum-exp of the labels' logits, in a label set without a background. It leaves
+/// none of these a score of 0.02, so that without answers every text keeps its label.
 const NONE_BELOW: f64 = -4.0;
 
-/// A gold post, as far as the fit reads it.
+/// The input of a fit: a gold post.
 #[derive(Debug, Clone)]
 pub struct GoldText {
     /// Hash of its text.
     pub text_hash: TextHash,
-    /// What the model gave for it under the label set that is fitted.
+    /// The model output for it under the label set that is fitted.
     pub known: TextEvidence,
-    /// Positions of the right labels; empty for none of these.
+    /// Positions of the gold labels; empty for none of these.
     pub right: Vec<usize>,
-    /// True if it was drawn at random, or if all answers count as if they were: it stands for all posts.
+    /// True if the post was sampled at random, or counts as such; quality is measured on these posts only.
     pub is_random: bool,
 }
 
-/// What a fit is for: a share of right labels, or of posts found, that the threshold is to reach.
+/// The goal that determines the threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FitGoal {
-    /// The threshold of the label set stays.
+    /// Keeps the threshold of the label set.
     KeepThreshold,
-    /// This share of the labels that are given is right.
+    /// Reaches this precision of assigned labels.
     Precision(f64),
-    /// This share of the posts that have a label gets it.
+    /// Reaches this recall of in-scope posts.
     Recall(f64),
 }
 
-/// A fitted label set, and how good it is.
+/// A fitted label set and its quality.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FittedSet {
-    /// The label set.
+    /// The fitted label set.
     #[serde(skip)]
     pub set: LabelSet,
-    /// Gold texts that it was fitted to.
+    /// Number of gold texts in the fit.
     pub answers: usize,
-    /// Those of them that have none of the labels.
+    /// Number of out-of-scope texts among them.
     pub none: usize,
-    /// Those of them that the figures are of.
+    /// Number of texts that the quality is measured on.
     pub judged: usize,
-    /// The zero-shot labels, on the texts that are judged.
+    /// Quality of the zero-shot labels.
     pub before: Quality,
-    /// The fitted labels, each by a fit that did not see its text.
+    /// Cross-validated quality of the fitted labels.
     pub held_out: Quality,
-    /// Strength of the penalty on the weights that cross-validation chose.
+    /// Penalty on the weights, chosen by cross-validation.
     pub strength: f64,
-    /// How much likelier the right label of a held-out text is, in nats, and the standard error of that.
+    /// Mean gain in log-likelihood of a held-out text, in nats, and its standard error.
     pub gain: (f64, f64),
-    /// False if no threshold reaches what is wanted; the threshold is then that of the base.
+    /// False if no threshold reaches the goal; the threshold is then unchanged.
     pub reaches: bool,
 }
 
 impl FittedSet {
-    /// True if the fit is better than the words, by more than chance makes likely: two standard errors.
+    /// Returns true if the fit is better than the zero-shot labels by more than two standard errors.
     pub fn is_better(&self) -> bool {
         self.gain.0 > 2.0 * self.gain.1
     }
 }
 
-/// Fits a label set with the model of this manifest hash. `provenance` comes without its counts.
+/// Fits a label set. `model` is the manifest hash of the model; the counts in `provenance` are filled in.
 ///
 /// # Errors
-/// See [`FitError`].
+/// Returns [`FitError`] if the answers do not determine a fit.
 pub fn fit_label_set(
     base: &LabelSet,
     model: &str,
@@ -147,7 +147,7 @@ pub fn fit_label_set(
     })
 }
 
-/// The largest threshold at which this share of the rows with a label gets it; `None` if no threshold does.
+/// Returns the largest threshold with at least this recall; `None` if no threshold reaches it.
 fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
     let mut scores: Vec<f64> = rows
         .iter()
@@ -171,7 +171,7 @@ fn threshold_for_recall(rows: &[&GoldEvidence], share: f64) -> Option<f64> {
     )]
     let needed = (share * scores.len() as f64).ceil() as usize;
     let lowest = *scores.get(needed.max(1) - 1)?;
-    // Rounded down, so that the row itself still passes.
+    // Rounded down, so that the row itself still gets its label.
     (lowest >= 0.0).then(|| (lowest * 1e4).floor() / 1e4)
 }
 
@@ -217,7 +217,7 @@ fn scores_of(text: &GoldText, evidence: Evidence) -> GoldEvidence {
     }
 }
 
-/// The parameters in the form that a label set keeps. The temperature of the base is in the scale.
+/// Converts the parameters for storage in a label set. The scale includes the temperature of the base.
 fn corrections(
     base: &LabelSet,
     model: &str,

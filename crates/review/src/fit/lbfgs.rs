@@ -29,7 +29,7 @@ pub fn minimise(
         }
         let direction = direction(&gradient, &memory);
         let slope = dot(&gradient, &direction);
-        // Without a memory, the gradient says nothing about the length of a step.
+        // Without a history, the gradient does not determine the step size.
         let mut step = if memory.is_empty() {
             1.0 / dot(&gradient, &gradient).sqrt().max(1.0)
         } else {

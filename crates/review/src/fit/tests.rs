@@ -1,8 +1,8 @@
-//! Fits with known solutions, and answers that teach nothing.
+//! Tests fits with known solutions, and answers that determine no fit.
 
 use super::*;
 
-/// A number between -1 and 1 that is a function of its place.
+/// Returns a pseudo-random number between -1 and 1.
 fn wave(row: usize, column: usize) -> f64 {
     let (i, j) = (float(row), float(column));
     (i * 0.7 + j * 1.3 + i * j * 0.11).sin()
@@ -13,7 +13,7 @@ fn class_of(row: usize) -> usize {
         + usize::from(wave(row, 2) > 0.1 * float(row % 7))
 }
 
-/// Answers whose right class follows from their vector, with zero-shot logits that know little of it.
+/// Returns answers with a class that depends on the vector, and weakly informative zero-shot logits.
 fn answers(rows: usize, help: f64) -> Vec<Answer> {
     let answer = |row: usize| {
         let right = class_of(row);
@@ -42,9 +42,9 @@ fn share_right(logits: &Array2<f64>, answers: &[Answer]) -> f64 {
 }
 
 #[test]
-fn the_solution_is_that_of_scikit_learn() {
-    // LogisticRegression(C=2, tol=1e-10) of scikit-learn 1.7 on the same numbers. It has no penalty on the bias, which is
-    // therefore compared up to a constant.
+fn the_solution_matches_scikit_learn() {
+    // LogisticRegression(C=2, tol=1e-10) of scikit-learn 1.7 on the same numbers. It has no penalty on the bias, which
+    // is therefore compared up to a constant.
     let weights = [
         [-2.021_561, -0.697_467, -2.092_965, 0.041_125],
         [0.072_933, 0.111_825, -0.248_191, -0.162_044],
@@ -65,7 +65,7 @@ fn the_solution_is_that_of_scikit_learn() {
 }
 
 #[test]
-fn the_gradient_is_the_slope_of_the_loss() {
+fn the_gradient_matches_finite_differences() {
     for (link, vectors) in [
         (Link::Softmax, true),
         (Link::Sigmoid, true),
@@ -98,7 +98,7 @@ fn the_gradient_is_the_slope_of_the_loss() {
 }
 
 #[test]
-fn a_fit_finds_what_vectors_say_and_keeps_good_zero_shot_labels() {
+fn a_fit_learns_from_vectors_and_keeps_good_zero_shot_labels() {
     let rows = answers(120, 0.0);
     let found = fit(&rows, Link::Softmax).unwrap();
     let (gain, error) = found.gain();
@@ -114,14 +114,14 @@ fn a_fit_finds_what_vectors_say_and_keeps_good_zero_shot_labels() {
         fit(&rows, Link::Softmax).unwrap(),
         "not the same twice"
     );
-    // Where the words are always right, they stay so.
+    // Zero-shot labels that are always correct stay so.
     let rows = answers(40, 8.0);
     let found = fit(&rows, Link::Softmax).unwrap();
     assert!(share_right(&found.held_out, &rows) > 0.99);
 }
 
 #[test]
-fn without_answers_nothing_changes() {
+fn initial_parameters_keep_the_zero_shot_logits() {
     let rows = answers(10, 0.5);
     let problem = Problem::new(&rows, Link::Softmax).unwrap();
     let parameters = problem.parameters(&problem.start());
@@ -152,7 +152,7 @@ fn without_vectors_each_class_has_a_scale_and_a_bias() {
 }
 
 #[test]
-fn answers_that_teach_nothing_are_an_error() {
+fn answers_that_determine_no_fit_are_an_error() {
     let rows = answers(60, 0.0);
     assert_eq!(fit(&rows[..4], Link::Softmax), Err(FitError::TooFew(4)));
     let alike: Vec<Answer> = rows.iter().filter(|row| row.right[1]).cloned().collect();

@@ -1,4 +1,5 @@
-//! What people said, as gold labels: posts on which everybody who was asked agrees, and what they were offered.
+//! Turns the answers of annotators into gold labels: posts on which all annotators agree, and the labels they were
+//! offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,30 +10,33 @@ use topicmill_core::{Fullname, SampleReason};
 use topicmill_score::LabelSet;
 use topicmill_store::{Store, StoreError, StoredGold};
 
-/// A post about which people say different things.
+/// A post on which annotators disagree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Disagreement {
+    /// Fullname of the post.
     pub fullname: Fullname,
-    /// Who says what, in the order of time; `None` for none of these.
+    /// (annotator, label) pairs by time; `None` for none of these.
     pub said: Vec<(String, Option<String>)>,
 }
 
+/// The answers of annotators, combined by post.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consensus {
-    /// One row for each post on which everybody agrees, by fullname. The line is its number.
+    /// One row per post on which all annotators agree, ordered by fullname and numbered as lines.
     pub rows: Vec<GoldRow>,
-    /// Those of them that people were asked about at random: they stand for all posts.
+    /// The posts among `rows` that were sampled at random; estimates from these are unbiased.
     pub random: BTreeSet<Fullname>,
-    /// Whether some of the others were chosen because they are hard, so that together they stand for nothing.
+    /// True if other posts were sampled because they are close calls, which biases estimates from all rows.
     pub has_close_calls: bool,
-    /// For the posts that fit none of the labels, the label sets whose labels were offered, where that is known.
+    /// For out-of-scope posts, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,
+    /// The posts on which annotators disagree; these are not in `rows`.
     pub disagreements: Vec<Disagreement>,
-    /// Answers about an earlier text of their post, which are left out.
+    /// Number of answers about an earlier text of their post; these are ignored.
     pub before_an_edit: usize,
 }
 
-/// Takes answers together; they come by post and time.
+/// Combines answers, which must be ordered by post and time.
 pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
     let mut found = Consensus::default();
     let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
@@ -73,11 +77,11 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
     found
 }
 
-/// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered (see
-/// [`Consensus::offered`]); how many they are.
+/// Removes out-of-scope posts whose annotators were not offered all labels of `sets` (see [`Consensus::offered`]).
+/// Returns the number of removed rows.
 ///
 /// # Errors
-/// When the database cannot be read: see [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn remove_partly_offered(
     store: &Store,
     rows: &mut Vec<GoldRow>,

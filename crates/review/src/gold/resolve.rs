@@ -1,4 +1,4 @@
-//! What the words of gold rows mean under one label set or several, and what cannot be meant. Pure.
+//! Resolves the words of gold rows to labels of one or more label sets, and reports unknown and contradictory ones.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -6,18 +6,18 @@ use super::{GoldError, GoldPost, GoldRow, ResolvedGold, is_out_of_scope, place};
 use topicmill_core::Fullname;
 use topicmill_score::{LabelSet, Mode};
 
-/// Examples in an error.
+/// Conflicts that an error lists.
 const EXAMPLES: usize = 5;
-/// Labels that are named in an error.
+/// Unknown labels that an error lists.
 const NAMED: usize = 20;
-/// Words that are less alike than this are no spellings of each other (Jaro and Winkler).
-const ALIKE: f64 = 0.8;
+/// The lowest Jaro-Winkler similarity at which a label is suggested for an unknown word.
+const MIN_SIMILARITY: f64 = 0.8;
 
-/// Understands the words of gold rows as labels of one or several label sets. A word that one of the sets has counts as
-/// out of scope under the others; one that none of them has is refused, unless `others_out_of_scope`.
+/// Resolves gold rows to labels of one or more label sets. A word that only one of the sets has counts as out of scope
+/// in the others. A word that none has is rejected, or counts as out of scope if `others_out_of_scope` is true.
 ///
 /// # Errors
-/// When there are no rows, or a word is no label of any of the sets.
+/// Returns [`GoldError`] if there are no rows, a word is unknown, or rows contradict each other.
 pub fn resolve(
     rows: Vec<GoldRow>,
     sets: &[&LabelSet],
@@ -40,7 +40,7 @@ pub fn resolve(
         return Err(unknown(&found.unknown_labels, sets));
     }
     let nothing = vec![None; sets.len()];
-    // Only in multi mode may several labels be right. If one set is not, two labels of a post contradict each other.
+    // A post may have several labels only if all sets are in multi mode.
     let several = sets.iter().all(|set| set.mode == Mode::Multi);
     let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
     let mut conflicts: Vec<String> = Vec::new();
@@ -48,9 +48,9 @@ pub fn resolve(
         let meaning = words[&row.label].as_ref().unwrap_or(&nothing);
         match posts.get_mut(&row.id) {
             None => {
-                posts.insert(row.id.clone(), first(row, meaning));
+                posts.insert(row.id.clone(), new_post(row, meaning));
             }
-            Some(post) if says_it(post, meaning) => found.duplicates += 1,
+            Some(post) if is_duplicate(post, meaning) => found.duplicates += 1,
             Some(post) if several && adds_to(post, meaning) => {
                 for (known, place) in post.right.iter_mut().zip(meaning) {
                     known.extend(place.filter(|place| !known.contains(place)));
@@ -62,7 +62,7 @@ pub fn resolve(
     }
     if !conflicts.is_empty() {
         return Err(GoldError::Labels(format!(
-            "rows that give a post another label than before: {}: {}; remove all but one",
+            "{} rows contradict an earlier row of the same post: {}; keep one row per post",
             conflicts.len(),
             conflicts[..conflicts.len().min(EXAMPLES)].join("; ")
         )));
@@ -71,7 +71,7 @@ pub fn resolve(
     Ok(found)
 }
 
-fn first(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
+fn new_post(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
     let right = meaning.iter().map(|place| place.iter().copied().collect());
     GoldPost {
         right: right.collect(),
@@ -81,8 +81,8 @@ fn first(row: GoldRow, meaning: &[Option<usize>]) -> GoldPost {
     }
 }
 
-/// Whether a later row says what earlier ones said.
-fn says_it(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
+/// Returns true if a row repeats what earlier rows say.
+fn is_duplicate(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
     let mut places = post.right.iter().zip(meaning);
     places.all(|(known, place)| match place {
         Some(place) => known.contains(place),
@@ -90,7 +90,7 @@ fn says_it(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
     })
 }
 
-/// Whether a later row has one more label for a post that has some.
+/// Returns true if a row adds a label to an in-scope post.
 fn adds_to(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
     let mut places = post.right.iter().zip(meaning);
     places.all(|(known, place)| place.is_some() && !known.is_empty())
@@ -98,7 +98,7 @@ fn adds_to(post: &GoldPost, meaning: &[Option<usize>]) -> bool {
 
 fn conflict(post: &GoldPost, row: &GoldRow) -> String {
     format!(
-        "`{}` is {} in line {} and {} in line {}",
+        "`{}` is {} in line {}, but {} in line {}",
         row.id,
         quoted(&post.words[0]),
         post.line,
@@ -107,7 +107,7 @@ fn conflict(post: &GoldPost, row: &GoldRow) -> String {
     )
 }
 
-/// What a word means under each set; `None` where none of them has it, and it does not mean none of these.
+/// Resolves a word in each set; `None` if the word is unknown.
 fn meaning(sets: &[&LabelSet], word: &str) -> Option<Vec<Option<usize>>> {
     let places: Vec<Option<usize>> = sets.iter().map(|set| place(set, word)).collect();
     let known = places.iter().any(Option::is_some) || is_out_of_scope(word);
@@ -131,13 +131,13 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
         let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
         labels()
             .map(|label| (alike(&label.slug).max(alike(&label.label)), &label.slug))
-            .filter(|(alike, _)| *alike >= ALIKE)
+            .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, slug)| slug)
     };
     let mut words: Vec<(&String, &usize)> = foreign.iter().collect();
     words.sort_by_key(|(_, rows)| std::cmp::Reverse(**rows));
-    let mut told: Vec<String> = words
+    let mut listed: Vec<String> = words
         .iter()
         .take(NAMED)
         .map(|(word, rows)| {
@@ -153,14 +153,14 @@ fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
         })
         .collect();
     if words.len() > NAMED {
-        told.push(format!("and {} more", words.len() - NAMED));
+        listed.push(format!("and {} more", words.len() - NAMED));
     }
     let names: Vec<String> = sets.iter().map(|set| format!("`{}`", set.name)).collect();
     GoldError::Labels(format!(
-        "the label set {} has no label {}; correct them, name another label set with --label-set or --pipeline, or count \
-         their posts as out of scope with --others-out-of-scope; the labels are {}",
+        "the label set {} has no label {}; correct them, name another label set with --label-set or --pipeline, or \
+         count their posts as out of scope with --others-out-of-scope; the labels are {}",
         names.join(" or "),
-        told.join(", "),
+        listed.join(", "),
         known.join(", ")
     ))
 }

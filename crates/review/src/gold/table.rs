@@ -1,9 +1,9 @@
-//! The rows of a gold file: a post's id, the word for its label, and the line that says so.
+//! Reads the rows of a gold file.
 //!
-//! A table of any format with the columns `id` and `label`, and who said it when, where it tells; or tasks that Label
-//! Studio exported as JSON, with `data` and `annotations` (<https://labelstud.io/guide/task_format>). In these the post is
-//! in `data.fullname`, as `export --format label-studio` put it there, and so is the hash of the text that people saw: a
-//! tool, or a spreadsheet after it, may change the ends of the lines of the text itself.
+//! The file is a table of any supported format with the columns `id` and `label`, and optionally `reviewer`,
+//! `answered_at` and others; or a JSON export of Label Studio with `data` and `annotations`
+//! (<https://labelstud.io/guide/task_format>). `export --format label-studio` writes the fullname and the text hash
+//! into `data`. The hash identifies the text that annotators saw even if a tool changes its line ends.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use super::{GoldError, GoldRow};
 use topicmill_core::{Fullname, GoldSource, SampleReason, Timestamp};
 use topicmill_tables::{Cell, Row, Rows, TableError, open};
 
-/// Lines with something wrong that are told; more of them are counted.
-const TOLD: usize = 20;
+/// Invalid lines that an error lists; further ones are only counted.
+const LISTED_LINES: usize = 20;
 
-/// Reads the rows of a gold file, in their order.
+/// Reads the rows of a gold file, in order.
 ///
 /// # Errors
-/// When the file cannot be read, is empty, or has rows without an id or a label.
+/// Returns [`GoldError`] if the file cannot be read, is empty, or has rows without an id or a label.
 pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
@@ -32,7 +32,7 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
     columns(&*table, path)?;
     let (mut rows, mut wrong) = (Vec::new(), Vec::new());
     while let Some(row) = table.next_row().map_err(failed)? {
-        match understood(&row) {
+        match parse_row(&row) {
             Ok(answers) => rows.extend(answers),
             Err(detail) => wrong.push(format!("line {}: {detail}", row.line)),
         }
@@ -41,16 +41,13 @@ pub fn read_rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         return Ok(rows);
     }
     let count = wrong.len();
-    wrong.truncate(TOLD);
-    if count > TOLD {
-        wrong.push(format!("and {} more lines", count - TOLD));
+    wrong.truncate(LISTED_LINES);
+    if count > LISTED_LINES {
+        wrong.push(format!("and {} more lines", count - LISTED_LINES));
     }
     Err(GoldError::Rows {
         path: path.to_owned(),
-        details: format!(
-            "{}; correct these lines, or take them out",
-            wrong.join("; ")
-        ),
+        details: format!("{}; correct or remove these lines", wrong.join("; ")),
     })
 }
 
@@ -71,14 +68,14 @@ fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
     Err(GoldError::Rows {
         path: path.to_owned(),
         details: format!(
-            "it has no column `{column}` (it has {}); name the columns `id` and `label`",
+            "no column `{column}` (columns: {}); name the columns `id` and `label`",
             found.join(", ")
         ),
     })
 }
 
-/// What a row says: a row of a table one answer, a task of Label Studio any number.
-fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
+/// Parses a row. A table row has one answer; a Label Studio task has any number.
+fn parse_row(row: &Row) -> Result<Vec<GoldRow>, String> {
     if let Some(problem) = &row.problem {
         return Err(format!("it {problem}"));
     }
@@ -86,30 +83,30 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
         return label_studio(row);
     }
     if cell(row, "annotation_id").is_some() {
-        return Err("it is of Label Studio's short form: export the project as JSON".into());
+        return Err("Label Studio JSON-MIN is not supported: export the project as JSON".into());
     }
     let id = text(row, "fullname")?.or(text(row, "id")?);
-    let id = id.filter(|id| !id.is_empty()).ok_or("it has no `id`")?;
+    let id = id.filter(|id| !id.is_empty()).ok_or("has no `id`")?;
     if cell(row, "label").is_none() {
-        return Err("it has no `label`".into());
+        return Err("has no `label`".into());
     }
     let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
     Ok(vec![GoldRow {
         line: row.line,
-        id: Fullname::from_url(&id).map_err(told)?,
+        id: Fullname::from_url(&id).map_err(to_text)?,
         label: text(row, "label")?.unwrap_or_default(),
         reviewer: word("reviewer")?.or(word("who")?),
         answered_at: word("answered_at")?.as_deref().map(time).transpose()?,
         chosen: match word("chosen")? {
-            Some(chosen) => chosen.parse().map_err(told)?,
+            Some(chosen) => chosen.parse().map_err(to_text)?,
             None => SampleReason::Import,
         },
-        // Columns of these names may mean anything in the files of others.
+        // A column `source` in other files may mean anything.
         source: word("source")?
             .and_then(|source| source.parse().ok())
             .unwrap_or(GoldSource::Import),
         text_hash: word("text_hash")?
-            .map(|hash| hash.parse().map_err(told))
+            .map(|hash| hash.parse().map_err(to_text))
             .transpose()?,
     }])
 }
@@ -117,14 +114,14 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
 fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     let data = json(row, "data")?;
     let id = data["fullname"].as_str().or(data["id"].as_str());
-    let id = id.ok_or("its `data` has no `fullname`")?;
-    let id = Fullname::from_url(id).map_err(told)?;
+    let id = id.ok_or("`data` has no `fullname`")?;
+    let id = Fullname::from_url(id).map_err(to_text)?;
     let annotations = json(row, "annotations")?;
     let annotations = annotations
         .as_array()
-        .ok_or("its `annotations` are no array")?;
+        .ok_or("`annotations` is not an array")?;
     let mut answers = Vec::new();
-    // One that was cancelled was skipped by the person.
+    // Cancelled annotations were skipped by the annotator.
     for one in annotations
         .iter()
         .filter(|one| one["was_cancelled"] != true)
@@ -135,9 +132,9 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let choices: Vec<&Value> = choices.flatten().collect();
         let label = match choices[..] {
             [] => continue,
-            [one] => one.as_str().ok_or("a choice is no text")?.to_owned(),
+            [one] => one.as_str().ok_or("a choice is not a text")?.to_owned(),
             _ => {
-                tracing::warn!(%id, line = row.line, "left out an annotation with several choices: one is asked for");
+                tracing::warn!(%id, line = row.line, "ignored an annotation with several choices: only one is supported");
                 continue;
             }
         };
@@ -146,14 +143,14 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
         let number = by.as_i64().or(by["id"].as_i64());
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(GoldRow {
-            // With the tool's name in front: the number means nobody elsewhere.
+            // Label Studio user ids are not unique across tools.
             reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen: parsed(&data["chosen"]).unwrap_or(SampleReason::Import),
             source: GoldSource::LabelStudio,
             text_hash: data["text_hash"]
                 .as_str()
-                .map(|hash| hash.parse().map_err(told))
+                .map(|hash| hash.parse().map_err(to_text))
                 .transpose()?,
             ..GoldRow::new(row.line, id.clone(), label)
         });
@@ -161,25 +158,25 @@ fn label_studio(row: &Row) -> Result<Vec<GoldRow>, String> {
     Ok(answers)
 }
 
-/// A word that topicmill wrote, if it is still one.
+/// Parses a value that topicmill exported; `None` if it was changed to something else.
 fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
     value.as_str().and_then(|word| word.parse().ok())
 }
 
-/// The cell of a column, whatever the case of its name.
+/// Returns the cell of a column, ignoring case.
 fn cell<'a>(row: &'a Row, name: &str) -> Option<&'a Cell> {
     let same = |column: &str| column.trim().eq_ignore_ascii_case(name);
     let found = row.cells.iter().find(|(column, _)| same(column));
     found.map(|(_, cell)| cell)
 }
 
-/// The trimmed text of a column; an error where it holds a value of another kind.
+/// Returns the trimmed text of a column; an error if the value has another type.
 fn text(row: &Row, name: &str) -> Result<Option<String>, String> {
     match cell(row, name) {
         None | Some(Cell::Null) => Ok(None),
         Some(cell) => match cell.text() {
             Some(text) => Ok(Some(text.trim().to_owned())),
-            None => Err(format!("its `{name}` is no text")),
+            None => Err(format!("`{name}` is not a text")),
         },
     }
 }
@@ -188,18 +185,19 @@ fn json(row: &Row, name: &str) -> Result<Value, String> {
     let Some(Cell::Json(json) | Cell::Text(json)) = cell(row, name) else {
         return Ok(Value::Null);
     };
-    serde_json::from_str(json).map_err(|_| format!("its `{name}` is no JSON"))
+    serde_json::from_str(json).map_err(|_| format!("`{name}` is not valid JSON"))
 }
 
-/// A time with its zone; whole seconds are kept.
+/// Parses a time with a UTC offset; fractions of seconds are dropped.
 fn time(text: &str) -> Result<Timestamp, String> {
     let time = chrono::DateTime::parse_from_rfc3339(text)
-        // As PostgreSQL and pandas print it.
+        // The format of PostgreSQL and pandas.
         .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    time.map(|time| time.to_utc().into())
-        .map_err(|_| format!("`{text}` is no time with a zone, such as 2026-11-20T08:00:00+00:00"))
+    time.map(|time| time.to_utc().into()).map_err(|_| {
+        format!("`{text}` is not a time with a UTC offset, such as 2026-11-20T08:00:00+00:00")
+    })
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn to_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

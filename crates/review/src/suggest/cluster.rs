@@ -1,24 +1,24 @@
-//! Clusters of vectors without a number of clusters given beforehand: average linkage of cosine distances, cut where the
-//! clusters stand apart best.
+//! Clusters vectors hierarchically, with average linkage of cosine distances. The dendrogram is cut where the
+//! silhouette is best, so the number of clusters is not an input.
 //!
-//! In go vectors of length 1, in an order that does not depend on when they were stored; out come centres that another
-//! vector can be held against. The same vectors give the same clusters.
+//! The input is unit vectors in a reproducible order; the output is cluster means, to which other vectors can be
+//! assigned.
 
 use kodama::{Dendrogram, Method, linkage};
 use topicmill_score::embedded::dot;
 
-/// Texts nearer than this say the same in nearly the same words, as threads of every week do: they count once, for a cluster
-/// of them is no topic. Of 1,311 different posts about eleven topics, one pair in a thousand is nearer than 0.45.
+/// Texts nearer than this are near-duplicates, such as weekly threads, and count once. Of 1,311 distinct posts about
+/// eleven topics, one pair in a thousand is nearer than 0.45.
 const SAME: f32 = 0.1;
-/// The distances that are tried as cuts: under the first hardly two posts are one cluster, above the last topics run
-/// together (of eleven topics that were given, 0.86 left nine and 0.96 one).
+/// The range of cut distances in hundredths: below it hardly any posts are joined, above it topics merge (of eleven
+/// topics, 0.86 left nine and 0.96 one).
 const CUTS: (u8, u8) = (50, 90);
-/// From one cut to the next, in hundredths.
+/// The step between cuts, in hundredths.
 const STEP: u8 = 2;
-/// The cut where none leaves two clusters: the best one for those 1,311 posts.
-const MIDDLE: f32 = 0.8;
+/// The cut if none gives two clusters: the best one for those 1,311 posts.
+const DEFAULT_CUT: f32 = 0.8;
 
-/// Clusters by the means of their vectors, the largest first.
+/// Cluster means, largest cluster first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Clusters {
     means: Vec<Vec<f32>>,
@@ -27,7 +27,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// The cluster that a vector belongs to, with its mean distance from those in it.
+    /// Returns the cluster that a vector belongs to, and the mean distance to its members.
     pub fn nearest(&self, vector: &[f32]) -> Option<(usize, f32)> {
         let distances = self.means.iter().map(|mean| 1.0 - dot(mean, vector));
         let (place, distance) = (0..)
@@ -36,27 +36,27 @@ impl Clusters {
         (distance <= self.cut).then_some((place, distance))
     }
 
-    /// The mean of a cluster's vectors.
+    /// Returns the mean of a cluster's vectors.
     pub fn mean(&self, at: usize) -> &[f32] {
         &self.means[at]
     }
 
-    /// How many there are.
+    /// Returns the number of clusters.
     pub fn len(&self) -> usize {
         self.means.len()
     }
 }
 
-/// Those of some vectors that are not nearly the same as one before them.
+/// The vectors that are not near-duplicates of an earlier one.
 pub(super) struct Distinct {
-    /// Their places.
+    /// Their positions.
     pub places: Vec<usize>,
-    /// How far each is from each one before it.
+    /// Distances of each to all earlier ones.
     before: Vec<f32>,
 }
 
 impl Distinct {
-    /// Looks at at most 65,535 vectors.
+    /// Removes near-duplicates.
     pub fn of(vectors: &[Vec<f32>]) -> Self {
         let mut found = Self {
             places: Vec::new(),
@@ -71,7 +71,7 @@ impl Distinct {
                 }
                 found.before.push(distance);
             }
-            // All earlier ones were far enough away; otherwise the loop broke off, and what it noted is taken back.
+            // If the loop ended early, the vector is a near-duplicate, and its distances are dropped.
             if found.before.len() - at == found.places.len() {
                 found.places.push(place);
             } else {
@@ -81,7 +81,7 @@ impl Distinct {
         found
     }
 
-    /// The distances as `kodama` reads them: of the first from all after it, of the second, and so on.
+    /// Returns the condensed distance matrix that `kodama` expects.
     fn condensed(&self) -> Vec<f32> {
         let n = self.places.len();
         let pairs = (0..n).flat_map(|a| (a + 1..n).map(move |b| b * (b - 1) / 2 + a));
@@ -89,7 +89,7 @@ impl Distinct {
     }
 }
 
-/// Clusters of at least `fewest` distinct vectors.
+/// Returns clusters of at least `fewest` distinct vectors.
 pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -> Clusters {
     let n = distinct.places.len();
     if n < 2 {
@@ -97,7 +97,7 @@ pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -
     }
     let mut condensed = distinct.condensed();
     let vectors: Vec<&[f32]> = distinct.places.iter().map(|at| &vectors[*at][..]).collect();
-    // Two copies of all distances would be in memory while the tree is made.
+    // Frees one of the two copies of the distances before the dendrogram is built.
     drop(distinct.before);
     let tree = linkage(&mut condensed, n, Method::Average);
     drop(condensed);
@@ -106,25 +106,25 @@ pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -
     let mut best: Option<(f32, Sums)> = None;
     for cut in cuts {
         let sums = Sums::of(&vectors, &cut_at(&tree, n, cut), fewest);
-        let apart = sums.apart(&vectors);
-        // The first of the best: the finer clusters.
-        if sums.all.len() > 1 && best.as_ref().is_none_or(|(most, _)| apart > *most) {
-            best = Some((apart, Sums { cut, ..sums }));
+        let silhouette = sums.silhouette(&vectors);
+        // Ties go to the smaller cut, which gives finer clusters.
+        if sums.all.len() > 1 && best.as_ref().is_none_or(|(most, _)| silhouette > *most) {
+            best = Some((silhouette, Sums { cut, ..sums }));
         }
     }
     let sums = match best {
         Some((_, sums)) => sums,
         None => Sums {
-            cut: MIDDLE,
-            ..Sums::of(&vectors, &cut_at(&tree, n, MIDDLE), fewest)
+            cut: DEFAULT_CUT,
+            ..Sums::of(&vectors, &cut_at(&tree, n, DEFAULT_CUT), fewest)
         },
     };
     sums.means()
 }
 
-/// The cluster of each of `n` vectors where clusters further apart than `cut` are not joined.
+/// Cuts the dendrogram at a distance, and returns the cluster of each of `n` vectors.
 fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
-    // A step makes the cluster n, the next one n + 1; each belongs to the one that it becomes part of.
+    // Step i creates cluster n + i from two earlier ones.
     let mut part_of: Vec<usize> = (0..n + tree.len()).collect();
     for (made, step) in (n..).zip(tree.steps()) {
         if step.dissimilarity <= cut {
@@ -132,7 +132,7 @@ fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
             part_of[step.cluster2] = made;
         }
     }
-    // From the end, so that what a cluster is part of is settled before it.
+    // From the root down, so that parents are resolved first.
     for cluster in (0..part_of.len()).rev() {
         part_of[cluster] = part_of[part_of[cluster]];
     }
@@ -140,11 +140,11 @@ fn cut_at(tree: &Dendrogram<f32>, n: usize, cut: f32) -> Vec<usize> {
     part_of
 }
 
-/// Clusters as the sums of their vectors.
+/// Clusters, represented by the sums of their vectors.
 struct Sums {
-    /// Each with how many vectors it is of, the largest first.
+    /// (number of vectors, sum of vectors) of each cluster, largest first.
     all: Vec<(f32, Vec<f32>)>,
-    /// For each vector the place of its cluster, where that is large enough.
+    /// The cluster of each vector; `None` if the cluster is too small.
     of: Vec<Option<usize>>,
     cut: f32,
 }
@@ -177,17 +177,16 @@ impl Sums {
         Self { all, of, cut: 0.0 }
     }
 
-    /// The sum of the vectors' silhouettes (Rousseeuw 1987): how much nearer each is to its own cluster than to the next
-    /// one, from -1 to 1, and 0 where it is in none. More clusters and more vectors in them make it more, until clusters
-    /// touch.
-    fn apart(&self, vectors: &[&[f32]]) -> f32 {
-        let silhouette = |(vector, of): (&&[f32], &Option<usize>)| {
+    /// Returns the sum of the vectors' silhouettes (Rousseeuw 1987), each from -1 to 1, and 0 for vectors in no
+    /// cluster. The sum, unlike the mean, rewards cuts that put more vectors into clusters.
+    fn silhouette(&self, vectors: &[&[f32]]) -> f32 {
+        let of_vector = |(vector, of): (&&[f32], &Option<usize>)| {
             let own = (*of)?;
             let (mut inside, mut outside) = (0.0, f32::INFINITY);
             for (at, (count, sum)) in self.all.iter().enumerate() {
                 let sum = dot(sum, vector);
                 if at == own {
-                    // Without the vector itself.
+                    // Excludes the vector itself.
                     inside = 1.0 - (sum - 1.0) / (count - 1.0);
                 } else {
                     outside = outside.min(1.0 - sum / count);
@@ -196,7 +195,7 @@ impl Sums {
             let greater = inside.max(outside);
             (greater.is_finite() && greater > 0.0).then(|| (outside - inside) / greater)
         };
-        vectors.iter().zip(&self.of).filter_map(silhouette).sum()
+        vectors.iter().zip(&self.of).filter_map(of_vector).sum()
     }
 
     fn means(self) -> Clusters {
@@ -217,7 +216,7 @@ impl Sums {
 mod tests {
     use super::*;
 
-    /// Vectors about some axes, a little off them, by a generator that is the same each time.
+    /// Returns random unit vectors scattered around some axes, from a fixed seed.
     fn about(axes: usize, each: usize, off: f32) -> Vec<Vec<f32>> {
         let mut random = fastrand::Rng::with_seed(5);
         let one = |axis: usize, random: &mut fastrand::Rng| {
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn each_axis_is_a_cluster_and_the_vectors_about_it_belong_to_it() {
+    fn vectors_around_an_axis_form_a_cluster() {
         let vectors = about(5, 12, 0.5);
         let clusters = found(&vectors, 5);
         assert_eq!(clusters.len(), 5);
@@ -256,16 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_the_same_words_counts_once() {
+    fn near_duplicates_count_once() {
         let mut vectors = about(2, 12, 0.5);
-        // A thread of every day, twenty times.
+        // A daily thread, twenty times.
         vectors.extend(about(3, 20, 0.01).into_iter().skip(2).step_by(3));
         assert_eq!(Distinct::of(&vectors).places.len(), 25);
         assert_eq!(found(&vectors, 5).len(), 2);
     }
 
     #[test]
-    fn one_cluster_and_none_are_clusters_too() {
+    fn one_cluster_or_none_can_be_found() {
         assert_eq!(found(&about(1, 12, 0.5), 5).len(), 1);
         assert_eq!(found(&about(1, 3, 0.5), 5).len(), 0);
         assert_eq!(found(&[], 5), Clusters::default());

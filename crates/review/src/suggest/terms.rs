@@ -1,20 +1,20 @@
-//! Words that stand for a cluster of posts: class-based TF-IDF, as `BERTopic` has it
-//! (<https://arxiv.org/abs/2203.05794>): how often a term is in a class, times the logarithm of 1 + A/f, where f is how
-//! often it is in all of them and A is the mean size of a class.
+//! Finds the terms that distinguish clusters of posts, with the class-based TF-IDF of `BERTopic`
+//! (<https://arxiv.org/abs/2203.05794>): the frequency of a term in a class times log(1 + A/f), where f is its
+//! frequency in all classes and A is the mean size of a class.
 //!
-//! In go the posts of each class; out come its terms, the best first, of one word or two. A post counts a term once, and
-//! once more for its title, so that one long post does not speak for all.
+//! The input is the posts of each class; the output is its terms of one or two words, best first. A post counts a term
+//! at most once, and once more for its title, so that one long post does not dominate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// English function words and Reddit's own, with their source.
+/// English stop words and words that are common on Reddit; the file names its source.
 const STOP_WORDS: &str = include_str!("stop_words.txt");
 static ENGLISH: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let lines = STOP_WORDS.lines().filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
-/// The words of other languages, each with a bit for every language that has it.
+/// Stop words of other languages, each with a bit set for every language that has it.
 static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     let mut words: HashMap<&str, u64> = HashMap::new();
     let others = stop_words::available_languages().iter();
@@ -26,40 +26,40 @@ static OTHERS: LazyLock<HashMap<&str, u64>> = LazyLock::new(|| {
     words
 });
 
-/// Characters of a body that are read: about what the shipped model reads.
+/// Characters of a body that are read: about as many as the default model reads.
 const MOST_CHARS: usize = 2_000;
-/// Characters of a word; longer ones are no words.
+/// The most characters of a word.
 const LONGEST: usize = 30;
-/// A term of fewer posts of a class may be one person's.
+/// The fewest posts of a class with a term; fewer may all be from one author.
 const FEWEST: usize = 2;
-/// And of a smaller share of them: one in so many.
+/// The smallest share of the posts of a class with a term: one in this many.
 const RAREST: usize = 20;
-/// Terms that are kept of a class.
+/// The most terms per class.
 const KEPT: usize = 8;
-/// A word names a cluster if it is in one post of so many. Among the posts that chose the cut, the clusters with such a
-/// word were of one topic (0.9 of the posts, and more but for one of 0.86); of the others every third was not.
-const TELLING: usize = 3;
-/// Longer words are no label.
+/// A term can name a cluster if one in this many posts has it. In the posts that the cut was tuned on, clusters with
+/// such a term are about one topic (86 % of the posts or more); of the other clusters, a third are not.
+const DISTINCTIVE: usize = 3;
+/// The most characters of a label of two joined terms.
 const LONG: usize = 30;
-/// The longest acronym that keeps its capitals.
+/// The most characters of an acronym that keeps its capitals.
 const ACRONYM: usize = 5;
 
-/// A post's words.
+/// The text of a post.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
     pub title: &'a str,
     pub body: &'a str,
 }
 
-/// How often a term is in a class.
+/// The frequency of a term in a class.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
-    /// Posts with it, and titles.
+    /// Posts with the term plus titles with it.
     weight: u32,
     posts: usize,
 }
 
-/// How a word is written, counted.
+/// Counts of the spellings of a word.
 #[derive(Debug, Clone, Copy, Default)]
 struct Written {
     all: u32,
@@ -70,13 +70,13 @@ struct Written {
 /// A term of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Term {
-    /// Its words.
+    /// One word or two.
     pub words: String,
-    /// Posts of the class that have it.
+    /// Number of posts in the class with the term.
     pub posts: usize,
 }
 
-/// The terms of each class, in order.
+/// Returns the terms of each class, best first.
 pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
     let mut written: HashMap<String, Written> = HashMap::new();
     let counted: Vec<BTreeMap<String, Count>> = classes
@@ -100,9 +100,9 @@ pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
                 (share * rare, term.as_str(), *count)
             })
             .collect();
-        // By the term where scores are equal, so that the same posts give the same words.
+        // Ties are broken by the term, for reproducible results.
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-        let kept = tidy(&scored).into_iter().take(KEPT);
+        let kept = remove_redundant(&scored).into_iter().take(KEPT);
         let term = |term: &str| Term {
             words: spelled(term, &written),
             posts: counted[term].posts,
@@ -129,8 +129,8 @@ fn counts(texts: &[Text<'_>], written: &mut HashMap<String, Written>) -> BTreeMa
     counts
 }
 
-/// The bit of the language, other than English, that has most of a text's words as stop words; 0 where English has half as
-/// many, for languages share words, and where they are too few to tell.
+/// Detects a language other than English by its stop words, and returns its bit. Returns 0 if there are too few stop
+/// words, or at least half as many English ones, because languages share words.
 fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
     let mut counts = [0u32; 64];
     let mut english = 0;
@@ -149,7 +149,7 @@ fn language<'t>(words: impl Iterator<Item = &'t str>) -> u64 {
         .map_or(0, |bit| 1 << bit)
 }
 
-/// Words and pairs of words that stand side by side, without stop words of English and of the text's language.
+/// Returns words and pairs of adjacent words, without stop words of English and of the text's language.
 fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut before: Option<String> = None;
@@ -173,7 +173,7 @@ fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> H
                     .get(lower.as_str())
                     .is_some_and(|of| of & language != 0)
             {
-                // What stands between two words parts them, a stop word too.
+                // A stop word between two words separates them.
                 before = None;
                 continue;
             }
@@ -188,7 +188,7 @@ fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> H
                 found.insert(format!("{before} {lower}"));
             }
             found.insert(lower);
-            // A sign behind the word ends a phrase.
+            // Punctuation ends a phrase.
             if !rest.is_empty() || piece.ends_with(|c: char| !c.is_alphanumeric()) {
                 before = None;
             }
@@ -197,7 +197,7 @@ fn grams(text: &str, language: u64, written: &mut HashMap<String, Written>) -> H
     found
 }
 
-/// What of a piece between blanks is prose: no address, no name of a subreddit or a user.
+/// Returns a token without Markdown link targets; `None` for URLs and names of subreddits or users.
 fn prose(piece: &str) -> Option<&str> {
     // `[text](address)`
     let piece = piece.split_once("](").map_or(piece, |(text, _)| text);
@@ -208,7 +208,7 @@ fn prose(piece: &str) -> Option<&str> {
     (!is_name && !is_address).then_some(piece)
 }
 
-/// The first word of a piece, and what comes behind the sign after it.
+/// Splits a token after its first word; the separator is dropped.
 fn next_word(piece: &str) -> (&str, &str) {
     let ends = |c: char| !(c.is_alphanumeric() || matches!(c, '\'' | '’' | '-'));
     match piece.char_indices().find(|(_, c)| ends(*c)) {
@@ -221,15 +221,15 @@ fn is_term(word: &str) -> bool {
     let letters = word.chars().filter(|c| c.is_alphabetic()).count();
     let digits = word.chars().filter(char::is_ascii_digit).count();
     let length = word.chars().count();
-    // `3d` is a word, and `35f` is somebody's age. A character of Chinese or Japanese is a word of its own; a Latin letter
-    // is none.
+    // `3d` is a word, but `35f` is an age. A single Chinese or Japanese character is a word; a single Latin letter is
+    // not.
     let long_enough = length > 1 || word.chars().any(|c| c > '\u{2e80}');
     2 * letters > digits && long_enough && length <= LONGEST && !ENGLISH.contains(word)
 }
 
-/// Terms that say something of their own, the best first: a pair of words stands for each of its words where it is half
-/// of what they are found in, and else falls behind them; of singular and plural the better one stays.
-fn tidy<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
+/// Removes redundant terms. A pair of words replaces its single words if it has at least half of their weight, and is
+/// dropped otherwise. Of singular and plural, the better one stays.
+fn remove_redundant<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
     let mut kept: Vec<(&str, u32)> = Vec::new();
     for (_, term, count) in scored {
         let stems: Vec<&str> = term.split(' ').map(stem).collect();
@@ -253,14 +253,14 @@ fn tidy<'t>(scored: &[(f64, &'t str, Count)]) -> Vec<&'t str> {
     kept.into_iter().map(|(term, _)| term).collect()
 }
 
-/// A word without the ending of a plural.
+/// Strips a plural ending.
 fn stem(word: &str) -> &str {
     let short = word.strip_suffix("ies").or(word.strip_suffix('y'));
     let short = short.or(word.strip_suffix('s').filter(|stem| !stem.ends_with('s')));
     short.filter(|stem| stem.len() > 2).unwrap_or(word)
 }
 
-/// A term as people write it: names and acronyms keep their capitals.
+/// Restores the usual spelling of a term: names and acronyms keep their capitals.
 fn spelled(term: &str, written: &HashMap<String, Written>) -> String {
     let word = |word: &str| {
         let seen = written.get(word).copied().unwrap_or_default();
@@ -279,16 +279,16 @@ fn spelled(term: &str, written: &HashMap<String, Written>) -> String {
     words.join(" ")
 }
 
-/// The words of a label that the terms of so many posts suggest: two of them, or one that is of two words. `None` where not
-/// even the first is in a [third](TELLING) of the posts: they share a topic and no word.
+/// Returns a label text from the terms of a cluster with this number of posts: the two best terms, or the best one if
+/// it has two words. `None` if the best term is in less than a [third](DISTINCTIVE) of the posts.
 pub(super) fn label(terms: &[Term], posts: usize) -> Option<String> {
     let first = terms.first()?;
-    let is_telling = first.posts * TELLING >= posts;
+    let is_distinctive = first.posts * DISTINCTIVE >= posts;
     let joined = terms
         .get(1)
         .map(|second| format!("{} and {}", first.words, second.words));
     let fits = |joined: &String| !first.words.contains(' ') && joined.chars().count() <= LONG;
-    is_telling.then(|| joined.filter(fits).unwrap_or_else(|| first.words.clone()))
+    is_distinctive.then(|| joined.filter(fits).unwrap_or_else(|| first.words.clone()))
 }
 
 #[cfg(test)]
@@ -304,12 +304,12 @@ mod tests {
         found
     }
 
-    fn said(terms: &[Term]) -> Vec<&str> {
+    fn words_of(terms: &[Term]) -> Vec<&str> {
         terms.iter().map(|term| &term.words[..]).collect()
     }
 
     #[test]
-    fn terms_are_words_and_pairs_without_addresses_names_and_numbers() {
+    fn terms_exclude_urls_names_and_numbers() {
         assert_eq!(
             words("See [my guitar](https://example.com/guitar) and r/guitars, by u/somebody"),
             ["guitar"]
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_told_by_what_the_others_do_not_say() {
+    fn terms_distinguish_a_class_from_the_others() {
         let about = |titles: &[&'static str]| -> Vec<Text<'static>> {
             titles
                 .iter()
@@ -353,17 +353,20 @@ mod tests {
             ]),
             Vec::new(),
         ]);
-        assert_eq!(said(&found[0]), ["climate change", "coal", "NASA", "news"]);
-        assert_eq!(said(&found[1]), ["band", "guitar"]);
+        assert_eq!(
+            words_of(&found[0]),
+            ["climate change", "coal", "NASA", "news"]
+        );
+        assert_eq!(words_of(&found[1]), ["band", "guitar"]);
         assert!(found[2].is_empty());
         assert_eq!(label(&found[0], 4).unwrap(), "climate change");
         assert_eq!(label(&found[1], 3).unwrap(), "band and guitar");
         assert_eq!(label(&found[2], 0), None);
-        assert_eq!(label(&found[1], 10), None, "rare words name nothing");
+        assert_eq!(label(&found[1], 10), None, "rare terms give no label");
     }
 
     #[test]
-    fn one_long_post_does_not_speak_for_all() {
+    fn one_long_post_does_not_dominate() {
         let long = "turnip ".repeat(300);
         let texts = vec![
             Text {
@@ -379,6 +382,6 @@ mod tests {
                 body: "a recipe",
             },
         ];
-        assert_eq!(said(&terms(&[texts])[0]), ["recipe", "soup"]);
+        assert_eq!(words_of(&terms(&[texts])[0]), ["recipe", "soup"]);
     }
 }
