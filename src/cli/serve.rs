@@ -64,9 +64,9 @@ impl Serve {
                 Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
             }
         };
-        let asking = self.review_options(setup).await?;
+        let review = self.review_options(setup).await?;
         let options = ServeOptions {
-            asking,
+            review,
             listen,
             token,
             database: database_name(settings.database.url.reveal()),

@@ -204,11 +204,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (command, listen, said) in [
-        (
-            &["classify"][..],
-            address.as_str(),
-            "another program listens there",
-        ),
+        (&["classify"][..], address.as_str(), "the port is in use"),
         (
             &["serve", "--listen", "127.0.0.1:0"][..],
             &address,
@@ -222,7 +218,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         (
             &["classify"][..],
             "192.0.2.1:9187",
-            "this machine has no such address",
+            "this machine does not have this address",
         ),
     ] {
         let args = [command, &["--metrics-listen", listen]];

@@ -89,7 +89,7 @@ async fn hostile_posts_do_not_break_the_report() {
     program.ok(&["import", "posts.ndjson"]);
     // Nothing is labelled yet.
     let (page, _) = report(&program, &[]);
-    assert!(page.contains("86 posts wait for their labels"), "{page}");
+    assert!(page.contains("86 posts are not labelled yet"), "{page}");
     program.ok(&["classify", "--pipeline", "trial.toml"]);
 
     let (page, ran) = report(&program, &["--svg", "charts", "--json"]);
@@ -138,7 +138,7 @@ fn small_databases_have_a_report() {
         let program = Program::with_database(&database.url);
         program.ok(&["db", "create"]);
         let (page, _) = report(&program, &[]);
-        assert!(page.contains("No post is stored yet"), "{page}");
+        assert!(page.contains("No posts stored yet"), "{page}");
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
 
         program.write(
@@ -159,7 +159,7 @@ fn small_databases_have_a_report() {
             &program,
             &["--since", "2020-01-01", "--until", "2020-02-01"],
         );
-        assert!(page.contains("No post was posted in this time"), "{page}");
+        assert!(page.contains("No posts in this period"), "{page}");
     }
 }
 

@@ -151,9 +151,9 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         };
         if said == 6 {
             press(if key == "1" { "2" } else { "1" }).await;
-            assert!(browser.text(".told").await.contains("the model says"));
+            assert!(browser.text(".told").await.contains("the model predicted"));
             press("u").await;
-            assert!(browser.text(".told").await.contains("taken back"));
+            assert!(browser.text(".told").await.contains("was undone"));
             assert_eq!(browser.text(".asked h1").await, title);
         }
         press(key).await;
@@ -168,7 +168,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
     let shown = browser.text(".standing").await;
     assert!(
-        shown.contains("100 %") || shown.contains("right, of random posts"),
+        shown.contains("100 %") || shown.contains("accuracy (random sample)"),
         "{shown}"
     );
     assert!(
@@ -176,7 +176,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
             || shown.contains("random posts answered"),
         "{shown}"
     );
-    assert!(shown.contains("Close calls do not count here"), "{shown}");
+    assert!(shown.contains("Close calls are excluded"), "{shown}");
     // The page and `evaluate` agree on random posts.
     assert!(!shown.contains("will show here"), "{shown}");
     // A skipped post does not come back at once.
@@ -274,7 +274,7 @@ async fn two_annotators_get_different_posts_and_may_both_answer_one() {
         for round in 0..20 {
             let who = ["ada", "ben"][round % 2];
             let page = served.get(&format!("/review?as={who}")).await;
-            if page.contains("Every labelled post has an answer") {
+            if page.contains("All labelled posts are reviewed") {
                 continue;
             }
             let (post, token) = (field(&page, "post"), field(&page, "token"));
@@ -385,7 +385,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
         scene.ok(&["purge", "--ids", &ids]);
         let (status, page) = served.post("/review/answer", &form(&token), None).await;
         assert_eq!(status, 200);
-        assert!(page.contains("purged or edited meanwhile"), "{page}");
+        assert!(page.contains("purged or edited in the meantime"), "{page}");
         assert_eq!(count(), 0);
         let next = field(&page, "post");
         let text = field(&page, "text");
@@ -414,7 +414,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
         let (_, page) = served
             .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
             .await;
-        assert!(page.contains("taken back"), "{page}");
+        assert!(page.contains("was undone"), "{page}");
         assert_eq!(field(&page, "post"), next);
         assert_eq!(count(), 0);
         let (_, page) = served
@@ -455,7 +455,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         scene.ok(&["classify", "--pipeline", "first.toml"]);
         let (status, page) = send(form(&page)).await;
         assert_eq!(status, 200);
-        assert!(page.contains("purged or edited meanwhile"), "{page}");
+        assert!(page.contains("purged or edited in the meantime"), "{page}");
         assert_eq!(answers(), 0);
         // A form without both fields is rejected.
         let short = form(&page).into_iter().filter(|(name, _)| *name != "text");
@@ -464,7 +464,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         assert_eq!(answers(), 1);
         assert!(
             page.contains("<dd>0</dd><dt>random posts answered</dt>"),
-            "a close call"
+            "close call"
         );
         // Another set has a label that was not offered, so the answer does not apply to it.
         let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();

@@ -1,31 +1,30 @@
-//! How everything that topicmill draws looks: the report, the served pages, the review page and charts in files.
+//! Style sheets, and formatting of numbers and untrusted text for the report, the served pages and charts.
 //!
-//! What enters are numbers and texts that somebody wrote; what leaves are style sheets and words that are fit to be
-//! shown. Templates escape what they are given; what is done here, escaping does not do: a title of 70,000 characters
-//! becomes one line, and its combining marks do not climb over its neighbours.
+//! Templates escape HTML. This module handles what escaping does not: it truncates long texts, and removes control
+//! characters, direction overrides and stacks of combining marks.
 
 use unicode_width::UnicodeWidthChar;
 
-/// The colours, for light, dark and print.
+/// The colours for light and dark mode and for print.
 pub const TOKENS: &str = include_str!("display/tokens.css");
 
-/// What marks in a chart look like.
+/// The style sheet of charts.
 pub const CHART: &str = include_str!("display/chart.css");
 
-/// The whole style sheet of a page.
+/// The complete style sheet of a page.
 pub const STYLE: &str = concat!(
     include_str!("display/tokens.css"),
     include_str!("display/style.css"),
     include_str!("display/chart.css"),
 );
 
-/// Combining marks after one letter: Vietnamese and Hebrew use up to three, and more is done to paint over others.
+/// The most combining marks per letter. Vietnamese and Hebrew use up to three; more are used to paint over other text.
 const MARKS: usize = 4;
 
-/// The minus sign, as wide as a plus.
+/// The minus sign, which is as wide as a plus.
 const MINUS: char = '−';
 
-/// A whole number with a comma at each thousand.
+/// Formats a number with thousands separators.
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -38,13 +37,13 @@ pub fn thousands(n: u64) -> String {
     out
 }
 
-/// A share, 0 to 1, in percent: with one decimal where a whole number would say too little.
+/// Formats a share from 0 to 1 as a percentage, with one decimal for small or nearly complete shares.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if !percent.is_finite() {
         return "–".into();
     }
-    // With a decimal, 9.95 and 99.95 would be shown as 10.0 and 100.0.
+    // With one decimal, 9.95 and 99.95 would give 10.0 and 100.0.
     if percent == 0.0 || (9.95..99.45).contains(&percent) || percent >= 99.95 {
         return format!("{percent:.0} %");
     }
@@ -54,10 +53,10 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// A change of a share in percentage points, with its sign.
+/// Formats a change of a share in percentage points, with its sign.
 pub fn points(change: f64) -> String {
     let points = (change * 1000.0).round() / 10.0;
-    // So that nothing is called `−0.0`.
+    // Avoids `−0.0`.
     if points == 0.0 {
         return "0.0".into();
     }
@@ -65,13 +64,13 @@ pub fn points(change: f64) -> String {
     format!("{sign}{:.1}", points.abs())
 }
 
-/// A score, with the two decimals that mean something.
+/// Formats a score with two decimals.
 pub fn score(score: f64) -> String {
     format!("{score:.2}")
 }
 
-/// A text that somebody wrote as one line of at most `most` characters: nothing in it breaks the line, turns the
-/// direction of its neighbours, or piles up marks; what does not fit ends in an ellipsis.
+/// Formats untrusted text as one line of at most `most` characters; a longer text ends in an ellipsis. Line breaks and
+/// control characters become spaces; direction overrides and excess combining marks are removed.
 pub fn single_line(text: &str, most: usize) -> String {
     let mut out = String::new();
     let mut shown = 0;
@@ -82,7 +81,7 @@ pub fn single_line(text: &str, most: usize) -> String {
         } else {
             c
         };
-        // A control character at the beginning is a blank that was not there to be trimmed.
+        // A leading control character became a space only after trimming.
         if is_direction(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
             continue;
         }
@@ -96,7 +95,7 @@ pub fn single_line(text: &str, most: usize) -> String {
             shown += 1;
         }
         if shown > most {
-            // The last letter makes room for the ellipsis, and takes its marks along.
+            // The ellipsis replaces the last letter and its marks.
             let kept = out
                 .char_indices()
                 .rev()
@@ -113,8 +112,7 @@ pub fn single_line(text: &str, most: usize) -> String {
     out
 }
 
-/// A text that somebody wrote, its lines and blanks kept, of at most `most` characters and an ellipsis: as harmless as a
-/// [`single_line`].
+/// Formats untrusted text with its line breaks, truncated to `most` characters and sanitised like [`single_line`].
 pub fn multi_line(text: &str, most: usize) -> String {
     let mut marks = 0;
     let mut out = String::new();
@@ -135,12 +133,12 @@ pub fn multi_line(text: &str, most: usize) -> String {
     out
 }
 
-/// Whether a character sets or overrides the direction of text (<https://trojansource.codes>).
+/// Returns true if a character changes the direction of text (<https://trojansource.codes>).
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a character takes no room of its own, because it stands over, under or in the one before it, or joins two.
+/// Returns true if a character has no width, such as a combining mark or a joiner.
 pub fn is_zero_width(c: char) -> bool {
     c.width() == Some(0)
 }
@@ -150,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_the_digits_that_mean_something() {
+    fn numbers_are_rounded_to_significant_digits() {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_becomes_a_line() {
+    fn untrusted_text_becomes_a_single_line() {
         assert_eq!(
             single_line("  A\n title\t of\u{0} lines ", 80),
             "A title of lines"
@@ -190,7 +188,7 @@ mod tests {
         assert_eq!(single_line("\u{0}\u{1b} after", 80), "after");
     }
 
-    /// The relative luminance of the Web Content Accessibility Guidelines 2.2.
+    /// Returns the relative luminance as in WCAG 2.2.
     fn luminance(colour: &str) -> f64 {
         let channel = |at: usize| {
             let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_a_contrast_of_four_and_a_half_in_every_scheme() {
+    fn text_contrast_is_at_least_4_5_in_every_scheme() {
         let schemes: Vec<&str> = TOKENS.split("@media").collect();
         assert_eq!(schemes.len(), 3, "light, dark and print");
         for scheme in schemes {
@@ -232,7 +230,7 @@ mod tests {
                 let ratio = contrast(&text, &ground);
                 assert!(ratio >= 4.5, "{text} on {ground}: {ratio:.2}");
             }
-            // Of marks that are no text, 3 is asked for.
+            // Graphics need a contrast of 3.
             let ratio = contrast("quiet", "ground");
             assert!(ratio >= 3.0, "grey marks: {ratio:.2}");
         }

@@ -1,13 +1,9 @@
-//! What people look at: the report, the pages of the server and what both look like.
+//! Renders what is stored: the report, and the web pages and JSON API of the server.
 //!
-//! [`report`] makes numbers of what the store says, and draws them as a page or as charts. [`serve`] shows what is stored
-//! in a browser and as JSON. [`display`] has colours, style sheet and the formats of numbers; [`listener`] listens, and gives
-//! up on connections that are silent.
-
-#![expect(
-    missing_docs,
-    reason = "the program is its only user, and most names say all"
-)]
+//! - [`report`] aggregates stored posts and labels, and renders them as one HTML page or as SVG charts.
+//! - [`serve`] is the web server: pages, a JSON API, a SQL box and the review page.
+//! - [`display`] has the style sheets and formats numbers and untrusted text for all of these.
+//! - [`listener`] accepts TCP connections, with limits and a timeout.
 
 pub mod display;
 pub mod listener;

@@ -1,5 +1,7 @@
-//! Connections that are patient, but not for ever: a request must come and be answered in a minute, an answer must be read
-//! without such a rest, and only so many connections are open at once, of one address half of them.
+//! A TCP listener that limits connections and their idle time.
+//!
+//! It bounds the number of open connections, in all and per address, and closes a connection if a request or a response
+//! makes no progress within a timeout. This protects the server from slow or excessive clients.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,28 +17,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Longer than the longest answer takes, and short enough that clients that send a byte an hour take no place.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Connections at once; a browser opens six, and systems let a process have 1,024 files.
-const CONNECTIONS: usize = 256;
-/// Connections of one address: the others are for other addresses.
-const OF_ONE: usize = CONNECTIONS / 2;
+/// Time limit for receiving and answering a request, and between writes of a response. Longer than the slowest
+/// response, and short enough that slow clients do not exhaust the connections.
+const IO_TIMEOUT: Duration = Duration::from_mins(1);
+/// The most open connections. A browser opens six, and the usual limit of open files is 1,024.
+const MAX_CONNECTIONS: usize = 256;
+/// The most open connections per address.
+const MAX_PER_ADDRESS: usize = MAX_CONNECTIONS / 2;
 
-/// Open connections of each address.
+/// Number of open connections by address.
 type Open = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
-/// Takes connections.
+/// A TCP listener with limits on connections.
 pub struct LimitedListener {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     open: Open,
 }
 
 impl LimitedListener {
-    /// Listens on an address, which `flag` gave; with the address that it got.
+    /// Binds to an address, and returns the listener with its actual address. `flag` is the command-line flag that set
+    /// the address, for error messages.
     ///
     /// # Errors
-    /// Those of the system, with what to do.
+    /// Returns [`BindError`] if the operating system rejects the address.
     pub async fn bind(
         address: SocketAddr,
         flag: &'static str,
@@ -48,18 +52,18 @@ impl LimitedListener {
         };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let open = Open::default();
         let listener = Self {
             listener,
-            places,
+            permits,
             open,
         };
         Ok((listener, address))
     }
 }
 
-/// An address cannot be listened on.
+/// An error that occurs when binding to an address.
 #[derive(Debug, thiserror::Error)]
 #[error("listen on {address}: {hint}")]
 pub struct BindError {
@@ -71,15 +75,15 @@ pub struct BindError {
 fn hint(kind: io::ErrorKind, flag: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(
-            "another program listens there, perhaps another topicmill; end it, or give another port with {flag}"
+            "the port is in use, perhaps by another topicmill process; stop it, or choose another port with {flag}"
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("this machine has no such address; give one of its own with {flag}")
+            format!("this machine does not have this address; choose one of its own with {flag}")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("you may not; give a port of 1024 or more with {flag}")
+            format!("permission denied; choose a port of 1024 or more with {flag}")
         }
-        _ => "the system refuses".to_owned(),
+        _ => "the operating system rejected the address".to_owned(),
     }
 }
 
@@ -89,20 +93,21 @@ impl Listener for LimitedListener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            // Before `accept`: without a place, further connections wait in the system's queue and take no file here.
-            let place = Arc::clone(&self.places).acquire_owned().await;
+            // Acquired before `accept`, so that excess connections wait in the kernel's queue without a file descriptor
+            // here.
+            let permit = Arc::clone(&self.permits).acquire_owned().await;
             let (stream, address) = Listener::accept(&mut self.listener).await;
-            let Some(of_one) = OfOne::new(&self.open, address.ip()) else {
+            let Some(address_permit) = AddressPermit::new(&self.open, address.ip()) else {
                 continue;
             };
-            // An answer is written at once; waiting for more would only delay it.
+            // Responses are written in one piece, so Nagle's algorithm would only delay them.
             drop(stream.set_nodelay(true));
             let connection = Connection {
                 stream,
-                patience: patience(),
-                has_answered: true,
-                _of_one: of_one,
-                _place: place.expect("nobody closes the semaphore"),
+                timeout: new_timeout(),
+                has_responded: true,
+                _address_permit: address_permit,
+                _permit: permit.expect("the semaphore is never closed"),
             };
             return (connection, address);
         }
@@ -113,25 +118,25 @@ impl Listener for LimitedListener {
     }
 }
 
-/// A connection.
+/// An accepted connection.
 pub struct Connection {
     stream: TcpStream,
-    patience: Pin<Box<tokio::time::Sleep>>,
-    /// Whether an answer was written since a byte came.
-    has_answered: bool,
-    _of_one: OfOne,
-    _place: OwnedSemaphorePermit,
+    timeout: Pin<Box<tokio::time::Sleep>>,
+    /// True if a response was written after the last received byte.
+    has_responded: bool,
+    _address_permit: AddressPermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// A connection of an address, counted until it is closed.
-struct OfOne(Open, IpAddr);
+/// Counts a connection of an address until dropped.
+struct AddressPermit(Open, IpAddr);
 
-impl OfOne {
-    /// `None` where the address has too many.
+impl AddressPermit {
+    /// Returns `None` if the address has too many connections.
     fn new(open: &Open, address: IpAddr) -> Option<Self> {
-        let mut counts = open.lock().expect("no holder of this lock panics");
+        let mut counts = open.lock().expect("no code panics while holding this lock");
         let count = counts.entry(address).or_default();
-        if *count == OF_ONE {
+        if *count == MAX_PER_ADDRESS {
             return None;
         }
         *count += 1;
@@ -139,9 +144,12 @@ impl OfOne {
     }
 }
 
-impl Drop for OfOne {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let mut counts = self.0.lock().expect("no holder of this lock panics");
+        let mut counts = self
+            .0
+            .lock()
+            .expect("no code panics while holding this lock");
         let left = counts.get(&self.1).map_or(0, |count| count - 1);
         if left == 0 {
             counts.remove(&self.1);
@@ -153,30 +161,30 @@ impl Drop for OfOne {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a real wait for another program; no clock of a test may skip it"
+    reason = "a network timeout in real time, which a test clock must not skip"
 )]
-fn patience() -> Pin<Box<tokio::time::Sleep>> {
-    Box::pin(tokio::time::sleep(PATIENCE))
+fn new_timeout() -> Pin<Box<tokio::time::Sleep>> {
+    Box::pin(tokio::time::sleep(IO_TIMEOUT))
 }
 
 impl Connection {
-    /// What came of trying to move bytes: an error where an answer took too long. The first byte of a request begins its
-    /// time, the others do not lengthen it.
-    fn moved<T>(
+    /// Returns the result of a read or write, or an error after the timeout. The first byte of a request starts the
+    /// timer, and later bytes do not extend it; every write restarts it.
+    fn with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
-        moved: Poll<io::Result<T>>,
-        is_answer: bool,
+        result: Poll<io::Result<T>>,
+        is_write: bool,
     ) -> Poll<io::Result<T>> {
-        if moved.is_ready() && (is_answer || self.has_answered) {
-            self.patience = patience();
-            self.has_answered = is_answer;
+        if result.is_ready() && (is_write || self.has_responded) {
+            self.timeout = new_timeout();
+            self.has_responded = is_write;
         }
-        if moved.is_ready() {
-            return moved;
+        if result.is_ready() {
+            return result;
         }
-        // Polled only where no byte moves, so that the timer wakes the task then.
-        ready!(self.patience.as_mut().poll(cx));
+        // Polled only while I/O is pending, so that the timer wakes the task.
+        ready!(self.timeout.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -187,8 +195,8 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let moved = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.moved(cx, moved, false)
+        let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.with_timeout(cx, result, false)
     }
 }
 
@@ -198,8 +206,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let moved = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.moved(cx, moved, true)
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.with_timeout(cx, result, true)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -216,18 +224,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_address_leaves_places_for_others() {
+    async fn one_address_cannot_use_all_connections() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let (mut patient, address) = LimitedListener::bind(any, "--listen").await.unwrap();
-        let (open, places) = (Arc::clone(&patient.open), Arc::clone(&patient.places));
+        let (mut listener, address) = LimitedListener::bind(any, "--listen").await.unwrap();
+        let (open, permits) = (Arc::clone(&listener.open), Arc::clone(&listener.permits));
         tokio::spawn(async move {
-            let mut taken = Vec::new();
+            let mut accepted = Vec::new();
             loop {
-                taken.push(patient.accept().await);
+                accepted.push(listener.accept().await);
             }
         });
         let mut one = Vec::new();
-        for _ in 0..CONNECTIONS {
+        for _ in 0..MAX_CONNECTIONS {
             one.push(TcpStream::connect(address).await.unwrap());
         }
         let other = tokio::net::TcpSocket::new_v4().unwrap();
@@ -237,7 +245,7 @@ mod tests {
         while counted([127, 0, 0, 2]).is_none() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(counted([127, 0, 0, 1]), Some(OF_ONE));
-        assert!(places.available_permits() >= OF_ONE - 2);
+        assert_eq!(counted([127, 0, 0, 1]), Some(MAX_PER_ADDRESS));
+        assert!(permits.available_permits() >= MAX_PER_ADDRESS - 2);
     }
 }

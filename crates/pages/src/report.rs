@@ -1,15 +1,14 @@
-//! A picture of what is stored: one page that opens anywhere, and charts as files.
+//! The report on stored posts and labels, as one self-contained HTML page or as SVG charts.
 //!
-//! [`gather`] asks the store for sums and a few posts and makes a [`Report`] of them: plain numbers. [`render_page`]
-//! draws it as one HTML file that loads nothing from anywhere, [`render_body`] as the part of such a page that others
-//! put into theirs, and [`charts`] as SVG files. What is drawn is bounded: labels, topics, columns and quoted posts have
-//! a most, so that the page of a million posts is as large as that of a thousand.
+//! [`gather`] reads aggregates and a few example posts from the store into a [`Report`], which is plain data.
+//! [`render_page`] renders it as an HTML file without external resources, [`render_body`] as a fragment for other
+//! pages, and [`charts`] as SVG files. The numbers of labels, topics, columns and quoted posts are bounded, so the size
+//! of the page does not grow with the number of posts.
 
 mod build;
 mod charts;
-#[expect(missing_docs, reason = "a name that says all needs no sentence")]
 mod data;
-mod finding;
+mod headline;
 mod page;
 pub mod svg;
 mod table;
@@ -22,36 +21,36 @@ use topicmill_store::{ReportQuestion, Sample, Store, StoreError, Target};
 
 pub use self::charts::{Chart, charts};
 pub use self::data::{Change, OutcomeStats, Period, QuotedPost, Report, TopicStats};
-pub use self::finding::headline;
+pub use self::headline::headline;
 pub use self::page::{render_body, render_page};
 pub use self::table::ChartTable;
 
-/// By this a page or a chart of topicmill is known again: it may be replaced without a question.
+/// Marks pages and charts that topicmill made; such files may be overwritten.
 pub const GENERATOR: &str = "made by topicmill report";
 
-/// Quoted posts of each kind.
+/// The most quoted posts of each kind.
 const QUOTED: usize = 5;
 
-/// Of what a report is.
+/// The scope of a report.
 #[derive(Debug, Clone)]
 pub struct ReportOptions {
-    /// Under which model and label set; `None`: nothing is labelled yet.
+    /// Model and label set of the labels; `None` if no post is labelled yet.
     pub subject: Option<(Target, LabelSet)>,
-    /// Posts from this time on.
+    /// Includes posts from this time on.
     pub since: Option<Timestamp>,
-    /// Posts before this time.
+    /// Includes posts before this time.
     pub until: Option<Timestamp>,
-    /// What the database is called, without a password.
+    /// Display name of the database, without a password.
     pub database: String,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
 impl ReportOptions {
-    /// Of everything, under what the views show.
+    /// Returns options for all posts under the current label set.
     ///
     /// # Errors
-    /// See [`StoreError`].
+    /// Returns [`StoreError`] if the database cannot be read.
     pub async fn all_posts(
         store: &Store,
         database: &str,
@@ -71,7 +70,7 @@ impl ReportOptions {
     }
 
     fn question(&self) -> ReportQuestion {
-        // Databases write years of four digits.
+        // The latest time that databases store: years have four digits.
         let end = Timestamp::from_epoch_secs(253_402_300_799).expect("it is a date");
         let until = self.until.unwrap_or(end);
         let before = self.since.map(|since| {
@@ -90,19 +89,19 @@ impl ReportOptions {
     }
 }
 
-/// Reads what a report is made of.
+/// Reads the data of a report.
 ///
 /// # Errors
-/// See [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, StoreError> {
     let question = options.question();
     let mut sums = store.outlook().report_sums(&question).await?;
-    sums.closest = varied(std::mem::take(&mut sums.closest));
-    sums.surest = varied(std::mem::take(&mut sums.surest));
+    sums.closest = diversify(std::mem::take(&mut sums.closest));
+    sums.surest = diversify(std::mem::take(&mut sums.surest));
     let quoted = sums.closest.iter().chain(&sums.surest);
     let quoted: Vec<Fullname> = quoted.map(|sample| sample.fullname.clone()).collect();
     let scores = store.outlook().report_scores(&question, &quoted).await?;
-    let around = build::Around {
+    let context = build::Context {
         gaps: store.posts().gaps().await?,
         reconciled_at: store.purging().reconciled_at().await?,
         model: match question.target {
@@ -114,13 +113,13 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
             None => None,
         },
     };
-    Ok(build::build(options, sums, &scores, around))
+    Ok(build::build(options, sums, &scores, context))
 }
 
-/// Returns the report without its quotes of posts that were purged or edited since; `None` where there are none of these.
+/// Returns the report without quotes of posts that were purged or edited since; `None` if no quote is stale.
 ///
 /// # Errors
-/// See [`StoreError`].
+/// Returns [`StoreError`] if the database cannot be read.
 pub async fn without_stale_quotes(
     store: &Store,
     report: &Report,
@@ -141,8 +140,8 @@ pub async fn without_stale_quotes(
     Ok(Some(report))
 }
 
-/// Some posts, of as many labels as there are: the first one of each label, then the second.
-fn varied(samples: Vec<Sample>) -> Vec<Sample> {
+/// Selects posts of as many labels as possible: the first post of each label, then the second, and so on.
+fn diversify(samples: Vec<Sample>) -> Vec<Sample> {
     let mut taken: Vec<Sample> = Vec::new();
     let mut left = samples;
     while taken.len() < QUOTED && !left.is_empty() {
@@ -150,7 +149,7 @@ fn varied(samples: Vec<Sample>) -> Vec<Sample> {
         let mut later = Vec::new();
         for sample in left {
             if taken.iter().any(|one| one.title == sample.title) {
-                // A crosspost, or the same post again.
+                // A crosspost, or a duplicate.
                 continue;
             }
             if taken.len() >= QUOTED || seen.contains(&sample.label) {

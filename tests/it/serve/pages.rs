@@ -302,8 +302,8 @@ fn empty_and_unlabelled_databases_have_pages() {
         let program = Program::with_database(&database.url);
         program.ok(&["db", "create"]);
         let served = Served::start(&program);
-        assert!(served.page("/").contains("No post is stored yet"));
-        assert!(served.page("/posts").contains("No post is stored yet"));
+        assert!(served.page("/").contains("No posts stored yet"));
+        assert!(served.page("/posts").contains("No posts stored yet"));
         assert_eq!(served.json("/api/labels")["label_set"], Value::Null);
         let file = program.write("posts.ndjson", posts(3));
         program.ok(&["import", &file]);

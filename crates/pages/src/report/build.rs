@@ -1,4 +1,4 @@
-//! From sums to a report.
+//! Builds a report from database aggregates.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,29 @@ use topicmill_core::{SourceKind, Timestamp};
 use topicmill_review::drift::{Drift, as_f64, is_significant_change};
 use topicmill_store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
 
-/// Characters of a title that is quoted: three lines on a telephone, most titles whole.
+/// The most characters of a quoted title: three lines on a phone.
 const TITLE: usize = 160;
-/// Topics that are told: those behind them are put together.
+/// The most topics in a report.
 const TOPICS: usize = 400;
 
-/// What the report shows beside the sums.
-pub struct Around {
+/// The input of a report in addition to the aggregates.
+pub struct Context {
+    /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
+    /// Time of the last comparison with deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
+    /// The model of the labels.
     pub model: Option<ModelRow>,
 }
 
-/// What posts have in common that have one outcome.
+/// An outcome: the fate of a post and its label.
 type Key = (Fate, Option<String>);
 
 fn key(fate: Fate, label: Option<&String>) -> Key {
     (fate, label.cloned())
 }
 
-/// Counts an outcome collects.
+/// Counts of one outcome.
 struct Tally {
     posts: u64,
     before: u64,
@@ -54,8 +57,8 @@ impl Tally {
     }
 }
 
-/// Makes the report.
-pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Around) -> Report {
+/// Builds the report.
+pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], context: Context) -> Report {
     let axis = match (sums.first, sums.last) {
         (Some(first), Some(last)) => Axis::new(sums.step, first, last),
         _ => Axis::default(),
@@ -91,7 +94,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
     Report {
         database: options.database.clone(),
         now: options.now,
-        model: around
+        model: context
             .model
             .map(|model| format!("{} ({})", model.name, model.precision)),
         label_set: set.map(|set| (set.name.clone(), set.hash().chars().take(12).collect())),
@@ -112,13 +115,13 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
         drift,
         closest: calls(&sums.closest, scores, set, &names),
         surest: calls(&sums.surest, scores, set, &names),
-        gaps: around.gaps.into_iter().filter(is_shown).collect(),
+        gaps: context.gaps.into_iter().filter(is_shown).collect(),
         skipped: sums.skipped,
-        reconciled_at: around.reconciled_at,
+        reconciled_at: context.reconciled_at,
     }
 }
 
-/// The words of labels, by their slugs.
+/// Label texts by slug.
 struct Names<'s>(BTreeMap<&'s str, &'s str>);
 
 impl<'s> Names<'s> {
@@ -143,7 +146,7 @@ fn tallies(
     period: Period,
 ) -> BTreeMap<Key, Tally> {
     let mut tallies: BTreeMap<Key, Tally> = BTreeMap::new();
-    // A label that no post has is worth a line, too.
+    // Labels without posts get a row, too.
     for label in set.map(|set| set.labels.iter()).unwrap_or_default() {
         let key = key(Fate::Labelled, Some(&label.slug));
         tallies.insert(key, Tally::new(axis.len()));
@@ -157,7 +160,7 @@ fn tallies(
         } else {
             tally.before += cell.posts;
         }
-        // What came before the time that is shown is there to compare with, and counts for nothing else.
+        // Posts before the period are only used for the comparison.
         if period == Period::Before && !cell.is_later {
             continue;
         }
@@ -243,7 +246,8 @@ fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u6
     totals
 }
 
-/// Topics with what their posts became, and how often the label is the topic.
+/// Returns the topics with the outcomes of their posts, and (posts labelled as their topic, posts whose topic is a
+/// label).
 fn topics<'c>(
     cells: impl Iterator<Item = &'c HeatCell>,
     lines: &[OutcomeStats],
@@ -291,7 +295,7 @@ fn topics<'c>(
         }
     }
     let mut topics: Vec<_> = topics.into_values().collect();
-    // In the order of the labels, so that agreement is a diagonal; then what is no label, the largest first.
+    // In label order, so that agreement is on the diagonal; then topics that are no label, largest first.
     topics.sort_by_key(|topic| {
         let place = places.get(&(Fate::Labelled, topic.slug.as_str()));
         (
@@ -304,7 +308,7 @@ fn topics<'c>(
     (topics, agreement)
 }
 
-/// A title as it is quoted.
+/// Formats a title for a quote.
 pub(super) fn title(title: &str) -> String {
     match display::single_line(title, TITLE) {
         title if title.is_empty() => "(no title)".to_owned(),
@@ -335,7 +339,7 @@ fn calls(
                 .collect();
             best.sort_by(|a, b| b.1.total_cmp(&a.1));
             best.truncate(2);
-            // The sample Reddit's posts are nowhere else, and a path is one of Reddit's or none.
+            // Posts of the sample source are not on Reddit. Other paths than permalinks are ignored.
             let path = sample.permalink.as_deref();
             let path = path.filter(|path| path.starts_with("/r/") || path.starts_with("/user/"));
             let is_sample = sample.source == SourceKind::Sample.as_str();

@@ -1,4 +1,4 @@
-//! The charts of the report, each drawn for a desk and for a telephone, with the table behind it.
+//! The charts of the report. Each is drawn for wide and for narrow screens, and comes with a data table.
 
 mod coverage;
 mod heat;
@@ -12,41 +12,41 @@ use super::table::ChartTable;
 use crate::display::thousands;
 use topicmill_review::drift::as_f64;
 
-/// Pixels of a chart on a desk: the column of the page that shows it.
+/// Width in pixels of a chart on a wide screen.
 const WIDE: f64 = 780.0;
-/// And on a telephone of 380 pixels.
+/// Width in pixels of a chart on a phone with 380 pixels.
 const NARROW: f64 = 340.0;
-/// Labels or topics of a chart, at most; the table behind it has all.
+/// The most labels or topics of a chart; its table has more.
 const MOST: usize = 24;
 
-/// A picture of one thing.
+/// A chart.
 pub struct Chart {
-    /// Its name in a file system and in a page.
+    /// File name and HTML id.
     pub id: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// How to read it, in a sentence.
+    /// Explanation of how to read the chart.
     pub read: String,
-    /// Its numbers.
+    /// Data of the chart.
     pub table: ChartTable,
     wide: Svg,
     narrow: Svg,
 }
 
 impl Chart {
-    /// As part of a page: both drawings, of which the style sheet shows one.
+    /// Returns HTML with both drawings; the style sheet shows one of them.
     pub fn html(&self) -> String {
-        let told = format!("{}. {}", self.title, self.read);
-        self.wide.inline("wide", &told) + self.narrow.inline("narrow", &told).as_str()
+        let alt = format!("{}. {}", self.title, self.read);
+        self.wide.inline("wide", &alt) + self.narrow.inline("narrow", &alt).as_str()
     }
 
-    /// As a file of its own.
+    /// Returns the wide drawing as an SVG file.
     pub fn file(&self) -> String {
         self.wide.alone(&self.title, &self.read)
     }
 }
 
-/// All charts that there is something to show in.
+/// Returns all charts that have data.
 pub fn charts(report: &Report) -> Vec<Chart> {
     [
         over_time::posts(report),
@@ -62,7 +62,7 @@ pub fn charts(report: &Report) -> Vec<Chart> {
     .collect()
 }
 
-/// Round numbers from 0 up to the first that is not below the largest, about three of them.
+/// Returns about three round tick values from 0 up to at least `largest`.
 fn ticks(largest: u64) -> Vec<u64> {
     let largest = largest.max(1);
     let mut step = 1_u64;
@@ -77,7 +77,7 @@ fn ticks(largest: u64) -> Vec<u64> {
     (0..=largest.div_ceil(step)).map(|n| n * step).collect()
 }
 
-/// Lines across a chart with their numbers, and how high a number stands.
+/// Draws horizontal grid lines with numbers, and returns the function from a number to its y coordinate.
 fn grid(
     svg: &mut Svg,
     left: f64,
@@ -97,8 +97,7 @@ fn grid(
     height
 }
 
-/// Posts of several kinds as columns, one kind on the other, and what the kinds are above them; where the first column
-/// begins, and how wide each is.
+/// Draws a stacked column chart with a legend. Returns the x coordinate of the first column and the column width.
 fn stack<const KINDS: usize>(
     svg: &mut Svg,
     kinds: [(&str, &str); KINDS],
@@ -125,21 +124,21 @@ fn stack<const KINDS: usize>(
         let mut below = 0;
         for ((class, kind), posts) in kinds.iter().zip(column).filter(|(_, posts)| **posts > 0) {
             let (foot, head) = (height(below), height(below + posts));
-            let told = format!("{}: {} {kind}", name(place), thousands(*posts));
-            svg.rect((x, head), (shown, foot - head), class, &told);
+            let tooltip = format!("{}: {} {kind}", name(place), thousands(*posts));
+            svg.rect((x, head), (shown, foot - head), class, &tooltip);
             below += posts;
         }
     }
     (left, wide)
 }
 
-/// Room for names left of a chart, at most so much.
+/// Returns the width of the widest name, at most `most` pixels.
 fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
     let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
     (widest + 14.0).min(most)
 }
 
-/// Names of columns of time below a chart.
+/// Draws tick labels of the time axis below a chart.
 fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     let room = 92.0;
     #[expect(
@@ -151,7 +150,7 @@ fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
     for tick in report.axis.ticks(most) {
         let x = left + column * as_f64(tick as u64);
         let name = report.axis.name(tick);
-        // A name that would not be whole is none.
+        // A name that does not fit is left out.
         if tick > 0 && x + measure(&name) > svg.width {
             continue;
         }

@@ -1,25 +1,25 @@
-//! A report as numbers.
+//! The data of a report: counts, shares and examples, without any markup.
 
 use super::time::Axis;
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_store::{Fate, Gap, Skipped};
 
-/// Columns of a histogram of scores.
+/// Bins of a score histogram.
 pub const BINS: usize = 50;
 
-/// What is compared.
+/// The two periods that a change is measured between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
-    /// The later half of the posts' time with the earlier half.
+    /// The earlier and the later half of the time range.
     Halves,
-    /// What was asked for with as much time before it.
+    /// The requested period and a period of the same length before it.
     Before,
 }
 
 impl Period {
-    /// What is compared, in words.
-    pub fn words(self) -> (&'static str, &'static str) {
+    /// Returns the display names of the two periods.
+    pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Halves => ("the earlier half", "the later half"),
             Self::Before => ("the period before", "this period"),
@@ -27,144 +27,153 @@ impl Period {
     }
 }
 
-/// Two shares of an outcome.
+/// The change of an outcome's share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// Posts with the outcome before.
+    /// Posts with the outcome in the first period.
     pub before: u64,
-    /// Posts with it after.
+    /// Posts with the outcome in the second period.
     pub after: u64,
-    /// Its share before, 0 to 1.
+    /// Share in the first period, 0 to 1.
     pub from: f64,
-    /// Its share after.
+    /// Share in the second period, 0 to 1.
     pub to: f64,
-    /// Whether chance hardly makes such a change.
+    /// True if the change is statistically significant.
     pub is_significant: bool,
 }
 
 impl Change {
-    /// The difference of the shares.
+    /// Returns the difference of the shares.
     pub fn difference(&self) -> f64 {
         self.to - self.from
     }
 }
 
-/// A label, or one of the two ways to have none.
+/// Statistics of an outcome: a label, `other` or `unsure`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeStats {
-    /// Its slug; `other` and `unsure` for posts without a label.
+    /// Slug of the label, or `other` or `unsure`.
     pub slug: String,
-    /// Its words.
+    /// Display name.
     pub name: String,
+    /// The kind of outcome.
     pub fate: Fate,
+    /// Posts with this outcome in the period.
     pub posts: u64,
-    /// Their share of all posts that are labelled in the period.
+    /// Their share of all scored posts in the period.
     pub share: f64,
-    /// Posts a column of the axis.
+    /// Posts per column of the time axis.
     pub series: Vec<u64>,
-    /// The mean of their best scores; `None` without posts.
+    /// Mean of their best scores; `None` without posts.
     pub mean_score: Option<f64>,
-    /// Posts a column of the histogram.
+    /// Posts per bin of the score histogram.
     pub bins: Vec<u64>,
-    /// How its share changed, where there is something to compare.
+    /// Change of the share; `None` if one of the periods has no posts.
     pub change: Option<Change>,
 }
 
-/// A topic that posts were collected for.
+/// Statistics of a topic that posts were collected for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicStats {
+    /// Slug of the topic.
     pub slug: String,
-    /// The words of the label of this slug, else the slug.
+    /// Text of the label with this slug, else the slug.
     pub name: String,
-    /// Posts of the period, labelled or not.
+    /// Posts in the period, scored or not.
     pub posts: u64,
-    /// Those of them that are labelled.
+    /// Scored posts among them.
     pub scored: u64,
-    /// Labelled posts by outcome, in the order of [`Report::outcomes`].
+    /// Scored posts by outcome, in the order of [`Report::outcomes`].
     pub row: Vec<u64>,
-    /// Posts a column of the axis.
+    /// Posts per column of the time axis.
     pub series: Vec<u64>,
 }
 
-/// A post that is quoted.
+/// A quoted post.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuotedPost {
+    /// Fullname of the post.
     pub fullname: Fullname,
+    /// Title, formatted for display.
     pub title: String,
+    /// Subreddit, without `r/`.
     pub subreddit: String,
+    /// URL on Reddit.
     pub link: Option<String>,
-    /// The words of what it was collected for.
+    /// Display name of the topic that it was collected for.
     pub topic: Option<String>,
     /// The best labels with their scores, at most two.
     pub best: Vec<(String, f64)>,
+    /// True if the post has a label.
     pub is_labelled: bool,
 }
 
-/// A report as numbers.
+/// The data of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The database, without its password.
+    /// Display name of the database, without a password.
     pub database: String,
-    /// When it was made.
+    /// Time of the report.
     pub now: Timestamp,
-    /// The model that gave the labels, with its precision.
+    /// Name and number format of the model.
     pub model: Option<String>,
     /// Name and version of the label set.
     pub label_set: Option<(String, String)>,
-    /// A post whose best score is lower has no label.
+    /// The lowest score that gets a label.
     pub threshold: f64,
-    /// Whether scores lie between 0 and 1; those of a regression do not.
+    /// True if scores are between 0 and 1; raw scores are not.
     pub scores_are_shares: bool,
-    /// When the first post of the period was posted.
+    /// Time of the first post in the period.
     pub first: Option<Timestamp>,
-    /// And the last one.
+    /// Time of the last post in the period.
     pub last: Option<Timestamp>,
-    /// What is compared, if anything.
+    /// The periods that are compared, if any.
     pub period: Option<Period>,
-    /// The columns of time.
+    /// The time axis.
     pub axis: Axis,
-    /// Whether only a part of the time was asked for.
+    /// True if the period was restricted.
     pub is_bounded: bool,
-    /// Posts of the period.
+    /// Posts in the period.
     pub posts: u64,
+    /// Posts that are not scored yet.
     pub waiting: u64,
-    /// Those whose text retention took before they had one.
+    /// Posts whose text was purged by retention before they were scored.
     pub without_text: u64,
-    /// Posts a column of the axis: with a label, with none of them, waiting.
+    /// Posts per column of the time axis: with a label, with none of the labels, not scored.
     pub totals: Vec<[u64; 3]>,
-    /// Labels, the largest first, then `other` and `unsure` where there are any.
+    /// Labels, largest first, then `other` and `unsure`, if any.
     pub outcomes: Vec<OutcomeStats>,
-    /// Topics, the largest first.
+    /// Topics: those that are labels in label order, then the others, largest first.
     pub topics: Vec<TopicStats>,
-    /// Labelled posts that were collected for a label of the set, and those whose label is that one.
+    /// (posts labelled as their topic, scored posts whose topic is a label).
     pub agreement: (u64, u64),
-    /// How far the mixes are apart.
+    /// Drift between the two periods.
     pub drift: Option<Drift>,
-    /// Posts whose best two labels are closest.
+    /// Posts with the smallest margins between their two best labels.
     pub closest: Vec<QuotedPost>,
     /// Posts with the highest scores.
     pub surest: Vec<QuotedPost>,
-    /// Stretches of time of which posts are missing, the latest first.
+    /// Time ranges with missing posts, latest first.
     pub gaps: Vec<Gap>,
-    /// Subreddits that were passed over, the latest run first.
+    /// Subreddits that could not be read, latest run first.
     pub skipped: Vec<Skipped>,
-    /// Reddit was asked about every post at this time or later.
+    /// Time of the last complete comparison with deletions on Reddit.
     pub reconciled_at: Option<Timestamp>,
 }
 
 impl Report {
-    /// Posts that the model said something of.
+    /// Returns the number of scored posts.
     pub fn scored(&self) -> u64 {
         self.outcomes.iter().map(|line| line.posts).sum()
     }
 
-    /// Posts with one outcome.
-    pub fn of(&self, fate: Fate) -> u64 {
+    /// Returns the number of posts with a kind of outcome.
+    pub fn posts_with(&self, fate: Fate) -> u64 {
         let lines = self.outcomes.iter().filter(|line| line.fate == fate);
         lines.map(|line| line.posts).sum()
     }
 
-    /// The labels, without the two ways to have none.
+    /// Returns the labels, without `other` and `unsure`.
     pub fn labels(&self) -> impl Iterator<Item = &OutcomeStats> {
         self.outcomes
             .iter()

@@ -1,33 +1,33 @@
-//! The report as HTML. Templates are checked when the program is built, and escape every text; what they take as it is
-//! are the drawings, which escape theirs.
+//! Renders the report as HTML. Templates are checked at compile time and escape all text, except the SVG charts, which
+//! escape their own text.
 
 use askama::Template;
 
 use super::GENERATOR;
 use super::charts::{self, Chart};
 use super::data::{OutcomeStats, QuotedPost, Report};
-use super::finding;
+use super::headline;
 use super::svg::Svg;
 use super::time;
 use crate::display::{self, percent, points, thousands};
 use topicmill_review::drift::{DriftVerdict, as_f64};
 use topicmill_store::Fate;
 
-/// Lines of the table of labels, at most.
-const LINES: usize = 200;
-/// Columns of the line in a row.
+/// The most rows of the label table.
+const LABEL_ROWS: usize = 200;
+/// The most points of a sparkline.
 const SPARK: usize = 60;
-/// Passed-over subreddits that are told.
+/// The most entries about unreadable subreddits.
 const SKIPPED: usize = 12;
 
-/// A figure of the head, with its name.
+/// A key figure at the top of the report.
 struct Figure {
     value: String,
     name: &'static str,
     is_warm: bool,
 }
 
-/// A row of the table of labels.
+/// A row of the label table.
 struct Row {
     name: String,
     class: &'static str,
@@ -44,13 +44,13 @@ struct Row {
 struct Quote {
     title: String,
     link: Option<String>,
-    said: String,
+    text: String,
 }
 
-/// Subreddits that were passed over.
+/// Subreddits that could not be read.
 struct Passed {
     when: String,
-    said: String,
+    text: String,
 }
 
 #[derive(Template)]
@@ -79,25 +79,25 @@ struct Page {
     body: String,
 }
 
-/// A whole page, which loads nothing from anywhere.
+/// Renders the report as a self-contained HTML page.
 pub fn render_page(report: &Report) -> String {
     let page = Page {
         sign: GENERATOR,
-        title: finding::headline(report),
+        title: headline::headline(report),
         style: display::STYLE,
         body: render_body(report),
     };
-    page.render().expect("a string takes what is written")
+    page.render().expect("writing to a string cannot fail")
 }
 
-/// What stands between `<main>` and `</main>`; it needs [`display::STYLE`], no script, and no style of its own.
+/// Renders the content of `<main>`. It needs the style sheet [`display::STYLE`] and no script.
 pub fn render_body(report: &Report) -> String {
     let body = Body {
-        headline: finding::headline(report),
-        lead: finding::lead(report),
+        headline: headline::headline(report),
+        lead: headline::lead(report),
         figures: figures(report),
         rows: rows(report),
-        rows_left_out: report.outcomes.len().saturating_sub(LINES),
+        rows_left_out: report.outcomes.len().saturating_sub(LABEL_ROWS),
         has_change: report.period.is_some(),
         about_labels: about_labels(report),
         charts: charts::charts(report),
@@ -106,7 +106,7 @@ pub fn render_body(report: &Report) -> String {
         skipped: skipped(report),
         footer: footer(report),
     };
-    body.render().expect("a string takes what is written")
+    body.render().expect("writing to a string cannot fail")
 }
 
 fn figures(report: &Report) -> Vec<Figure> {
@@ -126,7 +126,7 @@ fn figures(report: &Report) -> Vec<Figure> {
         is_warm: scored < report.posts,
     });
     if scored > 0 {
-        let none = report.of(Fate::Other) + report.of(Fate::Unsure);
+        let none = report.posts_with(Fate::Other) + report.posts_with(Fate::Unsure);
         figures.push(figure(
             percent(as_f64(none) / as_f64(scored)),
             "none of the labels",
@@ -139,7 +139,7 @@ fn figures(report: &Report) -> Vec<Figure> {
     if let Some(drift) = report.drift {
         figures.push(Figure {
             value: format!("{:.2}", drift.index),
-            name: "drift of the mix",
+            name: "label drift (PSI)",
             is_warm: matches!(
                 drift.verdict(),
                 DriftVerdict::Moderate | DriftVerdict::Large
@@ -149,15 +149,15 @@ fn figures(report: &Report) -> Vec<Figure> {
     figures.push(Figure {
         value: thousands(report.gaps.len() as u64),
         name: match report.gaps.len() {
-            1 => "gap in collecting",
-            _ => "gaps in collecting",
+            1 => "collection gap",
+            _ => "collection gaps",
         },
         is_warm: !report.gaps.is_empty(),
     });
     figures
 }
 
-/// A bar as long as a share of the longest.
+/// Draws a bar, relative to the largest label.
 fn bar(line: &OutcomeStats, largest: u64) -> String {
     let long = 100.0 * as_f64(line.posts) / as_f64(largest.max(1));
     let mut svg = Svg::new(100.0, 10.0);
@@ -170,7 +170,7 @@ fn bar(line: &OutcomeStats, largest: u64) -> String {
     svg.stretched("level")
 }
 
-/// A line as small as a word.
+/// Draws a sparkline of posts over time.
 fn spark(line: &OutcomeStats) -> String {
     let together = line.series.len().div_ceil(SPARK).max(1);
     let series: Vec<u64> = line
@@ -195,14 +195,17 @@ fn spark(line: &OutcomeStats) -> String {
         .collect();
     svg.area(&places, height - 1.0, "mark-soft");
     svg.path(&places, "stroke");
-    let end = places.last().copied().expect("there are two");
+    let end = places
+        .last()
+        .copied()
+        .expect("there are at least two points");
     svg.dot(end, 2.4, "mark", "");
-    let told = format!(
-        "{} columns, the last with {} posts",
+    let alt = format!(
+        "{} data points, the last with {} posts",
         series.len(),
         series.last().copied().unwrap_or(0)
     );
-    svg.inline("spark", &told)
+    svg.inline("spark", &alt)
 }
 
 fn rows(report: &Report) -> Vec<Row> {
@@ -245,29 +248,29 @@ fn rows(report: &Report) -> Vec<Row> {
     if report.scored() == 0 {
         return Vec::new();
     }
-    report.outcomes.iter().take(LINES).map(row).collect()
+    report.outcomes.iter().take(LABEL_ROWS).map(row).collect()
 }
 
 fn about_labels(report: &Report) -> String {
-    let mut said =
-        "Posts of each label, as a bar and over time; each line has a scale of its own.".to_owned();
+    let mut text =
+        "Posts per label, in total and over time. Each sparkline has its own scale.".to_owned();
     if let Some(period) = report.period {
-        let (before, after) = period.words();
+        let (before, after) = period.names();
         let change = format!(
-            " The change is the share in {after} less the share in {before}, in percentage points; it is coloured only where \
-             it is larger than chance would make it."
+            " The change is the share in {after} minus the share in {before}, in percentage points. Significant \
+             changes are coloured."
         );
-        said.push_str(&change);
+        text.push_str(&change);
     }
     if report
         .outcomes
         .iter()
         .any(|line| line.fate != Fate::Labelled)
     {
-        said += " Posts without a label are other, where a topic beside the labels fits better, or unsure, where no label is \
-                 sure enough.";
+        text += " Posts without a label are “other” if a background topic fits better than all labels, or “unsure” \
+                 if no score reaches the threshold.";
     }
-    said
+    text
 }
 
 fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
@@ -286,24 +289,24 @@ fn quotes(calls: &[QuotedPost], is_close: bool) -> Vec<Quote> {
             (_, []) => None,
         };
         let topic = call.topic.as_ref();
-        let said = [
+        let text = [
             Some(format!("r/{}", call.subreddit)),
             topic.map(|topic| format!("collected for {}", display::single_line(topic, 48))),
             best,
-            (!call.is_labelled).then(|| "unsure, so without a label".to_owned()),
+            (!call.is_labelled).then(|| "unsure".to_owned()),
         ];
-        let said = said.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        let text = text.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         Quote {
             title: call.title.clone(),
             link: call.link.clone(),
-            said,
+            text,
         }
     };
     calls.iter().map(quote).collect()
 }
 
 fn skipped(report: &Report) -> Vec<Passed> {
-    let mut told = Vec::new();
+    let mut entries = Vec::new();
     for skipped in &report.skipped {
         let passed: Vec<String> = skipped
             .passed
@@ -317,24 +320,24 @@ fn skipped(report: &Report) -> Vec<Passed> {
             })
             .collect();
         let read = match &skipped.read {
-            Some(read) => format!("r/{} was read instead of", display::single_line(read, 40)),
-            None => "nothing was read instead of".to_owned(),
+            Some(read) => format!("read r/{} instead of", display::single_line(read, 40)),
+            None => "could not read".to_owned(),
         };
-        let said = format!(
+        let text = format!(
             "{}: {read} {}",
             display::single_line(&skipped.topic, 60),
             passed.join(", ")
         );
-        // The same topic passes over the same subreddit run after run.
-        if !told.iter().any(|one: &Passed| one.said == said) {
-            told.push(Passed {
+        // Later runs often skip the same subreddits.
+        if !entries.iter().any(|one: &Passed| one.text == text) {
+            entries.push(Passed {
                 when: time::moment(skipped.at),
-                said,
+                text,
             });
         }
     }
-    told.truncate(SKIPPED);
-    told
+    entries.truncate(SKIPPED);
+    entries
 }
 
 fn footer(report: &Report) -> String {
@@ -352,12 +355,12 @@ fn footer(report: &Report) -> String {
     });
     let reconciled = match report.reconciled_at {
         Some(at) => format!(
-            "Agrees with deletions on Reddit as of {}.",
+            "Last compared with deletions on Reddit on {}.",
             time::moment(at)
         ),
         None => "Never compared with deletions on Reddit.".to_owned(),
     };
-    let nothing = "Nothing on this page loads anything from elsewhere.".to_owned();
-    let said = [Some(made), label_set, Some(reconciled), Some(nothing)];
-    said.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let nothing = "This page loads no external resources.".to_owned();
+    let text = [Some(made), label_set, Some(reconciled), Some(nothing)];
+    text.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

@@ -1,20 +1,20 @@
-//! Drawing: marks and texts of one SVG. A text never sticks out: it is measured before it is drawn, and cut where it
-//! does not fit, with the whole of it in a `<title>`.
+//! Draws SVG images. Texts are measured with font metrics and truncated to fit; the complete text is then in a
+//! `<title>`, which browsers show as a tooltip.
 
 use std::fmt::Write;
 
 use crate::display;
 
-/// A picture in the making.
+/// An SVG image under construction.
 pub struct Svg {
-    /// Pixels.
+    /// Width in pixels.
     pub width: f64,
-    /// Pixels.
+    /// Height in pixels.
     pub height: f64,
     body: String,
 }
 
-/// Where the place of a text is.
+/// The point of a text that its coordinates refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// Its left end.
@@ -35,7 +35,7 @@ impl Anchor {
     }
 }
 
-/// A text as XML and HTML take it.
+/// Escapes a text for XML and HTML.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,7 +45,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML has no way to write these.
+            // XML cannot represent these characters.
             c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
             c => out.push(c),
         }
@@ -53,8 +53,8 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// How wide a text is at most, in pixels at 12 pixels of height: as wide as in `DejaVu Sans`, the widest of the
-/// usual fonts of systems.
+/// Returns an upper bound of the width of a text in pixels, at a font size of 12 pixels: the width in `DejaVu Sans`,
+/// the widest of the usual system fonts.
 pub fn width(text: &str) -> f64 {
     text.chars().map(advance).sum()
 }
@@ -79,13 +79,13 @@ fn advance(c: char) -> f64 {
         | '\u{ff00}'..='\u{ff60}'
         | '\u{2600}'..='\u{27bf}' => 14.0,
         c if u32::from(c) >= 0x1_0000 => 17.0,
-        // Letters of most scripts; some of India's and of Arabic are wide.
+        // Other scripts, some with wide letters, such as Arabic and those of India.
         '\u{600}'..='\u{1fff}' => 13.0,
         _ => 10.5,
     }
 }
 
-/// As much of a text as fits, with an ellipsis where that is not all.
+/// Truncates a text to a width in pixels, with an ellipsis.
 pub fn fit(text: &str, room: f64) -> String {
     let text = display::single_line(text, 400);
     if width(&text) <= room {
@@ -104,7 +104,7 @@ pub fn fit(text: &str, room: f64) -> String {
 }
 
 impl Svg {
-    /// An empty one.
+    /// Creates an empty image.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
             width,
@@ -113,55 +113,55 @@ impl Svg {
         }
     }
 
-    fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
+    fn push(&mut self, arguments: std::fmt::Arguments<'_>) {
         self.body
             .write_fmt(arguments)
-            .expect("a string takes what is written");
+            .expect("writing to a string cannot fail");
     }
 
-    /// A box with what is told of it, if anything.
-    pub fn rect(&mut self, at: (f64, f64), size: (f64, f64), class: &str, told: &str) {
+    /// Adds a rectangle with an optional tooltip.
+    pub fn rect(&mut self, at: (f64, f64), size: (f64, f64), class: &str, tooltip: &str) {
         let ((x, y), (width, height)) = (at, size);
         let rect = format!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\""
         );
-        if told.is_empty() {
-            self.put(format_args!("{rect}/>"));
+        if tooltip.is_empty() {
+            self.push(format_args!("{rect}/>"));
         } else {
-            self.put(format_args!(
+            self.push(format_args!(
                 "{rect}><title>{}</title></rect>",
-                escape(told)
+                escape(tooltip)
             ));
         }
     }
 
-    /// A line from one place to another.
+    /// Adds a line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
-        self.put(format_args!(
+        self.push(format_args!(
             "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
             from.0, from.1, to.0, to.1
         ));
     }
 
-    /// A dot.
-    pub fn dot(&mut self, at: (f64, f64), radius: f64, class: &str, told: &str) {
+    /// Adds a circle with a tooltip.
+    pub fn dot(&mut self, at: (f64, f64), radius: f64, class: &str, tooltip: &str) {
         let (x, y) = at;
-        self.put(format_args!(
+        self.push(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"><title>{}</title></circle>",
-            escape(told)
+            escape(tooltip)
         ));
     }
 
-    /// A line through places.
+    /// Adds a polyline.
     pub fn path(&mut self, places: &[(f64, f64)], class: &str) {
         let places = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
         let places = places.collect::<Vec<_>>().join(" ");
-        self.put(format_args!(
+        self.push(format_args!(
             "<polyline class=\"{class}\" points=\"{places}\"/>"
         ));
     }
 
-    /// What lies between a line and the ground.
+    /// Adds the filled area between a polyline and a baseline.
     pub fn area(&mut self, places: &[(f64, f64)], ground: f64, class: &str) {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             return;
@@ -170,22 +170,22 @@ impl Svg {
         let places = places.iter().chain(&ends);
         let places = places.map(|(x, y)| format!("{x:.1},{y:.1}"));
         let places = places.collect::<Vec<_>>().join(" ");
-        self.put(format_args!(
+        self.push(format_args!(
             "<polygon class=\"{class}\" points=\"{places}\"/>"
         ));
     }
 
-    /// A text in as much room as there is.
+    /// Adds a text, truncated to `room` pixels.
     pub fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
         let shown = fit(text, room);
         let whole = display::single_line(text, 400);
-        let told = if shown == whole {
+        let tooltip = if shown == whole {
             String::new()
         } else {
             format!("<title>{}</title>", escape(&whole))
         };
-        self.put(format_args!(
-            "<text class=\"{class}{}\" x=\"{:.1}\" y=\"{:.1}\">{told}{}</text>",
+        self.push(format_args!(
+            "<text class=\"{class}{}\" x=\"{:.1}\" y=\"{:.1}\">{tooltip}{}</text>",
             anchor.class(),
             at.0,
             at.1,
@@ -193,7 +193,7 @@ impl Svg {
         ));
     }
 
-    /// The name of a row at this height, which ends left of the chart.
+    /// Adds the name of a row, right-aligned at the left edge of the plot area.
     pub fn name(&mut self, left: f64, y: f64, text: &str) {
         self.text(
             (left - 10.0, y + 4.0),
@@ -204,10 +204,10 @@ impl Svg {
         );
     }
 
-    /// A text that climbs to the right, from its place on.
+    /// Adds a text rotated by 45 degrees.
     pub fn slanted(&mut self, at: (f64, f64), class: &str, text: &str, room: f64) {
         let shown = fit(text, room);
-        self.put(format_args!(
+        self.push(format_args!(
             "<text class=\"{class}\" transform=\"translate({:.1},{:.1}) rotate(-45)\"><title>{}</title>{}</text>",
             at.0,
             at.1,
@@ -216,19 +216,19 @@ impl Svg {
         ));
     }
 
-    /// As part of a page.
-    pub fn inline(&self, class: &str, told: &str) -> String {
+    /// Returns the image as an element of an HTML page.
+    pub fn inline(&self, class: &str, tooltip: &str) -> String {
         format!(
             "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"{w:.0}\" height=\"{h:.0}\" role=\"img\" \
-             aria-label=\"{told}\">{body}</svg>",
+             aria-label=\"{tooltip}\">{body}</svg>",
             w = self.width,
             h = self.height,
-            told = escape(&display::single_line(told, 400)),
+            tooltip = escape(&display::single_line(tooltip, 400)),
             body = self.body,
         )
     }
 
-    /// As part of a page, as wide as its place.
+    /// Returns the image as an element that stretches to the width of its container.
     pub fn stretched(&self, class: &str) -> String {
         format!(
             "<svg class=\"chart {class}\" viewBox=\"0 0 {w:.0} {h:.0}\" width=\"100%\" height=\"{h:.0}\" \
@@ -239,7 +239,7 @@ impl Svg {
         )
     }
 
-    /// As a file of its own, with its title and its colours.
+    /// Returns the image as an SVG file with a title and colours.
     pub fn alone(&self, title: &str, read: &str) -> String {
         const MARGIN: f64 = 16.0;
         const HEAD: f64 = 30.0;
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_where_it_does_not_fit() {
+    fn long_texts_are_truncated_to_fit() {
         assert_eq!(fit("food", 100.0), "food");
         for long in [
             "W".repeat(200),
@@ -280,16 +280,16 @@ mod tests {
             assert!(shown.ends_with('…') && width(&shown) <= 80.0, "{shown}");
         }
         assert_eq!(fit("anything", 0.0), "…");
-        // The last letter alone does not fit, and an ellipsis is narrower than it.
+        // The ellipsis is narrower than the last letter.
         assert_eq!(fit("ab料", 28.0), "ab…");
         assert_eq!(fit("料", 3.0), "…");
-        // Its beginning takes no room, so it must not be counted.
+        // Characters without width do not count.
         let shown = fit("\u{0}<o\u{fffd}\u{fffd}blob", 39.0);
         assert!(width(&shown) <= 39.0, "{shown}");
     }
 
     #[test]
-    fn no_text_is_markup() {
+    fn texts_are_escaped() {
         let mut svg = Svg::new(100.0, 20.0);
         let evil = "</text><script>alert(1)</script>\"'&\u{0}\u{ffff}";
         svg.text((0.0, 9.0), Anchor::Start, "name", evil, 30.0);

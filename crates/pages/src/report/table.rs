@@ -1,23 +1,23 @@
-//! The table behind a chart.
+//! The data table that accompanies a chart.
 
-/// Rows of a table behind a chart, at most.
+/// The most rows of a table.
 pub const MOST_ROWS: usize = 400;
 
-/// Numbers and names as a table.
+/// The data of a chart as a table of strings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChartTable {
-    /// Names of the columns.
+    /// Column names.
     pub head: Vec<String>,
-    /// Cells, as many as the head has.
+    /// Rows, each with one cell per column.
     pub rows: Vec<Vec<String>>,
-    /// Columns with names; those behind them hold numbers.
+    /// Number of leading text columns; the others are numeric.
     pub names: usize,
-    /// Rows that were left out.
+    /// Number of rows left out.
     pub left_out: usize,
 }
 
 impl ChartTable {
-    /// A table of the rows that fit.
+    /// Creates a table with at most [`MOST_ROWS`] rows.
     pub fn new(names: usize, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         let mut rows: Vec<_> = rows.into_iter().collect();
         let left_out = rows.len().saturating_sub(MOST_ROWS);

@@ -1,8 +1,8 @@
-//! Sums into sentences and drawings.
+//! Tests the texts and charts of reports built from aggregates.
 
 use topicmill_score::{Label, LabelSet, Mode};
 
-use super::build::{Around, build};
+use super::build::{Context, build};
 use super::*;
 use topicmill_store::{Bin, Fate, Gap, HeatCell, Step, Sums};
 
@@ -14,8 +14,8 @@ fn day(day: i64) -> String {
     time(day).as_datetime().format("%Y-%m-%d").to_string()
 }
 
-/// A report of labels with their posts before and after the middle of twenty days.
-fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
+/// Builds a report from (label, posts in the earlier half, posts in the later half) of twenty days.
+fn report_with(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
     let set = LabelSet {
         name: "trial".into(),
         template: "About {}.".into(),
@@ -80,7 +80,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         database: "trial.db".into(),
         now: time(21),
     };
-    let around = Around {
+    let context = Context {
         gaps: vec![Gap {
             source: topicmill_core::SourceKind::Reddit,
             topic: labels.first().map_or("x", |(slug, ..)| slug).to_owned(),
@@ -91,60 +91,56 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         reconciled_at: None,
         model: None,
     };
-    build(&options, sums, &[], around)
+    build(&options, sums, &[], context)
 }
 
 #[test]
-fn the_headline_says_what_the_numbers_say_and_no_more() {
-    for (labels, none, said) in [
+fn the_headline_states_only_significant_results() {
+    for (labels, none, expected) in [
         (
             vec![("a", 500, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a leads with 83 % of the posts",
+            "All about a leads with 83 % of posts",
         ),
         (
             vec![("a", 100, 500), ("b", 100, 100)],
             (0, 0),
-            "All about a leads with 75 % of the posts: its share grew from 50 % to 83 %",
+            "All about a leads with 75 % of posts: its share grew from 50 % to 83 %",
         ),
         (
             vec![("a", 900, 500), ("b", 10, 200)],
             (0, 0),
-            "All about a leads with 87 % of the posts: its share fell from 99 % to 71 %",
+            "All about a leads with 87 % of posts: its share fell from 99 % to 71 %",
         ),
         (
             vec![("a", 51, 50), ("b", 50, 50), ("c", 50, 51)],
             (0, 0),
-            "33 % of the posts get the label of their topic, and no label stands out",
+            "33 % of posts are labelled as their topic, and no label stands out",
         ),
         (
             vec![("a", 200, 205), ("b", 203, 202), ("c", 5, 5)],
             (0, 0),
-            "All about a and all about b lead with 49 % and 49 % of the posts",
+            "All about a and all about b lead with 49 % and 49 % of posts",
         ),
         (
             vec![("a", 200, 100), ("b", 100, 200)],
             (0, 0),
-            "All about a fell from 67 % to 33 % of the posts",
+            "All about a fell from 67 % to 33 % of posts",
         ),
         (
             vec![("a", 50, 50), ("b", 50, 50)],
             (400, 400),
-            "80 % of the posts fit none of the labels",
+            "80 % of posts fit none of the labels",
         ),
-        (
-            vec![("a", 50, 50)],
-            (0, 0),
-            "All about a: 100 % of the posts",
-        ),
+        (vec![("a", 50, 50)], (0, 0), "All about a: 100 % of posts"),
     ] {
-        assert_eq!(headline(&of(&labels, none)), said);
+        assert_eq!(headline(&report_with(&labels, none)), expected);
     }
 }
 
 #[test]
-fn shares_changes_and_agreement_add_up() {
-    let report = of(
+fn shares_changes_and_agreement_are_consistent() {
+    let report = report_with(
         &[("a", 100, 500), ("b", 100, 100), ("empty", 0, 0)],
         (30, 20),
     );
@@ -171,7 +167,7 @@ fn shares_changes_and_agreement_add_up() {
 }
 
 #[test]
-fn every_chart_is_drawn_for_odd_numbers_of_everything() {
+fn charts_are_valid_for_extreme_numbers() {
     let slugs: Vec<String> = (0..90)
         .map(|n| format!("label-{n}-{}", "x".repeat(n)))
         .collect();
@@ -183,7 +179,7 @@ fn every_chart_is_drawn_for_odd_numbers_of_everything() {
         &[("a", u64::MAX / 64, 1)],
         &[("a", 0, 0)],
     ] {
-        let report = of(labels, (1, 0));
+        let report = report_with(labels, (1, 0));
         for chart in charts(&report) {
             for drawn in [chart.html(), chart.file()] {
                 assert!(

@@ -1,28 +1,28 @@
-//! The columns of time that charts have: hours, days or months, or several of them where there are many.
+//! The time axis of charts, with columns of one or more hours, days or months.
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, TimeDelta, Utc};
 
 use topicmill_core::Timestamp;
 use topicmill_store::Step;
 
-/// Columns of a chart, at most: on a telephone each is then two pixels wide.
+/// The most columns of a chart: each is then about two pixels wide on a phone.
 const MOST: usize = 120;
-/// Steps that are counted before they are put together: a century of months.
+/// The most steps before they are grouped into columns: a century of months.
 const MOST_STEPS: usize = 1_200;
 
-/// Columns of time, one after the other without a hole.
+/// Consecutive columns of time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
-    /// How long a step is.
+    /// Length of a step.
     pub step: Step,
-    /// Steps a column.
+    /// Steps per column.
     pub steps: usize,
-    /// Where each column begins.
+    /// Start time of each column.
     pub starts: Vec<NaiveDateTime>,
     first: Option<NaiveDateTime>,
 }
 
-/// The beginning of the step that a time lies in.
+/// Rounds a time down to the start of its step.
 fn floor(step: Step, time: NaiveDateTime) -> NaiveDateTime {
     let day = time.date();
     let day = match step {
@@ -44,7 +44,7 @@ fn after(step: Step, time: NaiveDateTime) -> Option<NaiveDateTime> {
     }
 }
 
-/// A time as the store writes it.
+/// Parses a time in the format of the store.
 fn parse(step: Step, text: &str) -> Option<NaiveDateTime> {
     let whole = match step {
         Step::Hour => format!("{text}:00:00"),
@@ -55,14 +55,14 @@ fn parse(step: Step, text: &str) -> Option<NaiveDateTime> {
 }
 
 impl Axis {
-    /// The columns from the first post to the last.
+    /// Creates an axis from the first post to the last.
     pub fn new(step: Step, first: Timestamp, last: Timestamp) -> Self {
         let first = floor(step, first.as_datetime().naive_utc());
         let last = last.as_datetime().naive_utc();
         let steps = std::iter::successors(Some(first), |time| after(step, *time));
         let all: Vec<_> = steps
             .take_while(|time| *time <= last)
-            // One post with a date of the year 9999 must not make a hundred thousand of them.
+            // A post with a wrong date in the far future must not create a huge axis.
             .take(MOST_STEPS)
             .collect();
         let steps = all.len().div_ceil(MOST).max(1);
@@ -74,17 +74,17 @@ impl Axis {
         }
     }
 
-    /// How many columns there are.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// The column of a time that the store wrote.
+    /// Returns the column of a time in the format of the store.
     pub fn column(&self, time: &str) -> Option<usize> {
         self.column_at(parse(self.step, time)?)
     }
 
-    /// The column of a moment; one outside of the axis has none.
+    /// Returns the column of a time; `None` before the axis.
     pub fn column_of(&self, time: Timestamp) -> Option<usize> {
         self.column_at(time.as_datetime().naive_utc())
     }
@@ -98,7 +98,7 @@ impl Axis {
             .checked_sub(1)
     }
 
-    /// What a column is called.
+    /// Returns the name of a column.
     pub fn name(&self, column: usize) -> String {
         let Some(start) = self.starts.get(column) else {
             return String::new();
@@ -106,7 +106,7 @@ impl Axis {
         name(self.step, *start)
     }
 
-    /// What a column is: `day`, `week`, `5 days`.
+    /// Returns the length of a column in words: `day`, `week`, `5 days`.
     pub fn unit(&self) -> String {
         match (self.step, self.steps) {
             (step, 1) => step.word().to_owned(),
@@ -115,7 +115,7 @@ impl Axis {
         }
     }
 
-    /// Columns to be named below a chart, at most so many, spread evenly.
+    /// Returns at most `most` evenly spaced columns for tick labels.
     pub fn ticks(&self, most: usize) -> Vec<usize> {
         let (columns, most) = (self.len(), most.max(1));
         if columns <= most {
@@ -126,7 +126,7 @@ impl Axis {
     }
 }
 
-/// `22 Nov 13:00`, `22 Nov`, `Nov 2026`.
+/// Formats a step as `22 Nov 13:00`, `22 Nov` or `Nov 2026`.
 fn name(step: Step, start: NaiveDateTime) -> String {
     let format = match step {
         Step::Hour => "%-d %b %H:%M",
@@ -136,18 +136,18 @@ fn name(step: Step, start: NaiveDateTime) -> String {
     start.format(format).to_string()
 }
 
-/// `22 November 2026`
+/// Formats a date as `22 November 2026`.
 pub fn day(time: Timestamp) -> String {
     time.as_datetime().format("%-d %B %Y").to_string()
 }
 
-/// `22 Nov 2026, 13:05 UTC`
+/// Formats a time as `22 Nov 2026, 13:05 UTC`.
 pub fn moment(time: Timestamp) -> String {
     let time = time.as_datetime();
     time.format("%-d %b %Y, %H:%M UTC").to_string()
 }
 
-/// A period as people say it: `8 to 22 November 2026`.
+/// Formats a period as `8 to 22 November 2026`.
 pub fn period(first: Timestamp, last: Timestamp) -> String {
     let (a, b): (DateTime<Utc>, DateTime<Utc>) = (first.as_datetime(), last.as_datetime());
     let (start, end): (NaiveDate, NaiveDate) = (a.date_naive(), b.date_naive());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_have_no_hole_and_a_most() {
+    fn columns_are_consecutive_and_bounded() {
         let axis = Axis::new(
             Step::Day,
             time("2026-01-30T23:59:59Z"),
@@ -207,22 +207,22 @@ mod tests {
     }
 
     #[test]
-    fn a_period_says_no_more_than_it_must() {
-        let said = |a: &str, b: &str| period(time(a), time(b));
+    fn periods_omit_repeated_months_and_years() {
+        let shown = |a: &str, b: &str| period(time(a), time(b));
         assert_eq!(
-            said("2026-11-08T17:00:00Z", "2026-11-22T13:00:00Z"),
+            shown("2026-11-08T17:00:00Z", "2026-11-22T13:00:00Z"),
             "8 to 22 November 2026"
         );
         assert_eq!(
-            said("2026-10-08T17:00:00Z", "2026-11-22T13:00:00Z"),
+            shown("2026-10-08T17:00:00Z", "2026-11-22T13:00:00Z"),
             "8 October to 22 November 2026"
         );
         assert_eq!(
-            said("2026-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
+            shown("2026-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
             "22 November 2026"
         );
         assert_eq!(
-            said("2025-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
+            shown("2025-11-22T01:00:00Z", "2026-11-22T13:00:00Z"),
             "22 November 2025 to 22 November 2026"
         );
     }

@@ -1,4 +1,4 @@
-//! The same things as JSON, under `/api`, as `openapi.json` describes them.
+//! The JSON API under `/api`, which `openapi.json` describes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,15 +14,17 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::ask;
 use super::listing::{self, Parameters, head};
-use super::pages::Failed;
+use super::pages::PageError;
 use super::pages::post::{PostName, find};
+use super::query;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 
+/// The OpenAPI description.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
+/// Returns the routes of the API.
 pub fn router() -> Router<Shared> {
     Router::new()
         .route("/api/openapi.json", get(openapi))
@@ -37,10 +39,10 @@ async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
+async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, PageError> {
     serving.index.ready().await?;
     let columns = serving.index.columns();
-    let standing = serving.index.standing();
+    let standing = serving.index.progress();
     let outcomes: Vec<Value> = columns
         .count_outcomes()
         .into_iter()
@@ -59,7 +61,7 @@ async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, Failed> 
     })))
 }
 
-async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
+async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, PageError> {
     let Some(target) = serving.store.labels().current_target().await? else {
         return Ok(Json(json!({ "label_set": null, "labels": [] })));
     };
@@ -81,27 +83,29 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
 
 async fn posts(
     State(serving): State<Shared>,
-    asked: Parameters,
-) -> Result<Json<listing::PostList>, Failed> {
-    Ok(Json(listing::list(&serving, &asked).await?))
+    parameters: Parameters,
+) -> Result<Json<listing::PostList>, PageError> {
+    Ok(Json(listing::list(&serving, &parameters).await?))
 }
 
-async fn post(State(serving): State<Shared>, named: PostName) -> Result<Response, Failed> {
+async fn post(State(serving): State<Shared>, named: PostName) -> Result<Response, PageError> {
     Ok(Json(find(&serving, named).await?).into_response())
 }
 
-async fn sql(State(serving): State<Shared>, asked: Parameters) -> Result<Response, Failed> {
-    let sql = asked.get("query").ok_or_else(|| {
-        Failed::wrong("`query` is missing: give it one statement that reads".into())
+async fn sql(State(serving): State<Shared>, parameters: Parameters) -> Result<Response, PageError> {
+    let sql = parameters.get("query").ok_or_else(|| {
+        PageError::bad_request(
+            "the parameter `query` is missing: pass one read-only SQL statement".into(),
+        )
     })?;
-    let format = asked.get("format").unwrap_or("json");
+    let format = parameters.get("format").unwrap_or("json");
     if !["json", "csv"].contains(&format) {
-        return Err(Failed::wrong(format!(
-            "`format={}` is none of json, csv",
+        return Err(PageError::bad_request(format!(
+            "`format={}` is not one of json, csv",
             head(format)
         )));
     }
-    let answer = ask::answer(&serving, sql, ask::ROWS).await?;
+    let answer = query::run_query(&serving, sql, query::MAX_ROWS).await?;
     let response = if format == "csv" {
         csv(&answer.table, answer.is_cut)
     } else {
@@ -118,16 +122,16 @@ async fn sql(State(serving): State<Shared>, asked: Parameters) -> Result<Respons
     Ok(Response::from_parts(head, metered(&serving, bytes)?))
 }
 
-/// A body that counts as unread until its last piece is taken, so that slow clients do not fill the memory together.
-fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, Failed> {
+/// Returns a body that counts as unread until its last chunk is sent, to bound the memory that slow clients use.
+fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, PageError> {
     let kib = u32::try_from(bytes.len() / 1024).unwrap_or(u32::MAX);
     let unread = Arc::clone(&serving.unread).try_acquire_many_owned(kib);
     let unread = unread.map_err(|_| {
-        let said = "other clients have not read their answers yet; ask again in a moment";
-        Failed(StatusCode::SERVICE_UNAVAILABLE, said.to_owned())
+        let message = "other clients are still downloading results; try again in a few seconds";
+        PageError(StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
     })?;
     let pieces = std::iter::from_fn(move || {
-        let _held = &unread;
+        let _permit = &unread;
         (!bytes.is_empty()).then(|| bytes.split_to(PIECE.min(bytes.len())))
     });
     Ok(Body::from_stream(stream::iter(
@@ -135,12 +139,12 @@ fn metered(serving: &Shared, mut bytes: Bytes) -> Result<Body, Failed> {
     )))
 }
 
-/// Bytes that are given to a connection at once.
+/// Bytes per chunk of a response.
 const PIECE: usize = 64 * 1024;
-/// Why writing a CSV into memory does not fail.
-const FITS: &str = "memory takes what is written";
+/// The reason why reading a body from memory cannot fail.
+const FITS: &str = "a body in memory can be read";
 
-/// A table as a file for spreadsheets, none of whose cells is computed.
+/// Returns a table as a CSV download. Cells that a spreadsheet would run as formulas are escaped.
 fn csv(table: &Table, is_cut: bool) -> Response {
     let names = table.columns.iter().cloned().map(Value::from).collect();
     let bytes = to_csv([&names].into_iter().chain(&table.rows), true);

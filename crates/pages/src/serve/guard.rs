@@ -1,8 +1,7 @@
-//! Who may ask, and what browsers may do with the answers.
+//! Authorises requests, and sets the security headers of responses.
 //!
-//! Without a token, only this machine can ask, and only under a name of its own: a page elsewhere whose name is turned to this
-//! machine's address (DNS rebinding) sends its own name along and is refused. With a token, whoever has it may ask, under any
-//! name. What changes something must come from a page of this server.
+//! Without a token, only loopback clients can connect, and the `Host` header must be a loopback name, which prevents
+//! DNS rebinding. With a token, clients must send it, under any host name. State-changing requests must be same-origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +19,31 @@ use axum::{Extension, Form};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::pages::{Failed, LoginPage, failure, html};
+use super::pages::{LoginPage, PageError, error_response, html};
 
-/// Longer than everything that a page does.
-const LONGEST: Duration = Duration::from_secs(45);
+/// Time limit of a request; longer than any page takes.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 const TOKEN_COOKIE: &str = "topicmill_token";
-/// A browser loads nothing from elsewhere, runs no script that stands in a page, and shows the page in no frame.
-const POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// Texts that are purged here must not stay in a browser's files.
-const NOT_KEPT: &str = "no-store";
+/// The content security policy: no external resources, no inline scripts, no frames.
+const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// Prevents browsers from caching texts that may be purged later.
+const NO_STORE: &str = "no-store";
 
+/// Checks the token of requests.
 pub struct Guard {
-    /// The hash of the token: what the cookie holds, and what is compared.
+    /// Hash of the token, which is also the value of the cookie.
     token: Option<String>,
 }
 
 impl Guard {
+    /// Creates a guard; without a token, it accepts loopback hosts only.
     pub fn new(token: Option<String>) -> Self {
         Self {
             token: token.map(|token| digest(&token)),
         }
     }
 
-    fn is_let_in(&self, headers: &HeaderMap) -> bool {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else {
             return true;
         };
@@ -58,29 +59,29 @@ impl Guard {
             .flat_map(|value| value.split(';'))
             .filter_map(|cookie| cookie.trim().split_once('='));
         let cookie = cookies.find(|(name, _)| *name == TOKEN_COOKIE);
-        bearer.is_some_and(|given| are_equal(&given, token))
-            || cookie.is_some_and(|(_, given)| are_equal(given, token))
+        bearer.is_some_and(|given| constant_time_eq(&given, token))
+            || cookie.is_some_and(|(_, given)| constant_time_eq(given, token))
     }
 
-    /// The cookie that lets a browser in, if the token is right.
+    /// Returns the session cookie if the token is correct.
     fn cookie(&self, given: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
-        are_equal(&digest(given.trim()), token).then(|| {
-            // Not `Secure`: the server speaks plain HTTP, and a browser would not send such a cookie back.
+        constant_time_eq(&digest(given.trim()), token).then(|| {
+            // Not `Secure`, because the server speaks plain HTTP.
             let cookie = format!("{TOKEN_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
-            HeaderValue::from_str(&cookie).expect("hexadecimal digits are visible")
+            HeaderValue::from_str(&cookie).expect("hexadecimal digits are valid in a header")
         })
     }
 }
 
-/// What a token is compared by: of one length whatever the token is, and no token itself.
+/// Hashes a token, so that comparisons have a fixed length and the cookie does not contain the token.
 fn digest(token: &str) -> String {
     let digest = Sha256::digest(format!("topicmill serve {token}"));
     topicmill_core::hex(&digest)
 }
 
-/// Compares every byte, so that the time that it takes says nothing about where two differ.
-fn are_equal(a: &str, b: &str) -> bool {
+/// Compares two strings in constant time.
+fn constant_time_eq(a: &str, b: &str) -> bool {
     let differ = a
         .bytes()
         .zip(b.bytes())
@@ -88,7 +89,7 @@ fn are_equal(a: &str, b: &str) -> bool {
     a.len() == b.len() && std::hint::black_box(differ) == 0
 }
 
-/// Whether a name is this machine's for itself.
+/// Returns true if a host is a loopback name or address.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
@@ -103,8 +104,8 @@ fn is_loopback(host: &str) -> bool {
         || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Whether a request that changes something comes from a page of this server, or from no page at all.
-fn is_from_here(headers: &HeaderMap) -> bool {
+/// Returns true if a state-changing request is same-origin, or does not come from a browser.
+fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
             .get(name)
@@ -115,7 +116,7 @@ fn is_from_here(headers: &HeaderMap) -> bool {
         return site == "same-origin" || site == "none";
     }
     match text(ORIGIN) {
-        // Browsers of today send one of the two with such a request, so this is a program such as curl.
+        // Browsers send one of the two headers, so this is another client such as curl.
         None => true,
         Some(origin) => {
             let origin = origin.parse::<Uri>().ok();
@@ -125,66 +126,66 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether a page of another site, or of another server on this machine, had a browser ask.
-fn is_for_another_site(headers: &HeaderMap) -> bool {
+/// Returns true if a page of another origin sent the request.
+fn is_cross_origin(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
-/// Whether the server works for this address: links from elsewhere may open pages, and no more.
-fn is_work(uri: &Uri) -> bool {
+/// Returns true if other sites must not request a URL. They may only link to plain pages.
+fn is_protected(uri: &Uri) -> bool {
     let path = uri.path();
     path.starts_with("/api/")
         || path.starts_with("/review")
         || (path == "/sql" && uri.query().is_some())
 }
 
-/// Lets a request in, or says why not.
-pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+/// Passes an authorised request on, or responds with an error.
+pub async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    // A request without the header `Host` may have the name in its address, as HTTP/2 has.
+    // HTTP/2 has the host name in the URI.
     let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
     let path = request.uri().path().to_owned();
     if guard.token.is_none() && !host.is_some_and(is_loopback) {
-        let said = "this server answers under the names of this machine: open it as http://127.0.0.1 or http://localhost \
+        let message = "this server accepts only loopback host names: open it as http://127.0.0.1 or http://localhost \
                     with its port, or start it with a token";
-        return failure(&path, StatusCode::FORBIDDEN, said);
+        return error_response(&path, StatusCode::FORBIDDEN, message);
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && !is_from_here(headers) {
-        let said = "another site's page sent this; open this server's own page";
-        return failure(&path, StatusCode::FORBIDDEN, said);
+    if !reads && !is_same_origin(headers) {
+        let message = "cross-origin request rejected; open this server's own page";
+        return error_response(&path, StatusCode::FORBIDDEN, message);
     }
-    if is_work(request.uri()) && is_for_another_site(headers) {
-        let said =
-            "another site's page asked for this; open this server's own page, or type the address";
-        return failure(&path, StatusCode::FORBIDDEN, said);
+    if is_protected(request.uri()) && is_cross_origin(headers) {
+        let message =
+            "cross-origin request rejected; open this server's own page, or type the address";
+        return error_response(&path, StatusCode::FORBIDDEN, message);
     }
-    // What a person without the token needs: the form, how it looks, and whether the server lives.
+    // The login form, its assets and the health check need no token.
     let is_open = matches!(
         path.as_str(),
         "/login" | "/style.css" | "/icon.svg" | "/healthz"
     );
-    if is_open || guard.is_let_in(headers) {
-        let answering = tokio::time::timeout(LONGEST, next.run(request));
+    if is_open || guard.is_authorized(headers) {
+        let answering = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request));
         return answering.await.unwrap_or_else(|_| {
-            failure(
+            error_response(
                 &path,
                 StatusCode::SERVICE_UNAVAILABLE,
-                "this takes too long; ask for less",
+                "the request timed out; narrow it",
             )
         });
     }
-    refused(&path)
+    unauthorized(&path)
 }
 
-fn refused(path: &str) -> Response {
+fn unauthorized(path: &str) -> Response {
     let mut response = if path.starts_with("/api") {
-        failure(
+        error_response(
             path,
             StatusCode::UNAUTHORIZED,
-            "send the token, as `Authorization: Bearer TOKEN`",
+            "the token is missing or wrong; send it as `Authorization: Bearer TOKEN`",
         )
     } else {
         html(StatusCode::UNAUTHORIZED, &LoginPage { was_wrong: false })
@@ -194,16 +195,18 @@ fn refused(path: &str) -> Response {
     response
 }
 
-/// What the form sends.
+/// The data of the login form.
 #[derive(Deserialize)]
 pub struct Token {
     token: String,
 }
 
+/// Renders the login form.
 pub async fn login_page() -> Response {
     html(StatusCode::OK, &LoginPage { was_wrong: false })
 }
 
+/// Sets the session cookie if the token is correct.
 pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response {
     match guard.cookie(&form.token) {
         Some(cookie) => {
@@ -218,16 +221,16 @@ pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response 
     }
 }
 
-/// Writes what failed, and adds to every answer what browsers may do with it.
-pub async fn protect(request: Request, next: Next) -> Response {
+/// Renders errors, and adds security headers to every response.
+pub async fn finish_response(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
-    if let Some(Failed(status, said)) = response.extensions_mut().remove() {
-        response = failure(&path, status, &said);
+    if let Some(PageError(status, message)) = response.extensions_mut().remove() {
+        response = error_response(&path, status, &message);
     }
     let headers = response.headers_mut();
     for (name, value) in [
-        (CONTENT_SECURITY_POLICY, POLICY),
+        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "same-origin"),
         (
@@ -242,9 +245,9 @@ pub async fn protect(request: Request, next: Next) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers
-        // Only where the page did not set it: style sheets may be kept for a minute.
+        // Style sheets set their own `max-age`.
         .entry(CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static(NOT_KEPT));
+        .or_insert(HeaderValue::from_static(NO_STORE));
     response
 }
 
@@ -253,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_of_another_site_is_refused() {
+    fn cross_origin_forms_are_rejected() {
         let from = |pairs: &[(&'static str, &'static str)]| {
             let pairs = pairs.iter().map(|(name, value)| {
                 (
@@ -261,7 +264,7 @@ mod tests {
                     HeaderValue::from_static(value),
                 )
             });
-            is_from_here(&pairs.collect())
+            is_same_origin(&pairs.collect())
         };
         assert!(from(&[("host", "localhost:1")]));
         assert!(from(&[

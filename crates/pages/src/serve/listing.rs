@@ -1,4 +1,4 @@
-//! What somebody asks for of the list of posts, from the words of an address to a page of posts.
+//! Lists posts: parses query parameters, and returns a page of matching posts.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,20 +9,20 @@ use chrono::{DateTime, NaiveDate};
 use serde::Serialize;
 
 use super::Serving;
-use super::index::{RowFilter, RowPlace, Sort, has_words, key};
-use super::pages::Failed;
+use super::index::{RowFilter, RowPosition, Sort, has_words, key};
+use super::pages::PageError;
 use topicmill_core::Fullname;
 use topicmill_store::StoreError;
 use topicmill_store::browsed::ListedPost;
 
-/// Posts of a page, if nothing else is asked for.
+/// The default number of posts per page.
 const PAGE: usize = 50;
-/// And at most.
+/// The most posts per page.
 const LONGEST_PAGE: usize = 200;
-/// Characters of a search.
+/// The most characters of a search.
 const LONGEST_SEARCH: usize = 1_000;
 
-/// The words that say what a list has, but for where its page begins.
+/// The query parameters of a list, except `after`.
 const NAMES: [&str; 10] = [
     "q",
     "outcome",
@@ -36,28 +36,29 @@ const NAMES: [&str; 10] = [
     "limit",
 ];
 
-/// The words behind the `?` of an address. An empty one is as good as none, and of one that is there twice the last counts.
+/// Query parameters. Empty ones are ignored; the last of repeated ones counts.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters(HashMap<String, String>);
 
 impl Parameters {
-    /// What a word says, if it says anything.
+    /// Returns the trimmed value of a parameter, if not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let word = self.0.get(name)?.trim();
         Some(word).filter(|word| !word.is_empty())
     }
 
-    /// The same; empty where it says nothing.
+    /// Returns the value of a parameter, or an empty string.
     pub fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 
+    /// Returns the parameters of the list, except `after`.
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let pair = |name: &'static str| Some((name, self.get(name)?));
         NAMES.into_iter().filter_map(pair)
     }
 
-    /// The address of the page behind this one.
+    /// Returns the URL of a page of the list; `after` is the cursor.
     pub fn address(&self, path: &str, after: Option<&str>) -> String {
         let after = after.map(|after| ("after", after));
         address(path, self.pairs().chain(after))
@@ -75,7 +76,7 @@ impl<S: Sync> FromRequestParts<S> for Parameters {
     }
 }
 
-/// A path with words behind it, as an address has them.
+/// Builds a URL from a path and query parameters.
 pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a str)>) -> String {
     let mut url = url::Url::parse("http://localhost").expect("the address is well formed");
     url.set_path(path);
@@ -87,26 +88,29 @@ pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a st
     format!("{}{}", url.path(), query.unwrap_or_default())
 }
 
+/// A page of posts.
 #[derive(Debug, Serialize)]
 pub struct PostList {
-    /// All posts that pass the filters.
+    /// Number of posts that match.
     pub total: u64,
-    /// Whether a search matched more posts than are counted; the newest ones count.
+    /// True if a search matched more posts than are counted; only the newest are counted.
     pub total_is_cut: bool,
+    /// The posts of the page.
     pub posts: Vec<ListedPost>,
-    /// Where the next page begins, for `after`; none on the last page.
+    /// Cursor of the next page for `after`; `None` on the last page.
     pub next: Option<String>,
 }
 
-pub async fn list(serving: &Serving, asked: &Parameters) -> Result<PostList, Failed> {
-    let filter = filter(asked).map_err(Failed::wrong)?;
-    let limit = limit(asked).map_err(Failed::wrong)?;
-    let search = asked.get("q").map(str::to_owned);
+/// Returns the page of posts that the parameters select.
+pub async fn list(serving: &Serving, parameters: &Parameters) -> Result<PostList, PageError> {
+    let filter = filter(parameters).map_err(PageError::bad_request)?;
+    let limit = limit(parameters).map_err(PageError::bad_request)?;
+    let search = parameters.get("q").map(str::to_owned);
     if let Some(search) = &search {
         if search.chars().count() > LONGEST_SEARCH {
-            let said =
-                format!("the search is longer than {LONGEST_SEARCH} characters; search for less");
-            return Err(Failed::wrong(said));
+            let message =
+                format!("the search is longer than {LONGEST_SEARCH} characters; shorten it");
+            return Err(PageError::bad_request(message));
         }
         if !has_words(search) {
             return Ok(PostList {
@@ -121,22 +125,23 @@ pub async fn list(serving: &Serving, asked: &Parameters) -> Result<PostList, Fai
     if let Some(outcome) = &filter.outcome {
         check_outcome(serving, outcome).await?;
     }
-    let wrong = "no place of a list: take it from `next` of the page before";
-    let after = parsed(asked, "after", wrong, place).map_err(Failed::wrong)?;
+    let wrong = "not a valid cursor: use `next` of the previous page";
+    let after = parse_parameter(parameters, "after", wrong, parse_cursor)
+        .map_err(PageError::bad_request)?;
     let found = serving.index.find(filter, search, after, limit).await?;
     let posts = read(serving, &found.names).await?;
-    let last = found.chosen.keys.last().zip(found.names.last());
-    let next = last.filter(|_| found.chosen.more);
+    let last = found.selected.keys.last().zip(found.names.last());
+    let next = last.filter(|_| found.selected.more);
     Ok(PostList {
-        total: found.chosen.total,
+        total: found.selected.total,
         total_is_cut: found.is_cut,
         posts,
         next: next.map(|((rank, _), name)| format!("{rank}.{name}")),
     })
 }
 
-/// Refuses an outcome that no post can have: an empty list would look like an answer.
-async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
+/// Rejects an unknown outcome, because an empty list would be misleading.
+async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), PageError> {
     let is_stored = || {
         let columns = serving.index.columns();
         columns
@@ -153,14 +158,14 @@ async fn check_outcome(serving: &Serving, outcome: &str) -> Result<(), Failed> {
         return Ok(());
     }
     let known: Vec<&str> = labels.iter().map(|label| label.slug.as_str()).collect();
-    Err(Failed::wrong(format!(
-        "`{}` is no outcome: there are {}, other, unsure, labelled and unlabelled",
+    Err(PageError::bad_request(format!(
+        "`{}` is not an outcome; the outcomes are {}, other, unsure, labelled and unlabelled",
         head(outcome),
         known.join(", ")
     )))
 }
 
-/// The posts of these names in their order; those that were purged in between are left out.
+/// Reads posts in the order of `names`, except posts that were purged since.
 async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<ListedPost>, StoreError> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -174,18 +179,18 @@ async fn read(serving: &Serving, names: &[Fullname]) -> Result<Vec<ListedPost>, 
     Ok(names.iter().filter_map(|name| posts.remove(name)).collect())
 }
 
-fn filter(asked: &Parameters) -> Result<RowFilter, String> {
-    let outcome = match (asked.get("outcome"), asked.get("label")) {
-        // No post has two outcomes, and none an empty one.
+fn filter(parameters: &Parameters) -> Result<RowFilter, String> {
+    let outcome = match (parameters.get("outcome"), parameters.get("label")) {
+        // No post has two different outcomes, so an outcome that matches nothing is used.
         (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => Some(""),
         (outcome, label) => label.or(outcome),
     };
     let outcome = outcome.map(str::to_owned);
-    let subreddit = asked.get("subreddit").map(|name| {
+    let subreddit = parameters.get("subreddit").map(|name| {
         let name = name.trim_start_matches('/');
         name.strip_prefix("r/").unwrap_or(name).to_owned()
     });
-    let time = "no day like 2026-11-20 and no time like 2026-11-20T08:00:00Z";
+    let time = "not a date such as 2026-11-20 or a time such as 2026-11-20T08:00:00Z";
     let least = |text: &str| {
         text.parse::<f32>()
             .ok()
@@ -193,57 +198,53 @@ fn filter(asked: &Parameters) -> Result<RowFilter, String> {
     };
     Ok(RowFilter {
         outcome,
-        topic: asked.get("topic").map(str::to_owned),
+        topic: parameters.get("topic").map(str::to_owned),
         subreddit,
-        since: parsed(asked, "since", time, |text| moment(text, 0))?,
-        // A day given as `until` is meant with all its hours.
-        until: parsed(asked, "until", time, |text| moment(text, 1))?,
-        min_score: parsed(
-            asked,
-            "min_score",
-            "no score: give a number from 0 to 1",
-            least,
-        )?,
-        sort: sort(asked)?,
+        since: parse_parameter(parameters, "since", time, |text| moment(text, 0))?,
+        // A date as `until` includes the whole day.
+        until: parse_parameter(parameters, "until", time, |text| moment(text, 1))?,
+        min_score: parse_parameter(parameters, "min_score", "not a number from 0 to 1", least)?,
+        sort: sort(parameters)?,
     })
 }
 
-/// What a word says, or why it says nothing.
-fn parsed<T>(
-    asked: &Parameters,
+/// Parses a parameter, or returns an error message.
+fn parse_parameter<T>(
+    parameters: &Parameters,
     name: &str,
     wrong: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, String> {
-    let parsed = asked.get(name).map(|text| {
+    let parsed = parameters.get(name).map(|text| {
         let wrong = || format!("`{name}={}` is {wrong}", head(text));
         parse(text).ok_or_else(wrong)
     });
     parsed.transpose()
 }
 
-pub fn sort(asked: &Parameters) -> Result<Sort, String> {
+/// Returns the sort order.
+pub fn sort(parameters: &Parameters) -> Result<Sort, String> {
     let known: Vec<&str> = Sort::ALL.iter().map(|(_, word, _)| *word).collect();
     let find = |word: &str| {
         let found = Sort::ALL.iter().find(|(_, known, _)| *known == word);
         found.map(|(sort, ..)| *sort)
     };
-    let wrong = format!("none of {}", known.join(", "));
-    Ok(parsed(asked, "sort", &wrong, find)?.unwrap_or_default())
+    let wrong = format!("not one of {}", known.join(", "));
+    Ok(parse_parameter(parameters, "sort", &wrong, find)?.unwrap_or_default())
 }
 
-fn limit(asked: &Parameters) -> Result<usize, String> {
-    let wrong = format!("no number from 1 to {LONGEST_PAGE}");
+fn limit(parameters: &Parameters) -> Result<usize, String> {
+    let wrong = format!("not a number from 1 to {LONGEST_PAGE}");
     let range = 1..=LONGEST_PAGE;
     let parse = |text: &str| {
         text.parse::<usize>()
             .ok()
             .filter(|limit| range.contains(limit))
     };
-    Ok(parsed(asked, "limit", &wrong, parse)?.unwrap_or(PAGE))
+    Ok(parse_parameter(parameters, "limit", &wrong, parse)?.unwrap_or(PAGE))
 }
 
-/// The second of 1970 that a day or a time is; `days` are added to a day.
+/// Parses a date or a time as a Unix timestamp; `days` are added to a date.
 fn moment(text: &str, days: u64) -> Option<i64> {
     if let Ok(day) = text.parse::<NaiveDate>() {
         let day = day.checked_add_days(chrono::Days::new(days)).unwrap_or(day);
@@ -254,12 +255,12 @@ fn moment(text: &str, days: u64) -> Option<i64> {
     Some(time.timestamp())
 }
 
-fn place(text: &str) -> Option<RowPlace> {
+fn parse_cursor(text: &str) -> Option<RowPosition> {
     let (rank, name) = text.split_once('.')?;
     Some((rank.parse().ok()?, key(name)))
 }
 
-/// As much of what somebody sent as an answer repeats.
+/// Truncates user input for an error message.
 pub fn head(text: &str) -> String {
     crate::display::single_line(text, 60)
 }

@@ -1,15 +1,15 @@
-//! A small web server to look at what is stored: pages for people, the same as JSON for programs.
+//! A web server that shows what is stored, as HTML pages and as JSON.
 //!
-//! What enters are requests of a browser on this machine, or of anybody who has the token; what leaves are pages made of what
-//! the database holds now. Nothing here writes to the database. `guard` decides who may ask, `index` holds what lists need,
-//! `pages` and `api` answer.
+//! Requests come from this machine or from clients with the token. `guard` authorises them, `index` holds the columns
+//! and the full-text index that lists need in memory, and `pages` and `api` respond. Only `review` writes to the
+//! database.
 
 mod api;
-mod ask;
 mod guard;
 mod index;
 mod listing;
 mod pages;
+mod query;
 mod review;
 
 use std::net::SocketAddr;
@@ -33,42 +33,46 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::Label;
 use topicmill_store::{Store, StoreError};
 
-/// Bytes of a body: forms have a token or a label.
+/// The largest request body in bytes. Forms have only a token or a label.
 const BODY: usize = 64 * 1024;
-/// After a signal, how long answers that are on their way may take.
-const GRACE: Duration = Duration::from_secs(3);
-/// Queries of users that run at once, so that they leave room for pages.
+/// Time limit for pending responses after a shutdown signal.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most concurrent user queries, so that pages stay responsive.
 const QUERIES: usize = 2;
-/// KiB of answers to queries that clients have not read yet, all together.
+/// The most KiB of query results that clients have not read yet, in all.
 const UNREAD_KIB: usize = 256 * 1024;
-/// How short a token may be: 16 characters at random are more than anybody tries.
+/// The fewest characters of a token: 16 random ones are too many to guess.
 const SHORTEST_TOKEN: usize = 16;
-/// Posts whose texts are searched, the newest ones: a million take half a gigabyte of memory, with what lists need.
+/// The default number of newest posts in the full-text index. A million posts take half a gigabyte of memory.
 pub const DEFAULT_SEARCHED_POSTS: usize = 2_000_000;
 
+/// An error that ends the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Others than this machine could read all posts.
+    /// Other machines could read all posts.
     #[error(
-        "listen on {0}, where other machines can ask, without a token: write one of {SHORTEST_TOKEN} characters or more to \
-         a file and name it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
+        "listening on {0}, which other machines can reach, requires a token: write one of {SHORTEST_TOKEN} \
+         characters or more to a file and pass it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
     )]
     NoToken(SocketAddr),
-    /// A token that can be guessed.
+    /// The token is short enough to be guessed.
     #[error(
-        "take a token of {0} characters: use {SHORTEST_TOKEN} or more, such as those of `openssl rand -hex 16`"
+        "the token has {0} characters, but needs at least {SHORTEST_TOKEN}: generate one with `openssl rand -hex 16`"
     )]
     ShortToken(usize),
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The HTTP server failed.
     #[error("serve pages: {0}")]
     Ended(#[source] std::io::Error),
 }
 
 impl ServeError {
-    /// The kind of this error, which decides the exit code.
+    /// Returns the kind of the error, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Bind(_) | Self::NoToken(_) | Self::ShortToken(_) => FailureKind::Usage,
@@ -78,39 +82,42 @@ impl ServeError {
     }
 }
 
+/// Options of the server.
 #[derive(Clone)]
 pub struct ServeOptions {
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// What whoever asks must have; needed where others than this machine can ask.
+    /// The token that clients must send; required unless the address is a loopback address.
     pub token: Option<String>,
-    /// What the database is called on pages, without a password.
+    /// Display name of the database, without a password.
     pub database: String,
-    /// Whether a superuser of PostgreSQL is good enough to run the SQL of users.
+    /// True if user queries may run as a PostgreSQL superuser.
     pub any_user: bool,
-    /// Newest posts whose texts are searched, at most.
+    /// The most posts in the full-text index, newest first.
     pub searched: usize,
-    /// Asks people about labels, where that is wanted.
-    pub asking: Option<ReviewOptions>,
+    /// Options of the review page; `None` disables it.
+    pub review: Option<ReviewOptions>,
 }
 
-/// What every page may use.
+/// State that all request handlers share.
 pub struct Serving {
-    /// The database, for reading.
+    /// Read-only connection to the database.
     pub store: Store,
+    /// Source of the current time.
     pub clock: SharedClock,
-    /// What lists and searches need.
+    /// In-memory columns and full-text index.
     index: Arc<Index>,
     database: String,
     any_user: bool,
     queries: Semaphore,
-    /// KiB of answers to queries that may still be unread.
+    /// Remaining KiB of unread query results.
     unread: Arc<Semaphore>,
     drawn: pages::overview::DrawnReport,
     stop: CancellationToken,
 }
 
 impl Serving {
-    /// Returns the labels that the views show; none before a label set is the current one.
+    /// Returns the labels of the current label set; empty if no label set is current.
     async fn current_labels(&self) -> Result<Vec<Label>, StoreError> {
         let labels = self.store.labels();
         Ok(match labels.current_target().await? {
@@ -120,22 +127,23 @@ impl Serving {
     }
 }
 
-/// The same, shared by all requests.
+/// Shared state of all requests.
 pub type Shared = Arc<Serving>;
 
+/// A server that is bound to an address.
 pub struct Server {
     listener: LimitedListener,
     address: SocketAddr,
     serving: Shared,
     guard: Arc<Guard>,
-    asking: Option<ReviewOptions>,
+    review: Option<ReviewOptions>,
 }
 
 impl Server {
-    /// Listens, and answers nobody yet.
+    /// Binds to the address, without accepting connections yet.
     ///
     /// # Errors
-    /// When a token is missing or short, or the address cannot be listened on.
+    /// Returns [`ServeError`] if a required token is missing or short, or the address cannot be bound.
     pub async fn bind(
         options: ServeOptions,
         store: Store,
@@ -168,29 +176,29 @@ impl Server {
             address,
             serving: Arc::new(serving),
             guard: Arc::new(Guard::new(token)),
-            asking: options.asking,
+            review: options.review,
         })
     }
 
-    /// What to open in a browser.
+    /// Returns the URL to open in a browser.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// Answers until it is stopped; then what is on its way is finished first, for a few seconds.
+    /// Serves requests until cancelled, then finishes pending responses for a few seconds.
     ///
     /// # Errors
-    /// [`ServeError::Ended`].
+    /// Returns [`ServeError::Ended`] if the HTTP server fails.
     pub async fn run(self) -> Result<(), ServeError> {
         let stop = self.serving.stop.clone();
         let clock = Arc::clone(&self.serving.clock);
-        // Tasks of their own: one that waits for a long search keeps no connection and no signal waiting.
+        // Separate tasks, so that a long search delays neither connections nor shutdown.
         let index = Arc::clone(&self.serving.index);
         let keeping = tokio::spawn(index.keep(self.serving.store.clone(), Arc::clone(&clock)));
         let keeping = AbortOnDropHandle::new(keeping);
         let drawing = tokio::spawn(pages::overview::keep(Arc::clone(&self.serving)));
         let drawing = AbortOnDropHandle::new(drawing);
-        let review = review::router(self.asking, &self.serving.clock);
+        let review = review::router(self.review, &self.serving.clock);
         let router = router(Arc::clone(&self.serving), self.guard, review);
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(self.listener, router)
@@ -198,12 +206,12 @@ impl Server {
             .into_future();
         let late = async {
             stop.cancelled().await;
-            clock.sleep(GRACE).await;
+            clock.sleep(SHUTDOWN_TIMEOUT).await;
         };
         tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
-            ended = keeping => unreachable!("it is kept for ever: {ended:?}"),
-            ended = drawing => unreachable!("it is drawn for ever: {ended:?}"),
+            ended = keeping => unreachable!("the index task never ends: {ended:?}"),
+            ended = drawing => unreachable!("the overview task never ends: {ended:?}"),
             () = late => Ok(()),
         }
     }
@@ -223,11 +231,11 @@ fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router 
         .merge(review)
         .fallback(pages::nothing_here)
         .method_not_allowed_fallback(pages::wrong_method);
-    // The last layer sees a request first.
+    // The last layer runs first.
     router
         .layer(DefaultBodyLimit::max(BODY))
         .layer(Extension(Arc::clone(&guard)))
-        .layer(from_fn_with_state(guard, guard::admit))
-        .layer(from_fn(guard::protect))
+        .layer(from_fn_with_state(guard, guard::authorize))
+        .layer(from_fn(guard::finish_response))
         .with_state(serving)
 }

@@ -1,4 +1,4 @@
-//! Of which times there are posts of each topic, and of which some are missing.
+//! Draws the posts of each topic over time, with gaps.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
 use crate::display::{single_line, thousands};
 use topicmill_review::drift::as_f64;
 
-/// Posts by topic and time, with the gaps that collecting recorded.
+/// Draws posts by topic and time, and the recorded gaps.
 pub fn chart(report: &Report) -> Option<Chart> {
     if report.topics.is_empty() || report.axis.len() < 2 {
         return None;
@@ -32,21 +32,18 @@ pub fn chart(report: &Report) -> Option<Chart> {
     let share = as_f64(empty.sum::<usize>() as u64)
         / as_f64((report.topics.len() * report.axis.len()) as u64);
     let gaps = match report.gaps.len() {
-        0 => "Collecting recorded no gap.".to_owned(),
-        1 => {
-            "Collecting recorded one gap, drawn in the warm colour: posts of that time are missing."
-                .to_owned()
+        0 => "No gaps were recorded.".to_owned(),
+        1 => "One gap was recorded, marked in orange: posts from that time are missing.".to_owned(),
+        n => {
+            format!("{n} gaps were recorded, marked in orange: posts from these times are missing.")
         }
-        n => format!(
-            "Collecting recorded {n} gaps, drawn in the warm colour: posts of these times are missing."
-        ),
     };
     Some(Chart {
         id: "coverage",
-        title: "What was collected".to_owned(),
+        title: "Collected posts".to_owned(),
         read: format!(
-            "A row is a topic, a cell a {}: the stronger its colour, the more posts of the topic's most. {} of the cells have \
-             no post. {gaps}",
+            "Each row is a topic and each cell a {}. Darker cells have more posts, relative to the largest cell of \
+             the topic. {} of the cells are empty. {gaps}",
             report.axis.unit(),
             crate::display::percent(share)
         ),
@@ -56,7 +53,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Columns that a recorded gap of a topic touches.
+/// Returns the columns that overlap a recorded gap of a topic.
 fn missing(report: &Report, topic: &TopicStats) -> BTreeSet<usize> {
     let mut columns = BTreeSet::new();
     for gap in report.gaps.iter().filter(|gap| gap.topic == topic.slug) {
@@ -92,16 +89,16 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
             let x = left + column * as_f64(n as u64);
             let step = match posts {
                 0 => 0,
-                // One post is told from none.
+                // One post is distinguished from none.
                 n => 1 + (5 * n / largest).min(5),
             };
-            let told = format!(
+            let tooltip = format!(
                 "{}, {}: {}",
                 single_line(&topic.name, 60),
                 report.axis.name(n),
                 thousands(*posts)
             );
-            svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &told);
+            svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &tooltip);
             if missing.contains(&n) {
                 let at = (x, y + ROW - 5.0);
                 svg.rect(at, size(3.0), "mark-warm", "posts are missing");

@@ -1,4 +1,4 @@
-//! What posts were collected for, against what they are labelled as.
+//! Draws a heat map of topics (the reason of collection) against predicted labels.
 
 use super::super::Report;
 use super::super::data::{OutcomeStats, TopicStats};
@@ -9,14 +9,14 @@ use crate::display::{percent, single_line};
 use topicmill_review::drift::as_f64;
 use topicmill_store::Fate;
 
-/// From this share on, a cell on a desk shows its number.
-const TOLD: f64 = 0.045;
-/// Pixels of the name of a column, at most.
+/// The smallest share that is printed in a cell.
+const PRINTED_FROM: f64 = 0.045;
+/// The most pixels of a column name.
 const HEADING: f64 = 175.0;
-/// The largest share of a step of colour; the last step has the rest.
+/// Upper bounds of the colour steps; the last step has the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
-/// The heat map; without two topics there is none.
+/// Draws the heat map; `None` with fewer than two topics.
 pub fn chart(report: &Report) -> Option<Chart> {
     let rows: Vec<&TopicStats> = report
         .topics
@@ -28,7 +28,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
     }
     let shown = &rows[..rows.len().min(MOST)];
     let columns = columns(report, shown);
-    let head = ["topic", "label", "posts", "of the topic"];
+    let head = ["topic", "label", "posts", "share of topic"];
     let mut pairs: Vec<(u64, f64, &TopicStats, &OutcomeStats)> = rows
         .iter()
         .flat_map(|topic| {
@@ -59,9 +59,9 @@ pub fn chart(report: &Report) -> Option<Chart> {
         id: "topics-against-labels",
         title: "Topics against labels".to_owned(),
         read: format!(
-            "A row is what posts were collected for, a column what they are labelled as; numbers are percent of the row. \
-             On the diagonal both agree.{}",
-            parted(&pairs, &report.outcomes)
+            "Each row is the topic that posts were collected for, and each column the label that they got. Numbers are \
+             percentages of the row. On the diagonal, topic and label agree.{}",
+            largest_disagreement(&pairs, &report.outcomes)
         ),
         table: ChartTable::new(2, &head, table),
         wide: draw(shown, &columns, WIDE, true),
@@ -69,8 +69,11 @@ pub fn chart(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Where topic and label part most often, in a sentence.
-fn parted(pairs: &[(u64, f64, &TopicStats, &OutcomeStats)], lines: &[OutcomeStats]) -> String {
+/// Returns a sentence about the topic that most often gets another label.
+fn largest_disagreement(
+    pairs: &[(u64, f64, &TopicStats, &OutcomeStats)],
+    lines: &[OutcomeStats],
+) -> String {
     let is_label = |slug: &str| lines.iter().any(|line| line.slug == slug);
     let apart = pairs
         .iter()
@@ -80,7 +83,7 @@ fn parted(pairs: &[(u64, f64, &TopicStats, &OutcomeStats)], lines: &[OutcomeStat
         .max_by(|a, b| a.1.total_cmp(&b.1));
     apart.map_or_else(String::new, |(_, share, topic, label)| {
         format!(
-            " They part most for {}: {} of its posts are about {}.",
+            " Largest disagreement: {}, with {} of its posts labelled {}.",
             single_line(&topic.name, 48),
             percent(*share),
             single_line(&label.name, 48)
@@ -88,7 +91,7 @@ fn parted(pairs: &[(u64, f64, &TopicStats, &OutcomeStats)], lines: &[OutcomeStat
     })
 }
 
-/// Outcomes that are columns: those of the rows in their order, then the largest others.
+/// Returns the outcomes that are columns: those of the rows in order, then the largest others.
 fn columns<'r>(report: &'r Report, rows: &[&TopicStats]) -> Vec<(usize, &'r OutcomeStats)> {
     let place = |slug: &str| report.outcomes.iter().position(|line| line.slug == slug);
     let mut places: Vec<usize> = rows.iter().filter_map(|row| place(&row.slug)).collect();
@@ -111,13 +114,13 @@ fn step(share: f64) -> usize {
         .unwrap_or(STEPS.len())
 }
 
-/// Where things stand in a heat map.
+/// The layout of the heat map, in pixels.
 struct Grid {
     left: f64,
     top: f64,
     cell: f64,
     tall: f64,
-    /// Room for the numbers by which a telephone names columns; a desk has their names.
+    /// Width of the column numbers, which replace names on narrow screens; 0 on wide ones.
     numbers: f64,
 }
 
@@ -140,7 +143,7 @@ fn draw(
     let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
     let numbers = if is_wide { 0.0 } else { 22.0 };
     let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 }) + numbers;
-    // A slanted name climbs as far as it is long, times the sine of 45 degrees, and as far to the right.
+    // A name rotated by 45 degrees needs its length times sin 45° in both directions.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
     let cell = ((width - left - climb) / as_f64(columns.len() as u64)).min(44.0);
     let (least, most) = if is_wide { (24.0, 34.0) } else { (17.0, 26.0) };
@@ -195,11 +198,11 @@ fn draw_row(
         let share = as_f64(row.row[*place]) / as_f64(row.scored.max(1));
         let x = grid.left + grid.cell * as_f64(n as u64);
         let step = step(share);
-        let told = format!("{} → {}: {}", row.name, line.name, percent(share));
-        let told = crate::display::single_line(&told, 200);
+        let tooltip = format!("{} → {}: {}", row.name, line.name, percent(share));
+        let tooltip = crate::display::single_line(&tooltip, 200);
         let size = (grid.cell - 2.0, grid.tall - 2.0);
-        svg.rect((x, y), size, &format!("h{step}"), &told);
-        if grid.is_wide() && grid.cell >= 22.0 && share >= TOLD {
+        svg.rect((x, y), size, &format!("h{step}"), &tooltip);
+        if grid.is_wide() && grid.cell >= 22.0 && share >= PRINTED_FROM {
             let class = if step < 6 { "on-light" } else { "on-dark" };
             let number = format!("{:.0}", share * 100.0);
             let at = (x + grid.cell / 2.0 - 1.0, middle);

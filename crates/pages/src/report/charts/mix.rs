@@ -1,4 +1,4 @@
-//! How the mix of labels changed.
+//! Draws the change of the label mix between two periods.
 
 use super::super::Report;
 use super::super::data::{Change, OutcomeStats, Period};
@@ -8,7 +8,7 @@ use super::{Chart, MOST, NARROW, WIDE, room_for};
 use crate::display::{percent, points, single_line, thousands};
 use topicmill_review::drift::{Drift, DriftVerdict, LARGE, MODERATE, as_f64};
 
-/// Shares before and after.
+/// Draws the shares in both periods.
 pub fn chart(report: &Report) -> Option<Chart> {
     let (period, drift) = (report.period?, report.drift?);
     let mut lines: Vec<(&OutcomeStats, Change)> = report
@@ -18,7 +18,7 @@ pub fn chart(report: &Report) -> Option<Chart> {
         .filter(|(_, change)| change.before + change.after > 0)
         .collect();
     lines.sort_by(|a, b| b.1.difference().abs().total_cmp(&a.1.difference().abs()));
-    let (before, after) = period.words();
+    let (before, after) = period.names();
     let rows = lines.iter().map(|(one, change)| {
         vec![
             single_line(&one.name, 60),
@@ -36,12 +36,12 @@ pub fn chart(report: &Report) -> Option<Chart> {
         "posts after",
         "share before",
         "share after",
-        "points",
-        "more than chance",
+        "change (points)",
+        "significant",
     ];
     Some(Chart {
         id: "mix-of-labels",
-        title: "Change of the mix".to_owned(),
+        title: "Change in label mix".to_owned(),
         read: format!("{} {}", read(&drift), legend(before, after)),
         table: ChartTable::new(1, &head, rows),
         wide: draw(&lines, period, WIDE, 230.0),
@@ -51,31 +51,31 @@ pub fn chart(report: &Report) -> Option<Chart> {
 
 fn legend(before: &str, after: &str) -> String {
     format!(
-        "The ring is a label's share in {before}, the dot its share in {after}; the dot is coloured only where the change is \
-         larger than chance would make it."
+        "The ring is a label's share in {before}, and the dot its share in {after}. The dots of significant changes \
+         are coloured."
     )
 }
 
-/// What the index says, with how it is read.
+/// Returns a sentence with the drift index and its interpretation.
 fn read(drift: &Drift) -> String {
     let (before, after) = (thousands(drift.before), thousands(drift.after));
     let verdict = match drift.verdict() {
         DriftVerdict::Chance => format!(
-            "no more than chance, which makes up to {} of two samples of {before} and {after} posts",
+            "within chance, which gives up to {} for samples of {before} and {after} posts",
             index(drift.chance)
         ),
-        DriftVerdict::Small => "more than chance, and small".to_owned(),
-        DriftVerdict::Moderate => "a shift that deserves a look".to_owned(),
-        DriftVerdict::Large => "another mix".to_owned(),
+        DriftVerdict::Small => "significant, but small".to_owned(),
+        DriftVerdict::Moderate => "a moderate shift".to_owned(),
+        DriftVerdict::Large => "a large shift".to_owned(),
     };
     format!(
-        "The population stability index is {}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \
-         deserves a look up to {LARGE}, and is another one beyond.",
+        "The population stability index is {}: {verdict}. By the usual thresholds, a shift is moderate from \
+         {MODERATE} and large from {LARGE}.",
         index(drift.index)
     )
 }
 
-/// An index with the digits that mean something.
+/// Formats an index with three decimals.
 fn index(index: f64) -> String {
     if index < 0.0005 {
         return "less than 0.001".to_owned();
@@ -83,9 +83,9 @@ fn index(index: f64) -> String {
     format!("{index:.3}")
 }
 
-/// Pixels of a row.
+/// Height of a row in pixels.
 const ROW: f64 = 24.0;
-/// Where the first row begins.
+/// y coordinate of the first row.
 const TOP: f64 = 22.0;
 
 fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64) -> Svg {
@@ -105,22 +105,22 @@ fn draw(lines: &[(&OutcomeStats, Change)], period: Period, width: f64, most: f64
             (true, false) => "mark-warm",
         };
         svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
-        let told = |share: f64, when: &str| {
+        let tooltip = |share: f64, when: &str| {
             crate::display::single_line(
                 &format!("{}: {} in {when}", line.name, percent(share)),
                 200,
             )
         };
-        svg.dot((from, y), 4.0, "ring", &told(change.from, before));
-        svg.dot((to, y), 5.0, class, &told(change.to, after));
-        let said = if change.is_significant { "strong" } else { "" };
+        svg.dot((from, y), 4.0, "ring", &tooltip(change.from, before));
+        svg.dot((to, y), 5.0, class, &tooltip(change.to, after));
+        let weight = if change.is_significant { "strong" } else { "" };
         let number = points(change.difference());
-        svg.text((width, y + 4.0), Anchor::End, said, &number, 46.0);
+        svg.text((width, y + 4.0), Anchor::End, weight, &number, 46.0);
     }
     svg
 }
 
-/// Lines down the chart with their shares, and where a share stands.
+/// Draws vertical grid lines with shares, and returns the function from a share to its x coordinate.
 fn scale(
     svg: &mut Svg,
     lines: &[(&OutcomeStats, Change)],
@@ -128,7 +128,7 @@ fn scale(
     bottom: f64,
 ) -> impl Fn(f64) -> f64 + use<> {
     let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
-    // In whole percent, to the next round number.
+    // In whole percent, rounded up to a round number.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -141,13 +141,13 @@ fn scale(
     for tick in &ticks {
         let at = x(as_f64(*tick) / 100.0);
         svg.line((at, TOP - 4.0), (at, bottom), "axis");
-        let said = format!("{tick} %");
-        svg.text((at, bottom + 16.0), Anchor::Middle, "", &said, 48.0);
+        let share = format!("{tick} %");
+        svg.text((at, bottom + 16.0), Anchor::Middle, "", &share, 48.0);
     }
     x
 }
 
-/// What the two marks of a row are.
+/// Draws the legend, and returns the names of the periods.
 fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
     let (before, after) = match period {
         Period::Halves => ("earlier half", "later half"),

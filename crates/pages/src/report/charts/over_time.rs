@@ -1,4 +1,4 @@
-//! Posts over time: all of them, and those of each label.
+//! Draws posts over time, in total and per label.
 
 use super::super::Report;
 use super::super::data::OutcomeStats;
@@ -8,14 +8,14 @@ use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
 use crate::display::{percent, thousands};
 use topicmill_review::drift::as_f64;
 
-/// What is drawn of a post, from the ground up: with the class of its mark and its name.
+/// Kinds of posts from bottom to top: (CSS class, name).
 const KINDS: [(&str, &str); 3] = [
     ("mark", "with a label"),
     ("mark-grey", "none of the labels"),
     ("mark-soft", "not labelled"),
 ];
 
-/// All posts, by whether they have a label.
+/// Draws all posts, with and without a label.
 pub fn posts(report: &Report) -> Option<Chart> {
     if report.posts == 0 {
         return None;
@@ -31,7 +31,7 @@ pub fn posts(report: &Report) -> Option<Chart> {
         id: "posts-over-time",
         title: "Posts over time".to_owned(),
         read: format!(
-            "A column is a {}, by when the posts were posted (UTC), not when they were collected.",
+            "Each column is a {}. Posts are counted by the time of posting (UTC), not of collection.",
             report.axis.unit()
         ),
         table: ChartTable::new(1, &["from", labelled, none, waiting], rows),
@@ -49,14 +49,14 @@ fn draw(report: &Report, width: f64, height: f64) -> Svg {
     svg
 }
 
-/// Each label in a small chart of its own, all on one scale.
+/// Draws a small chart per label, all on one scale.
 pub fn labels(report: &Report) -> Option<Chart> {
     let lines: Vec<&OutcomeStats> = report
         .outcomes
         .iter()
         .filter(|line| line.posts > 0)
         .collect();
-    // One label is what the chart of all posts shows.
+    // The chart of all posts shows a single label.
     if lines.len() < 2 || report.axis.len() < 2 {
         return None;
     }
@@ -81,14 +81,14 @@ pub fn labels(report: &Report) -> Option<Chart> {
     let left_out = lines.len().saturating_sub(MOST);
     let rest = match left_out {
         0 => String::new(),
-        1 => " One smaller label is left out.".to_owned(),
+        1 => " 1 smaller label is left out.".to_owned(),
         n => format!(" {n} smaller labels are left out."),
     };
     Some(Chart {
         id: "labels-over-time",
         title: "Each label over time".to_owned(),
         read: format!(
-            "Posts a {}; all of these share one scale, so that heights compare.{rest}",
+            "Posts per {}. All charts share one scale.{rest}",
             report.axis.unit()
         ),
         table: ChartTable::new(1, &head, rows),

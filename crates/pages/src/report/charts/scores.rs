@@ -1,4 +1,4 @@
-//! How sure the model is: scores of all posts, and of each label.
+//! Draws score distributions, of all posts and per label.
 
 use super::super::Report;
 use super::super::data::{BINS, OutcomeStats};
@@ -9,10 +9,10 @@ use crate::display::{percent, score, single_line, thousands};
 use topicmill_review::drift::as_f64;
 use topicmill_store::Fate;
 
-/// Columns of the drawing: two of the numbers each.
+/// Columns of the chart, each of two bins.
 const COLUMNS: usize = BINS / 2;
 
-/// What is drawn, from the ground up.
+/// Kinds of outcomes, from bottom to top.
 const KINDS: [Fate; 3] = [Fate::Labelled, Fate::Unsure, Fate::Other];
 const NAMES: [(&str, &str); 3] = [
     ("mark", "with a label"),
@@ -32,7 +32,7 @@ fn counts(report: &Report) -> Vec<[u64; 3]> {
     columns
 }
 
-/// The best scores of all posts.
+/// Draws a histogram of the best scores of all posts.
 pub fn all(report: &Report) -> Option<Chart> {
     let scored = report.scored();
     if scored == 0 || !report.scores_are_shares {
@@ -46,30 +46,29 @@ pub fn all(report: &Report) -> Option<Chart> {
     });
     Some(Chart {
         id: "scores",
-        title: "How sure the labels are".to_owned(),
-        read: format!(
-            "The best score of each post: the further right, the surer. {}",
-            none(report, scored)
-        ),
+        title: "Score distribution".to_owned(),
+        read: format!("The best score of each post. {}", none(report, scored)),
         table: ChartTable::new(1, &["score from", "with a label", "unsure", "other"], rows),
         wide: draw(report, &counts, WIDE, 220.0),
         narrow: draw(report, &counts, NARROW, 190.0),
     })
 }
 
-/// How many posts have no label, and why.
+/// Returns a sentence about posts without a label and the reasons.
 fn none(report: &Report, scored: u64) -> String {
-    let share = |fate| percent(as_f64(report.of(fate)) / as_f64(scored));
-    let other = (report.of(Fate::Other) > 0).then(|| {
+    let share = |fate| percent(as_f64(report.posts_with(fate)) / as_f64(scored));
+    let other = (report.posts_with(Fate::Other) > 0).then(|| {
         let share = share(Fate::Other);
-        format!("{share} of the posts are other, because a topic beside the labels fits better")
+        format!("{share} of posts are “other”: a background topic fits better than all labels")
     });
-    let unsure = (report.of(Fate::Unsure) > 0).then(|| {
+    let unsure = (report.posts_with(Fate::Unsure) > 0).then(|| {
         let (share, threshold) = (share(Fate::Unsure), score(report.threshold));
-        format!("{share} of the posts are unsure, because their best score lies under the threshold of {threshold}")
+        format!(
+            "{share} of posts are “unsure”: their best score is below the threshold of {threshold}"
+        )
     });
     match [other, unsure].into_iter().flatten().collect::<Vec<_>>() {
-        none if none.is_empty() => "Each post has a label.".to_owned(),
+        none if none.is_empty() => "Every post has a label.".to_owned(),
         why => format!("{}.", why.join("; ")),
     }
 }
@@ -95,18 +94,18 @@ fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
     if report.threshold > 0.0 && report.threshold <= 1.0 {
         let x = left + (width - left) * report.threshold;
         svg.line((x, top - 14.0), (x, bottom), "stroke-warm");
-        let said = format!("threshold {}", score(report.threshold));
+        let caption = format!("threshold {}", score(report.threshold));
         let (anchor, at) = if x > width / 2.0 {
             (Anchor::End, x - 6.0)
         } else {
             (Anchor::Start, x + 6.0)
         };
-        svg.text((at, top - 5.0), anchor, "warm", &said, width / 2.0);
+        svg.text((at, top - 5.0), anchor, "warm", &caption, width / 2.0);
     }
     svg
 }
 
-/// The score under which a share of a line's posts lies, from its columns.
+/// Returns a quantile of the scores of an outcome, interpolated from its histogram.
 fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     let all: u64 = line.bins.iter().sum();
     let wanted = as_f64(all) * share;
@@ -114,7 +113,7 @@ fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     for (bin, posts) in line.bins.iter().enumerate() {
         let posts = as_f64(*posts);
         if posts > 0.0 && below + posts >= wanted {
-            // Between the ends of the column, as if its posts lay evenly in it.
+            // Assumes a uniform distribution within a bin.
             let within = ((wanted - below) / posts).clamp(0.0, 1.0);
             return Some((as_f64(bin as u64) + within) / as_f64(BINS as u64));
         }
@@ -123,7 +122,7 @@ fn quantile(line: &OutcomeStats, share: f64) -> Option<f64> {
     None
 }
 
-/// The middle and the width of each label's scores.
+/// Draws the median and the 10th to 90th percentile of the scores of each label.
 pub fn by_label(report: &Report) -> Option<Chart> {
     if !report.scores_are_shares {
         return None;
@@ -156,15 +155,15 @@ pub fn by_label(report: &Report) -> Option<Chart> {
     let head = [
         "label",
         "posts",
-        "one in ten lies under",
-        "half lie under",
-        "one in ten lies over",
+        "10th percentile",
+        "median",
+        "90th percentile",
     ];
     Some(Chart {
         id: "scores-by-label",
-        title: "Scores of each label".to_owned(),
-        read: "The dot is the middle score of a label's posts; eight in ten of them lie on the line. A long line far to \
-               the left is a label whose words could say more."
+        title: "Scores by label".to_owned(),
+        read: "The dot is the median score of a label's posts, and the bar spans the 10th to the 90th percentile. A \
+               long bar with low scores suggests that the label text could be more specific."
             .to_owned(),
         table: ChartTable::new(1, &head, rows),
         wide: ranges(&lines, WIDE, 230.0),
@@ -200,8 +199,8 @@ fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
             ("h2", "mark-grey")
         };
         svg.rect((x(*low), y - 4.0), (x(*high) - x(*low), 8.0), bar, "");
-        let told = format!(
-            "{}: half under {}, eight in ten from {} to {}",
+        let tooltip = format!(
+            "{}: median {}, 10th to 90th percentile {} to {}",
             line.name,
             score(*middle),
             score(*low),
@@ -211,7 +210,7 @@ fn ranges(lines: &[(&OutcomeStats, [f64; 3])], width: f64, most: f64) -> Svg {
             (x(*middle), y),
             5.0,
             dot,
-            &crate::display::single_line(&told, 200),
+            &crate::display::single_line(&tooltip, 200),
         );
         svg.text((width, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
     }

@@ -1,7 +1,7 @@
-//! Of every post what lists are filtered and sorted by, in memory: 48 bytes a post.
+//! The columns that lists are filtered and sorted by, for all posts, in memory: 48 bytes per post.
 //!
-//! A list is chosen by one walk over all of them, whatever is asked for: 1,000,000 posts take some milliseconds, so that no
-//! combination of filters needs an index of the database, and the count of what passes is exact.
+//! Every list is one scan over all posts, which takes a few milliseconds per million. No combination of filters needs a
+//! database index, and counts are exact.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,22 +12,22 @@ use serde_json::Value;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_store::{Inquiry, Part, Result, Store, StoreError, parts};
 
-/// The number of a text that is not there.
+/// The number of a missing text.
 const NONE: u32 = u32::MAX;
-/// No votes are known.
+/// The value for an unknown Reddit score.
 const NO_VOTES: i32 = i32::MIN;
-/// Retention took the text.
+/// The value for a text that retention purged.
 const NO_TEXT: u64 = 0;
 
-/// Numbers for texts that come often.
+/// An interner: maps repeated texts to numbers.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct Interner {
     texts: Vec<String>,
     numbers: HashMap<String, u32>,
 }
 
-impl Names {
-    fn number(&mut self, text: &str) -> u32 {
+impl Interner {
+    fn intern(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
@@ -37,12 +37,13 @@ impl Names {
         number
     }
 
+    /// Returns the texts, by number.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// Which of them are wanted, by their numbers; the last one stands for [`NONE`].
-    fn wanted(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
+    /// Returns for each number if its text matches; the last element is for [`NONE`].
+    fn matching(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
         let texts = self.texts.iter().map(|text| Some(text.as_str()));
         texts.chain([None]).map(is_wanted).collect()
     }
@@ -52,62 +53,69 @@ fn is_among(number: u32, wanted: Option<&[bool]>) -> bool {
     wanted.is_none_or(|wanted| wanted[(number as usize).min(wanted.len() - 1)])
 }
 
+/// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// The newest first.
+    /// Newest first.
     #[default]
     Newest,
-    /// The highest scores first.
+    /// Highest score of the best label first.
     Surest,
-    /// The smallest margins first.
+    /// Smallest margin between the two best labels first.
     Closest,
-    /// The highest scores on Reddit first.
+    /// Highest Reddit score first.
     Reddit,
 }
 
 impl Sort {
-    /// All, with the words that addresses have for them, and those that people read.
+    /// All orders, each with its URL value and display name.
     pub const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Newest, "newest", "newest"),
-        (Self::Surest, "surest", "surest label"),
+        (Self::Surest, "surest", "highest label score"),
         (Self::Closest, "closest", "closest call"),
         (Self::Reddit, "reddit_score", "Reddit score"),
     ];
 }
 
+/// Filters and order of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowFilter {
     /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
     pub outcome: Option<String>,
+    /// Slug of the topic.
     pub topic: Option<String>,
-    /// Where they were posted, in any case of letters.
+    /// Name of the subreddit, in any case.
     pub subreddit: Option<String>,
-    /// Posted at this second of 1970 or later.
+    /// Earliest Unix timestamp, inclusive.
     pub since: Option<i64>,
+    /// Latest Unix timestamp, exclusive.
     pub until: Option<i64>,
-    /// The best score is this or higher.
+    /// Lowest score of the best label.
     pub min_score: Option<f32>,
+    /// Order of the list.
     pub sort: Sort,
 }
 
-/// A place in a sorted list: what it is sorted by, and the key of the post.
-pub type RowPlace = (i64, i64);
+/// A position in a sorted list: (sort rank, key of the post).
+pub type RowPosition = (i64, i64);
 
+/// A page of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ChosenRows {
-    pub keys: Vec<RowPlace>,
-    /// Whether there are more behind them.
+pub struct SelectedRows {
+    /// Positions of the posts on the page.
+    pub keys: Vec<RowPosition>,
+    /// True if there are more pages.
     pub more: bool,
-    /// All that pass.
+    /// Number of posts that match the filter.
     pub total: u64,
 }
 
-/// A post: names are numbers, times seconds of 1970.
+/// A post, with interned names and Unix timestamps.
 #[derive(Debug)]
 struct Row {
     key: i64,
     created: i64,
-    /// The first half of the hash of its text.
+    /// First half of its text hash.
     text: u64,
     score: f32,
     margin: f32,
@@ -118,11 +126,11 @@ struct Row {
 }
 
 impl Row {
-    /// What it is sorted by, the largest first.
+    /// Returns the sort rank; larger ranks come first.
     fn rank(&self, sort: Sort) -> i64 {
         match sort {
             Sort::Newest => self.created,
-            // The bits of floats that are not negative are in the order of their values.
+            // The bits of non-negative floats sort like their values.
             Sort::Surest => i64::from(self.score.max(0.0).to_bits()),
             Sort::Closest => -i64::from(self.margin.max(0.0).to_bits()),
             Sort::Reddit => i64::from(self.votes),
@@ -138,21 +146,22 @@ impl Row {
     }
 }
 
+/// The columns of all posts.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// In the order of their keys.
+    /// The posts, ordered by key.
     rows: Vec<Row>,
-    /// Names that are no numbers of base 36.
-    odd: HashMap<i64, String>,
-    pub subreddits: Names,
-    pub topics: Names,
-    pub outcomes: Names,
+    /// Fullnames without a base-36 number, by key.
+    irregular: HashMap<i64, String>,
+    pub subreddits: Interner,
+    pub topics: Interner,
+    pub outcomes: Interner,
 }
 
 impl Columns {
-    /// Reads them from the database: by one statement, in no order.
+    /// Reads the columns with one statement.
     pub async fn read(store: &Store) -> Result<Self> {
-        // No row has the keys -1.
+        // Keys of -1 match no row.
         let target = store.labels().current_target().await?;
         let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
         let sql = format!(
@@ -162,7 +171,7 @@ impl Columns {
                FROM posts p LEFT JOIN classifications c \
                  ON c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
-        // The statement is our own, so the rights of the database's user are no danger here.
+        // A fixed statement is safe to run as any database user.
         let inquiry = Inquiry {
             sql,
             any_user: true,
@@ -191,20 +200,20 @@ impl Columns {
         let created = created.ok_or_else(|| StoreError::Corrupt {
             table: "posts",
             row: fullname.to_owned(),
-            detail: "its time is none".to_owned(),
+            detail: "invalid time".to_owned(),
         })?;
         let key = key(fullname);
         if key < 0 {
-            self.odd.insert(key, fullname.to_owned());
+            self.irregular.insert(key, fullname.to_owned());
         }
         let hash = text(5).and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok());
-        // The lowest number of all stands for no votes.
+        // The lowest value is reserved for unknown scores.
         let votes = row[4]
             .as_i64()
             .map(|votes| i32::try_from(votes.max((NO_VOTES + 1).into())).unwrap_or(i32::MAX));
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "seven digits are enough to sort by"
+            reason = "seven digits suffice for sorting"
         )]
         let number = |at: usize| row[at].as_f64().unwrap_or_default() as f32;
         self.rows.push(Row {
@@ -214,28 +223,30 @@ impl Columns {
             score: number(7),
             margin: number(8),
             votes: votes.unwrap_or(NO_VOTES),
-            subreddit: self.subreddits.number(text(2).unwrap_or_default()),
-            topic: text(3).map_or(NONE, |topic| self.topics.number(topic)),
-            outcome: text(6).map_or(NONE, |outcome| self.outcomes.number(outcome)),
+            subreddit: self.subreddits.intern(text(2).unwrap_or_default()),
+            topic: text(3).map_or(NONE, |topic| self.topics.intern(topic)),
+            outcome: text(6).map_or(NONE, |outcome| self.outcomes.intern(outcome)),
         });
         Ok(())
     }
 
-    /// The name of a post by its key.
+    /// Returns the fullname of a post by its key.
     pub fn fullname(&self, key: i64) -> Option<Fullname> {
-        let odd = self.odd.get(&key).cloned();
-        odd.unwrap_or_else(|| name(key)).parse().ok()
+        let irregular = self.irregular.get(&key).cloned();
+        irregular.unwrap_or_else(|| name(key)).parse().ok()
     }
 
+    /// Returns the number of posts.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
+    /// Returns the number of posts with a text.
     pub fn texts(&self) -> usize {
         self.rows.iter().filter(|row| row.text != NO_TEXT).count()
     }
 
-    /// Keys of up to `most` posts that have a text, with the halves of its hash, from the newest post on.
+    /// Returns (key, first half of the text hash) of up to `most` posts with a text, newest first.
     pub fn newest_texts(&self, most: usize) -> Vec<(i64, u64)> {
         let rows = self.rows.iter().filter(|row| row.text != NO_TEXT);
         let mut rows: Vec<&Row> = rows.collect();
@@ -244,7 +255,7 @@ impl Columns {
         rows.map(|row| (row.key, row.text)).collect()
     }
 
-    /// How many posts each outcome has; those without a label come under `unlabelled`.
+    /// Counts posts by outcome; posts that are not scored count as `unlabelled`.
     pub fn count_outcomes(&self) -> Vec<(String, u64)> {
         let mut counts = vec![0_u64; self.outcomes.texts().len() + 1];
         let last = counts.len() - 1;
@@ -255,33 +266,34 @@ impl Columns {
         names.chain(["unlabelled".to_owned()]).zip(counts).collect()
     }
 
-    /// The times of the first and of the last post.
+    /// Returns the Unix timestamps of the first and the last post.
     pub fn span(&self) -> Option<(i64, i64)> {
         let created = || self.rows.iter().map(|row| row.created);
         created().min().zip(created().max())
     }
 
-    /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these.
-    pub fn choose(
+    /// Selects a page of up to `limit` posts after the position `after` that match the filter and, if given, have keys
+    /// in `among`.
+    pub fn select(
         &self,
         filter: &RowFilter,
         among: Option<&[i64]>,
-        after: Option<RowPlace>,
+        after: Option<RowPosition>,
         limit: usize,
-    ) -> ChosenRows {
+    ) -> SelectedRows {
         let RowFilter { sort, .. } = *filter;
         let outcomes = filter.outcome.as_deref().map(|wanted| {
-            self.outcomes.wanted(|outcome| match outcome {
+            self.outcomes.matching(|outcome| match outcome {
                 None => wanted == "unlabelled",
                 Some(label) if wanted == "labelled" => label != "other" && label != "unsure",
                 outcome => outcome == Some(wanted),
             })
         });
         let topics = filter.topic.as_deref();
-        let topics = topics.map(|wanted| self.topics.wanted(|topic| topic == Some(wanted)));
+        let topics = topics.map(|wanted| self.topics.matching(|topic| topic == Some(wanted)));
         let subreddits = filter.subreddit.as_deref().map(|wanted| {
             let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted);
-            self.subreddits.wanted(|name| name.is_some_and(is_wanted))
+            self.subreddits.matching(|name| name.is_some_and(is_wanted))
         });
         let since = filter.since.unwrap_or(i64::MIN);
         let until = filter.until.unwrap_or(i64::MAX);
@@ -295,16 +307,16 @@ impl Columns {
                     .is_none_or(|least| row.outcome != NONE && row.score >= least)
                 && row.is_ranked(sort)
         };
-        // One more than asked for says that there are more.
-        let mut best: BinaryHeap<Reverse<RowPlace>> = BinaryHeap::with_capacity(limit + 2);
+        // One more than the limit, to detect further pages.
+        let mut best: BinaryHeap<Reverse<RowPosition>> = BinaryHeap::with_capacity(limit + 2);
         let mut total = 0;
-        let look = |row: &Row| {
+        let consider = |row: &Row| {
             if !passes(row) {
                 return;
             }
             total += 1;
             let place = (row.rank(sort), row.key);
-            // By its place and not by how many posts come before it: new posts do not shift the pages behind.
+            // Paging by position instead of offset, so that new posts do not shift later pages.
             let is_shown = after.is_some_and(|after| place >= after);
             let is_worse = best.len() > limit && best.peek() < Some(&Reverse(place));
             if !is_shown && !is_worse {
@@ -315,31 +327,32 @@ impl Columns {
             }
         };
         match among {
-            // The newest posts have the highest keys, as a rule: what comes first is offered first.
-            None => self.rows.iter().rev().for_each(look),
+            // Newer posts usually have higher keys, so reverse order needs fewer heap operations.
+            None => self.rows.iter().rev().for_each(consider),
             Some(among) => {
                 let place = |key| self.rows.binary_search_by_key(key, |row| row.key).ok();
-                // One may be purged since it was searched.
+                // A post may have been purged since the search.
                 let found = among.iter().filter_map(place);
-                found.map(|at| &self.rows[at]).for_each(look);
+                found.map(|at| &self.rows[at]).for_each(consider);
             }
         }
         let best = best.into_sorted_vec().into_iter();
-        let mut keys: Vec<RowPlace> = best.map(|place| place.0).collect();
+        let mut keys: Vec<RowPosition> = best.map(|place| place.0).collect();
         let more = keys.len() > limit;
         keys.truncate(limit);
-        ChosenRows { keys, more, total }
+        SelectedRows { keys, more, total }
     }
 }
 
-/// The number that an id is; below zero where it is none: no post on Reddit has such a name, but a file may.
+/// Returns the base-36 id of a fullname as a number. Irregular fullnames, which files may have, get a negative hash
+/// instead.
 pub fn key(fullname: &str) -> i64 {
     let id = fullname.strip_prefix("t3_");
     let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
-    // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
+    // Leading zeros and upper case are irregular, because they would collide.
     key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
         let hash = TextHash::new(fullname);
-        let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+        let half = hash.as_bytes().first_chunk().expect("a hash has 16 bytes");
         i64::from_be_bytes(*half) | i64::MIN
     })
 }
@@ -356,10 +369,10 @@ fn name(key: i64) -> String {
     format!("t3_{id}")
 }
 
-/// The second of 1970 of a time as SQLite holds it, or as PostgreSQL prints it.
+/// Parses a time in the format of SQLite or PostgreSQL as a Unix timestamp.
 fn seconds(text: &str) -> Option<i64> {
     let time = DateTime::parse_from_rfc3339(text)
-        // PostgreSQL prints the zone as `+00`, without minutes.
+        // PostgreSQL prints the UTC offset as `+00`.
         .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
     time.ok().map(|time| time.timestamp())
 }
@@ -396,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_put_together_are_the_whole_list_in_every_order() {
+    fn pages_cover_the_whole_list_in_every_order() {
         let columns = columns();
         for (sort, ..) in Sort::ALL {
             let filter = RowFilter {
@@ -404,12 +417,12 @@ mod tests {
                 subreddit: Some("food".into()),
                 ..RowFilter::default()
             };
-            let all = columns.choose(&filter, None, None, 1_000);
+            let all = columns.select(&filter, None, None, 1_000);
             assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
             assert!(all.keys.is_sorted_by(|a, b| a > b), "{sort:?}");
             let (mut paged, mut after) = (Vec::new(), None);
             loop {
-                let page = columns.choose(&filter, None, after, 7);
+                let page = columns.select(&filter, None, after, 7);
                 assert_eq!(page.total, all.total);
                 paged.extend(page.keys.iter().copied());
                 after = page.keys.last().copied();
@@ -422,9 +435,9 @@ mod tests {
     }
 
     #[test]
-    fn filters_let_through_what_they_say() {
+    fn filters_select_matching_posts() {
         let columns = columns();
-        let total = |filter: RowFilter| columns.choose(&filter, None, None, 5).total;
+        let total = |filter: RowFilter| columns.select(&filter, None, None, 5).total;
         for (outcome, posts) in [
             ("games", 40),
             ("labelled", 80),
@@ -453,25 +466,25 @@ mod tests {
     }
 
     #[test]
-    fn a_search_looks_at_those_that_matched_alone() {
+    fn a_search_selects_only_matching_posts() {
         let columns = columns();
-        let all = columns.choose(&RowFilter::default(), None, None, 500);
+        let all = columns.select(&RowFilter::default(), None, None, 500);
         let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
         let wanted = some.len() as u64;
-        // Keys that are not there.
+        // Unknown keys.
         some.extend([2, i64::MAX]);
-        let found = columns.choose(&RowFilter::default(), Some(&some), None, 500);
+        let found = columns.select(&RowFilter::default(), Some(&some), None, 500);
         assert_eq!(found.total, wanted);
         let kept = all.keys.into_iter().filter(|(_, key)| some.contains(key));
         assert_eq!(found.keys, kept.collect::<Vec<_>>());
     }
 
     #[test]
-    fn names_of_any_kind_have_keys_of_their_own() {
+    fn irregular_fullnames_have_negative_keys() {
         for fullname in ["t3_1", "t3_z000000", "t3_zzzzzzzzzzzz"] {
             assert_eq!(name(key(fullname)), fullname);
         }
-        let odd = [
+        let irregular = [
             "t3_0",
             "t3_01",
             "t3_-1",
@@ -480,11 +493,11 @@ mod tests {
             "x",
             "",
         ];
-        assert!(odd.iter().all(|name| key(name) < 0));
+        assert!(irregular.iter().all(|name| key(name) < 0));
     }
 
     #[test]
-    fn times_of_both_databases_are_read() {
+    fn times_of_both_databases_are_parsed() {
         for text in [
             "2026-11-04T07:06:32+00:00",
             "2026-11-04 07:06:32+00",

@@ -1,10 +1,10 @@
-//! What lists and searches need of all posts, in memory, read from the database again when a run has written.
+//! An in-memory index of all posts for lists and full-text search, refreshed after writes to the database.
 //!
-//! A list is chosen here and its lines are read from the database by their keys, so what is shown of a post is what is stored
-//! now; only which posts a list has may be as old as the last look, some seconds as a rule.
+//! A list is selected here, and its posts are then read from the database by key. Posts are therefore always current;
+//! only the selection may be as old as the last poll, usually a few seconds.
 
 mod columns;
-mod words;
+mod full_text;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,81 +13,89 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use self::columns::{ChosenRows, Columns, RowFilter, RowPlace, Sort, key};
-use self::words::WordIndex;
-pub use self::words::has_words;
+pub use self::columns::{Columns, RowFilter, RowPosition, SelectedRows, Sort, key};
+use self::full_text::FullTextIndex;
+pub use self::full_text::has_words;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_store::browsed::News;
 use topicmill_store::{Result, Store, StoreError};
 
-/// Posts whose texts are read at once: bound as parameters of one statement.
+/// Texts read per statement, as bound parameters.
 const TEXTS: usize = 500;
-/// Texts that are added to the searchable ones at once: a segment of the index, newest posts first.
+/// Texts added to the full-text index at once: one segment, newest posts first.
 const SEGMENT: usize = 4_000;
-/// How often the database is asked whether anything was written.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Reading anew takes at most one part in twenty of the time while something writes all the time.
-const REST: u32 = 19;
-/// But nobody waits longer than this for what was written: 1,000,000 posts are read in some four seconds.
-const LONGEST_REST: Duration = Duration::from_mins(1);
-/// Matches of a search that lists have: who searches for "the" wants no list of all posts.
-const MATCHES: usize = 30_000;
+/// Interval between polls for changes in the database.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The pause after a refresh, as a multiple of its duration: under constant writes, refreshes take a twentieth of the
+/// time.
+const PAUSE_FACTOR: u32 = 19;
+/// The longest pause. Reading 1,000,000 posts takes about four seconds.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// The most matches of a search, for words as common as "the".
+const MAX_MATCHES: usize = 30_000;
 
+/// The result of [`Index::find`].
 #[derive(Debug, Clone, Default)]
 pub struct FoundRows {
-    /// The page.
-    pub chosen: ChosenRows,
+    /// The selected page.
+    pub selected: SelectedRows,
+    /// Fullnames of the posts on the page.
     pub names: Vec<Fullname>,
-    /// A search matched more posts than lists have: the newest ones count.
+    /// True if a search matched more posts than are listed; the newest are listed.
     pub is_cut: bool,
 }
 
+/// Progress of the full-text index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchProgress {
+    /// Number of posts.
     pub posts: usize,
-    /// Posts whose texts are searched; the newest ones come first.
+    /// Posts in the full-text index; the newest come first.
     pub searched: usize,
-    /// How many it is to be.
+    /// Posts that will be in the full-text index.
     pub to_search: usize,
 }
 
-/// All posts, for lists and searches.
+/// Columns of all posts and a full-text index.
 pub struct Index {
-    /// Nothing before they are read for the first time.
+    /// `None` before the first read.
     columns: watch::Sender<Option<Arc<Columns>>>,
-    /// Why the last look failed, if it did.
+    /// Error of the last poll, if it failed.
     failed: watch::Sender<Option<String>>,
-    words: Mutex<WordIndex>,
+    words: Mutex<FullTextIndex>,
     searched: AtomicUsize,
-    /// Newest posts whose texts are searched, at most.
+    /// The most posts in the full-text index.
     most: usize,
 }
 
-/// What an index was made of.
+/// The database state that the index reflects.
 #[derive(Default)]
-struct Read {
+struct ReadState {
     news: Option<News>,
-    /// Keys of texts that are in the words, with the halves of their hashes.
+    /// Keys of texts in the full-text index, with the first halves of their hashes.
     texts: HashMap<i64, u64>,
 }
 
 impl Index {
+    /// Creates an empty index.
     pub fn new(most: usize) -> Result<Self> {
         Ok(Self {
             columns: watch::Sender::new(None),
             failed: watch::Sender::new(None),
-            words: Mutex::new(WordIndex::new().map_err(|error| failed(&error))?),
+            words: Mutex::new(FullTextIndex::new().map_err(|error| failed(&error))?),
             searched: AtomicUsize::new(0),
             most,
         })
     }
 
+    /// Returns the current columns.
     pub fn columns(&self) -> Arc<Columns> {
         self.columns.borrow().clone().unwrap_or_default()
     }
 
-    pub fn standing(&self) -> SearchProgress {
+    /// Returns the progress of the full-text index.
+    pub fn progress(&self) -> SearchProgress {
         let columns = self.columns();
         SearchProgress {
             posts: columns.len(),
@@ -96,22 +104,22 @@ impl Index {
         }
     }
 
-    /// Waits until lists can be made; an error where they were never read, and the last try failed.
+    /// Waits for the first read; an error if it failed.
     pub async fn ready(&self) -> Result<()> {
         let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
-        // The senders live as long as this index does.
+        // The senders have the lifetime of this index.
         tokio::select! {
-            // An index that was read once stays useful, whatever the last look met.
+            // After the first read, the index stays usable even if polls fail.
             biased;
             _ = columns.wait_for(Option::is_some) => Ok(()),
             failed = failed.wait_for(Option::is_some) => {
-                let said = failed.ok().and_then(|said| said.clone());
-                Err(StoreError::Unread(said.unwrap_or_default()))
+                let message = failed.ok().and_then(|message| message.clone());
+                Err(StoreError::Unread(message.unwrap_or_default()))
             }
         }
     }
 
-    /// Changes each time that everything was read again, and at once where it was read already.
+    /// Returns a receiver that is notified of each refresh, and immediately if the index was read already.
     pub fn changes(&self) -> watch::Receiver<Option<Arc<Columns>>> {
         let mut changes = self.columns.subscribe();
         if changes.borrow().is_some() {
@@ -120,28 +128,31 @@ impl Index {
         changes
     }
 
-    /// A page of a list; on a thread of its own, since it walks over all posts.
+    /// Selects a page of posts, on a blocking thread because it scans all posts.
     pub async fn find(
         self: &Arc<Self>,
         filter: RowFilter,
         search: Option<String>,
-        after: Option<RowPlace>,
+        after: Option<RowPosition>,
         limit: usize,
     ) -> Result<FoundRows> {
         let index = Arc::clone(self);
         let finding = tokio::task::spawn_blocking(move || {
             let columns = index.columns();
-            // One more than lists have says that there are more.
-            let among = search.map(|search| index.words().find(&search, MATCHES + 1));
+            // One more than the limit, to detect truncation.
+            let among = search.map(|search| index.words().find(&search, MAX_MATCHES + 1));
             let among = among.transpose().map_err(|error| failed(&error))?;
-            let is_cut = among.as_ref().is_some_and(|among| among.len() > MATCHES);
-            let chosen = columns.choose(&filter, among.as_deref().map(Vec::as_slice), after, limit);
-            let names = chosen.keys.iter();
+            let is_cut = among
+                .as_ref()
+                .is_some_and(|among| among.len() > MAX_MATCHES);
+            let selected =
+                columns.select(&filter, among.as_deref().map(Vec::as_slice), after, limit);
+            let names = selected.keys.iter();
             let names = names
                 .filter_map(|(_, key)| columns.fullname(*key))
                 .collect();
             Ok(FoundRows {
-                chosen,
+                selected,
                 names,
                 is_cut,
             })
@@ -149,53 +160,54 @@ impl Index {
         finding.await.expect("finding does not panic")
     }
 
-    fn words(&self) -> MutexGuard<'_, WordIndex> {
-        self.words.lock().expect("no holder of this lock panics")
+    fn words(&self) -> MutexGuard<'_, FullTextIndex> {
+        self.words
+            .lock()
+            .expect("no code panics while holding this lock")
     }
 
-    /// Keeps it up to date for as long as it is polled.
+    /// Refreshes the index after changes, for ever.
     pub async fn keep(self: Arc<Self>, store: Store, clock: SharedClock) {
-        let mut read = Read::default();
+        let mut read = ReadState::default();
         loop {
             let began = clock.elapsed();
-            let looked = self.look(&store, &mut read).await;
-            let failed = looked.as_ref().err().map(reason);
+            let polled = self.poll(&store, &mut read).await;
+            let failed = polled.as_ref().err().map(reason);
             if let Some(failed) = &failed
                 && self.failed.borrow().is_none()
             {
-                // Once, not every two seconds.
-                tracing::warn!("lists stay as they are: {failed}");
+                // Logged once, not at every poll.
+                tracing::warn!("cannot refresh the index, lists may be outdated: {failed}");
             }
             self.failed.send_replace(failed);
-            if let Ok(true) = looked {
+            if let Ok(true) = polled {
                 let took = clock.elapsed().saturating_sub(began);
                 let posts = self.columns().len();
-                tracing::debug!(posts, millis = took.as_millis(), "read what lists need");
-                clock.sleep((took * REST).min(LONGEST_REST)).await;
+                tracing::debug!(posts, millis = took.as_millis(), "refreshed the index");
+                clock.sleep((took * PAUSE_FACTOR).min(MAX_PAUSE)).await;
             }
-            clock.sleep(LOOK_EVERY).await;
+            clock.sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Reads everything again if something was written since; whether it was.
-    async fn look(&self, store: &Store, read: &mut Read) -> Result<bool> {
+    /// Refreshes the index if the database changed; returns true if it did.
+    async fn poll(&self, store: &Store, read: &mut ReadState) -> Result<bool> {
         store.usable().await?;
-        // Asked before the posts are read. What is written meanwhile is then news for the next look, and nothing is
-        // missed.
+        // Read before the posts, so that the next poll notices writes in between.
         let news = store.posts().news().await?;
         if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
         let columns = Arc::new(Columns::read(store).await?);
-        // Before the texts are read: lists can be made now, and their words take longer.
+        // Published before the texts are read, because lists do not need these.
         self.columns.send_replace(Some(Arc::clone(&columns)));
         self.read_texts(store, &columns, &mut read.texts).await?;
-        // Last: a look that fails half-way is done again as a whole.
+        // Set last, so that a failed refresh is repeated.
         read.news = Some(news);
         Ok(true)
     }
 
-    /// Brings the words of texts up to date: takes out those that are gone or too old, and adds those that are new or changed.
+    /// Updates the full-text index: removes texts that are purged or beyond the limit, and adds new and edited ones.
     async fn read_texts(
         &self,
         store: &Store,
@@ -221,7 +233,7 @@ impl Index {
                 }
             }
             let keys = segment.iter().map(|(key, _)| *key);
-            // Purged, or without a text, since the columns were read.
+            // Purged since the columns were read.
             let gone: Vec<i64> = keys.filter(|key| !read.contains_key(key)).collect();
             self.change(&gone, texts)?;
             for key in &gone {
@@ -234,28 +246,28 @@ impl Index {
         Ok(())
     }
 
-    /// Takes texts out of the words, and puts others there.
+    /// Removes and adds texts.
     fn change(&self, gone: &[i64], texts: Vec<(i64, String, String)>) -> Result<()> {
-        // It takes the processor for long, and the lock belongs to a thread.
+        // CPU-bound work under a blocking lock.
         tokio::task::block_in_place(|| {
             let mut words = self.words();
-            words.take(gone).and_then(|()| words.put(texts))
+            words.remove(gone).and_then(|()| words.upsert(texts))
         })
         .map_err(|error| failed(&error))
     }
 }
 
-/// The first half of a hash, as the columns have it.
+/// Returns the first half of a hash.
 fn half(hash: TextHash) -> u64 {
-    let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+    let half = hash.as_bytes().first_chunk().expect("a hash has 16 bytes");
     u64::from_be_bytes(*half)
 }
 
-/// Why nothing could be read, in words for whoever asks for a list.
+/// Returns a user-facing message for a failed read.
 fn reason(error: &StoreError) -> String {
     match error {
-        StoreError::Denied(said) | StoreError::Query(said) => format!(
-            "{said}; on PostgreSQL, `serve` needs the right to SELECT from all tables and views: \
+        StoreError::Denied(message) | StoreError::Query(message) => format!(
+            "{message}; on PostgreSQL, `serve` needs SELECT privileges on all tables and views: \
              `GRANT SELECT ON ALL TABLES IN SCHEMA public TO your_user`"
         ),
         error => error.to_string(),
@@ -271,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_listens_after_the_first_read_hears_of_it() {
+    fn late_subscribers_are_notified_of_the_first_read() {
         let index = Index::new(1).unwrap();
         assert!(!index.changes().has_changed().unwrap());
         index.columns.send_replace(Some(Arc::default()));

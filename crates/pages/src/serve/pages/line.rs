@@ -1,13 +1,14 @@
-//! A post as a line of a list.
+//! A post as an entry of a list.
 
 use crate::display;
 use topicmill_store::browsed::ListedPost;
 
-/// Characters of a title on a line: Reddit's longest.
+/// The most characters of a title: the limit of Reddit.
 const TITLE: usize = 300;
-/// Characters of the beginning of a body.
+/// The most characters of an excerpt of the body.
 const EXCERPT: usize = 220;
 
+/// A list entry, formatted for display.
 pub struct PostLine {
     pub href: String,
     pub title: String,
@@ -16,7 +17,7 @@ pub struct PostLine {
     pub outcome: String,
     pub has_label: bool,
     pub score: Option<String>,
-    /// The score in percent, as wide as its bar is.
+    /// The score in percent: the width of its bar.
     pub percent: f64,
     pub subreddit: String,
     pub topic: String,
@@ -26,10 +27,11 @@ pub struct PostLine {
 }
 
 impl PostLine {
+    /// Formats a post.
     pub fn new(post: &ListedPost) -> Self {
         let title = display::single_line(&post.title, TITLE);
         let title = match (title.is_empty(), post.text_purged) {
-            (true, true) => "(the text was deleted by retention)".to_owned(),
+            (true, true) => "(text deleted by retention)".to_owned(),
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
@@ -56,19 +58,19 @@ impl PostLine {
                 .as_datetime()
                 .format("%-d %b %Y")
                 .to_string(),
-            reddit_score: post.reddit_score.map(whole),
-            num_comments: post.num_comments.map(whole),
+            reddit_score: post.reddit_score.map(signed_thousands),
+            num_comments: post.num_comments.map(signed_thousands),
         }
     }
 }
 
-/// A share in percent, with the one decimal that a bar can show.
+/// Converts a share to percent, rounded to one decimal.
 pub fn percent(share: f64) -> f64 {
     (share.clamp(0.0, 1.0) * 1000.0).round() / 10.0
 }
 
-/// A whole number, of either sign.
-pub fn whole(n: i64) -> String {
+/// Formats a signed number with thousands separators.
+pub fn signed_thousands(n: i64) -> String {
     let sign = if n < 0 { "−" } else { "" };
     format!("{sign}{}", display::thousands(n.unsigned_abs()))
 }

@@ -1,5 +1,4 @@
-//! Pages for people. A file a page; here stands what they share: the frame around them, and what is shown where there is
-//! nothing to show.
+//! HTML pages, with one module per page. This module has what they share: rendering, error pages and static files.
 
 pub mod line;
 pub mod overview;
@@ -19,26 +18,28 @@ use super::Shared;
 use crate::display;
 use topicmill_store::StoreError;
 
-/// What the served pages add to the look that all share.
+/// The style sheet of the served pages, in addition to the shared one.
 const STYLE: &str = include_str!("../style.css");
-/// Three bars, in the accent of both schemes.
+/// The favicon.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><path fill='#3b6fd8' \
      d='M1 2h14v3H1zM1 7h9v3H1zM1 12h5v3H1z'/></svg>";
 
-/// A page that is whole.
+/// Renders a template as a response.
 pub fn html<T: Template>(status: StatusCode, page: &T) -> Response {
     match page.render() {
         Ok(text) => (status, Html(text)).into_response(),
         Err(error) => {
-            tracing::error!("write a page: {error}");
+            tracing::error!("cannot render a page: {error}");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
+/// The login form.
 #[derive(Template)]
 #[template(path = "serve/login.html")]
 pub struct LoginPage {
+    /// True if a wrong token was sent.
     pub was_wrong: bool,
 }
 
@@ -46,22 +47,22 @@ pub struct LoginPage {
 #[template(path = "serve/message.html")]
 struct MessagePage<'m> {
     title: &'m str,
-    said: &'m str,
+    message: &'m str,
 }
 
-/// Says what went wrong: to a program as JSON, to a person as a page.
-pub fn failure(path: &str, status: StatusCode, said: &str) -> Response {
+/// Returns an error response: JSON for API paths, HTML for others.
+pub fn error_response(path: &str, status: StatusCode, message: &str) -> Response {
     let mut response = if path == "/api" || path.starts_with("/api/") || path == "/healthz" {
-        (status, Json(json!({ "error": said }))).into_response()
+        (status, Json(json!({ "error": message }))).into_response()
     } else {
         let title = match status {
-            StatusCode::NOT_FOUND => "There is nothing here",
-            StatusCode::BAD_REQUEST => "That cannot be answered",
-            StatusCode::SERVICE_UNAVAILABLE => "Not now",
-            StatusCode::INTERNAL_SERVER_ERROR => "That did not work",
-            _ => "That is not allowed",
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::BAD_REQUEST => "Invalid request",
+            StatusCode::SERVICE_UNAVAILABLE => "Temporarily unavailable",
+            StatusCode::INTERNAL_SERVER_ERROR => "Internal error",
+            _ => "Not allowed",
         };
-        html(status, &MessagePage { title, said })
+        html(status, &MessagePage { title, message })
     };
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response
@@ -71,18 +72,19 @@ pub fn failure(path: &str, status: StatusCode, said: &str) -> Response {
     response
 }
 
-/// Why there is no answer. [`guard::protect`](super::guard::protect), which knows who asked, makes a page of it, or JSON.
+/// An error of a request: status and message. [`guard::finish_response`](super::guard::finish_response) renders it as
+/// HTML or JSON.
 #[derive(Debug, Clone)]
-pub struct Failed(pub StatusCode, pub String);
+pub struct PageError(pub StatusCode, pub String);
 
-impl Failed {
-    /// What was asked makes no sense.
-    pub fn wrong(said: String) -> Self {
-        Self(StatusCode::BAD_REQUEST, said)
+impl PageError {
+    /// Returns an error for an invalid request.
+    pub fn bad_request(message: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, message)
     }
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let mut response = self.0.into_response();
         response.extensions_mut().insert(self);
@@ -90,7 +92,7 @@ impl IntoResponse for Failed {
     }
 }
 
-impl From<StoreError> for Failed {
+impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         let status = match &error {
             StoreError::Query(_)
@@ -108,46 +110,48 @@ impl From<StoreError> for Failed {
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::warn!("read a page: {error}");
+            tracing::warn!("cannot answer a request: {error}");
         }
         Self(status, error.to_string())
     }
 }
 
-/// Whether the database answers, for whoever watches over this server.
+/// Responds to health checks: 200 if the database is usable, else 503.
 pub async fn healthz(State(serving): State<Shared>) -> Response {
     match serving.store.usable().await {
         Ok(()) => Json(json!({ "status": "ok" })).into_response(),
-        // What the database is called is nobody's business who has no token.
+        // Clients without a token must not see the name of the database.
         Err(error) => {
-            tracing::warn!("the health check failed: {error}");
-            let said = "the database does not answer as it should; the log of the server says why";
-            failure("/healthz", StatusCode::SERVICE_UNAVAILABLE, said)
+            tracing::warn!("health check failed: {error}");
+            let message = "the database is not usable; see the server log";
+            error_response("/healthz", StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }
 }
 
+/// Returns the style sheet.
 pub async fn style() -> Response {
     file("text/css; charset=utf-8", [display::STYLE, STYLE].concat())
 }
 
-/// The picture in a browser's tab.
+/// Returns the favicon.
 pub async fn icon() -> Response {
     file("image/svg+xml", ICON.to_owned())
 }
 
-/// A file that is the same for as long as the server runs.
+/// Returns a static file.
 pub fn file(kind: &'static str, text: String) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "max-age=60")], text).into_response()
 }
 
+/// Responds to unknown paths.
 pub async fn nothing_here(uri: Uri) -> Response {
-    let said = "this server has no such page; the links above lead to those that it has";
-    failure(uri.path(), StatusCode::NOT_FOUND, said)
+    let message = "this page does not exist; use the links above";
+    error_response(uri.path(), StatusCode::NOT_FOUND, message)
 }
 
-/// A path, but not this way.
+/// Responds to unsupported methods.
 pub async fn wrong_method(uri: Uri) -> Response {
-    let said = "this server answers GET and HEAD here: it reads, and changes nothing";
-    failure(uri.path(), StatusCode::METHOD_NOT_ALLOWED, said)
+    let message = "only GET and HEAD are supported here";
+    error_response(uri.path(), StatusCode::METHOD_NOT_ALLOWED, message)
 }

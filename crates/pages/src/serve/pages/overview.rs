@@ -1,6 +1,7 @@
-//! The first page: the report of everything, as it is now. Making it takes seconds where there are a million posts, so it is
-//! made anew behind the scenes when something was written, and only the first one is waited for. Titles of posts that are gone
-//! since are left out at once.
+//! The overview page: the report on all posts.
+//!
+//! Rendering takes seconds with a million posts, so a background task renders it again after writes, and requests wait
+//! only for the first report. Quotes of posts that were purged since are removed from each response.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,20 +13,21 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tokio::sync::watch;
 
-use super::{Failed, html};
+use super::{PageError, html};
 use crate::display;
 use crate::report::{self, Report, ReportOptions};
 use crate::serve::Shared;
 use crate::serve::listing::address;
 use topicmill_store::StoreError;
 
-/// Making reports takes at most one part in ten of the time while something writes all the time.
-const REST: u32 = 9;
-/// And a report is no older than it has to be: one of a million posts takes some seconds.
-const LONGEST_REST: Duration = Duration::from_mins(2);
+/// The pause after rendering, as a multiple of its duration: under constant writes, rendering takes a tenth of the
+/// time.
+const PAUSE_FACTOR: u32 = 9;
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_mins(2);
 
-/// The latest report with the inside of its page, or why there is none yet.
-pub type DrawnReport = watch::Sender<Option<Result<Arc<(Report, String)>, Failed>>>;
+/// The latest report with its HTML, or the error if there is none.
+pub type DrawnReport = watch::Sender<Option<Result<Arc<(Report, String)>, PageError>>>;
 
 #[derive(Template)]
 #[template(path = "serve/report.html")]
@@ -40,17 +42,17 @@ struct Row {
     posts: String,
 }
 
-/// Makes reports for as long as it is polled.
+/// Renders the report after each change, for ever.
 pub async fn keep(serving: Shared) {
     let mut changes = serving.index.changes();
     loop {
-        // The sender lives as long as the index does.
+        // The sender has the same lifetime as the index.
         let _ = changes.changed().await;
         let began = serving.clock.elapsed();
         match draw(&serving).await {
             Ok(body) => drop(serving.drawn.send_replace(Some(Ok(body.into())))),
             Err(error) => {
-                tracing::warn!("the overview stays as it is: {error}");
+                tracing::warn!("cannot update the overview, the last version stays: {error}");
                 serving.drawn.send_if_modified(|drawn| {
                     let is_first = !matches!(drawn, Some(Ok(_)));
                     if is_first {
@@ -61,7 +63,10 @@ pub async fn keep(serving: Shared) {
             }
         }
         let took = serving.clock.elapsed().saturating_sub(began);
-        serving.clock.sleep((took * REST).min(LONGEST_REST)).await;
+        serving
+            .clock
+            .sleep((took * PAUSE_FACTOR).min(MAX_PAUSE))
+            .await;
     }
 }
 
@@ -73,14 +78,15 @@ async fn draw(serving: &Shared) -> Result<(Report, String), StoreError> {
     Ok((report, body))
 }
 
-pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
+/// Renders the page.
+pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
     serving.index.ready().await?;
     let mut drawn = serving.drawn.subscribe();
     let drawn = drawn.wait_for(Option::is_some).await;
     let drawn = drawn
-        .expect("the sender lives as long as the server")
+        .expect("the sender has the lifetime of the server")
         .clone();
-    let drawn = drawn.expect("it was waited for")?;
+    let drawn = drawn.expect("`wait_for` returned a value")?;
     let fresh = report::without_stale_quotes(&serving.store, &drawn.0).await?;
     let fresh = fresh.as_ref().map(report::render_body);
     let page = ReportPage {
@@ -90,8 +96,8 @@ pub async fn page(State(serving): State<Shared>) -> Result<Response, Failed> {
     Ok(html(StatusCode::OK, &page))
 }
 
-/// How many posts each outcome has: the labels first, the largest first.
-async fn outcomes(serving: &Shared) -> Result<Vec<Row>, Failed> {
+/// Returns the outcomes with their post counts: labels first, then by size.
+async fn outcomes(serving: &Shared) -> Result<Vec<Row>, PageError> {
     let labels = serving.current_labels().await?;
     let mut counts = serving.index.columns().count_outcomes();
     let is_none = |outcome: &str| ["other", "unsure", "unlabelled"].contains(&outcome);

@@ -1,4 +1,4 @@
-//! The page of a post: everything that is stored of it.
+//! The page of a post, with everything that is stored about it.
 
 use askama::Template;
 use axum::extract::rejection::PathRejection;
@@ -6,19 +6,19 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::line::{PostLine, percent, whole};
-use super::{Failed, html};
+use super::line::{PostLine, percent, signed_thousands};
+use super::{PageError, html};
 use crate::display;
 use crate::serve::listing::{address, head};
 use crate::serve::{Serving, Shared};
 use topicmill_core::{Fullname, Timestamp};
 use topicmill_store::browsed::{Sighting, Verdict, WholePost};
 
-/// Characters of a body that are shown: twice the longest on Reddit.
+/// The most characters of a body: twice the limit of Reddit.
 const BODY: usize = 80_000;
-/// Characters of a title in a heading: the longest on Reddit.
+/// The most characters of a title in a heading: the limit of Reddit.
 const TITLE: usize = 300;
-/// Sightings that stand in the table.
+/// The most sightings in the table.
 const ROWS: usize = 60;
 
 #[derive(Template)]
@@ -30,7 +30,7 @@ struct PostPage {
     body: String,
     is_cut: bool,
     on_reddit: Option<String>,
-    /// Address, and how it is shown.
+    /// (URL, display text) of the link.
     link: Option<(String, String)>,
     subreddit_href: String,
     label_href: Option<String>,
@@ -68,14 +68,16 @@ struct Seen {
     reddit_score: String,
 }
 
-/// The name of a post in an address; what is no text is no name either.
+/// The fullname in a URL; a path that is not valid UTF-8 counts as unknown.
 pub type PostName = Result<Path<String>, PathRejection>;
 
-pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Response, Failed> {
+/// Renders the page.
+pub async fn page(State(serving): State<Shared>, named: PostName) -> Result<Response, PageError> {
     Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
 }
 
-pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, Failed> {
+/// Reads a post; a 404 error if it is not stored.
+pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, PageError> {
     let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let post = match fullname.parse::<Fullname>() {
         Ok(name) => serving.store.posts().whole_post(&name).await?,
@@ -83,10 +85,10 @@ pub async fn find(serving: &Serving, named: PostName) -> Result<WholePost, Faile
     };
     post.ok_or_else(|| {
         let name = head(&fullname);
-        let said = format!(
-            "No post `{name}` is stored. It may have been purged, because it was deleted on Reddit."
+        let message = format!(
+            "post `{name}` is not stored; it may have been purged after it was deleted on Reddit"
         );
-        Failed(StatusCode::NOT_FOUND, said)
+        PageError(StatusCode::NOT_FOUND, message)
     })
 }
 
@@ -96,12 +98,12 @@ fn shown(post: &WholePost) -> PostPage {
     let permalink = post
         .permalink
         .as_deref()
-        // A path from a file may be anything; with two slashes, it would name another host.
+        // Imported paths are untrusted; `//` would lead to another host.
         .filter(|path| path.starts_with('/') && !path.starts_with("//"));
     let link = post
         .url
         .as_deref()
-        // `javascript:` and the like must not become a link.
+        // Rejects `javascript:` and other schemes.
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let outcome = listed.outcome.as_deref();
     PostPage {
@@ -154,7 +156,7 @@ fn verdict(verdict: &Verdict) -> Shown {
 
 fn seen(sighting: &Sighting) -> Seen {
     let place = match (&sighting.listing, sighting.rank) {
-        (Some(listing), Some(rank)) => format!("{listing}, place {}", rank + 1),
+        (Some(listing), Some(rank)) => format!("{listing}, rank {}", rank + 1),
         (Some(listing), None) => listing.clone(),
         (None, _) => "file or archive".to_owned(),
     };
@@ -162,7 +164,9 @@ fn seen(sighting: &Sighting) -> Seen {
         at: moment(sighting.at),
         topic: display::single_line(&sighting.topic, 40),
         place,
-        reddit_score: sighting.reddit_score.map_or(String::new(), whole),
+        reddit_score: sighting
+            .reddit_score
+            .map_or(String::new(), signed_thousands),
     }
 }
 
@@ -183,15 +187,15 @@ fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
             post.flair.clone().filter(|flair| !flair.is_empty()),
         ),
         ("upvotes", ratio),
-        ("Reddit last showed it", maybe(post.checked_at)),
+        ("last seen on Reddit", maybe(post.checked_at)),
         ("removed on Reddit", maybe(post.removed_at)),
-        ("not safe for work", post.over_18.then(|| "yes".to_owned())),
+        ("NSFW", post.over_18.then(|| "yes".to_owned())),
     ];
     facts.extend(
         more.into_iter()
             .filter_map(|(name, value)| Some((name, display::single_line(&value?, 120)))),
     );
-    facts.push(("hash of its text", post.text_hash.clone()));
+    facts.push(("text hash", post.text_hash.clone()));
     facts
 }
 

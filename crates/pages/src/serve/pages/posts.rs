@@ -1,4 +1,4 @@
-//! The list of posts: searched, filtered, sorted, page by page.
+//! The page with the list of posts: search, filters, sorting and pagination.
 
 use askama::Template;
 use axum::extract::State;
@@ -6,20 +6,20 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::PostLine;
-use super::{Failed, html};
+use super::{PageError, html};
 use crate::display;
 use crate::serve::Shared;
 use crate::serve::index::{SearchProgress, Sort, has_words};
 use crate::serve::listing::{self, Parameters};
 
-/// Topics and subreddits that a form offers.
+/// The most topics and subreddits that the form offers.
 const OFFERED: usize = 300;
 
 #[derive(Template)]
 #[template(path = "serve/posts.html")]
 struct Posts {
-    asked: Parameters,
-    /// Whether more than the search is asked for.
+    parameters: Parameters,
+    /// True if the filters are expanded.
     is_open: bool,
     outcomes: Vec<Choice>,
     topics: Vec<Choice>,
@@ -41,52 +41,55 @@ struct Choice {
     chosen: bool,
 }
 
-pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Result<Response, Failed> {
-    let listed = listing::list(&serving, &asked).await?;
-    // `list` does not wait for it where the search has no word.
+/// Renders the page.
+pub async fn page(
+    State(serving): State<Shared>,
+    parameters: Parameters,
+) -> Result<Response, PageError> {
+    let listed = listing::list(&serving, &parameters).await?;
+    // `list` does not wait for the index if the search has no words.
     serving.index.ready().await?;
-    let standing = serving.index.standing();
-    let is_filtered = asked
+    let standing = serving.index.progress();
+    let is_filtered = parameters
         .pairs()
         .any(|(name, _)| !["sort", "limit"].contains(&name));
-    // A form sends the order along, whether or not somebody chose it.
-    let is_open = asked.pairs().any(|(name, word)| {
+    // Forms always send the sort order.
+    let is_open = parameters.pairs().any(|(name, word)| {
         !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
     });
-    let hint = hint(asked.text("q"), standing, listed.total_is_cut);
+    let hint = hint(parameters.text("q"), standing, listed.total_is_cut);
     let columns = serving.index.columns();
     let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
     subreddits.sort_unstable();
     subreddits.truncate(OFFERED);
     let page = Posts {
-        outcomes: outcomes(&serving, &asked).await?,
-        topics: choices(columns.topics.texts(), asked.get("topic")),
+        outcomes: outcomes(&serving, &parameters).await?,
+        topics: choices(columns.topics.texts(), parameters.get("topic")),
         subreddits,
-        sorts: sorts(&asked),
+        sorts: sorts(&parameters),
         total: display::thousands(listed.total),
         all: display::thousands(standing.posts as u64),
         hint,
         lines: listed.posts.iter().map(PostLine::new).collect(),
-        next: listed.next.map(|next| asked.address("/posts", Some(&next))),
-        is_first: asked.get("after").is_none(),
+        next: listed
+            .next
+            .map(|next| parameters.address("/posts", Some(&next))),
+        is_first: parameters.get("after").is_none(),
         is_filtered,
-        first: asked.address("/posts", None),
+        first: parameters.address("/posts", None),
         is_open,
-        asked,
+        parameters,
     };
     Ok(html(StatusCode::OK, &page))
 }
 
-/// What to know of a search.
+/// Returns a hint about the search, if any.
 fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
     if q.is_empty() {
         return None;
     }
     if !has_words(q) {
-        return Some(
-            "There is no word in this search. It looks for whole words; signs alone are none."
-                .into(),
-        );
+        return Some("The search has no words. Punctuation alone is ignored.".into());
     }
     let SearchProgress {
         posts,
@@ -98,17 +101,17 @@ fn hint(q: &str, standing: SearchProgress, is_cut: bool) -> Option<String> {
             display::thousands(searched as u64),
             display::thousands(posts as u64),
         );
-        let said = if searched < to_search {
-            "so far; the others follow in a moment"
+        let status = if searched < to_search {
+            "so far; indexing continues"
         } else {
-            "; `--search-posts` says how many"
+            "; raise the limit with `--search-posts`"
         };
         return Some(
-            format!("The newest {shown} of {all} posts are searched {said}.").replace(" ;", ";"),
+            format!("The newest {shown} of {all} posts are searched {status}.").replace(" ;", ";"),
         );
     }
     is_cut.then(|| {
-        "More posts match. The list has the newest of them; add a word to see fewer.".into()
+        "More posts match than are listed. These are the newest; add words to narrow the search.".into()
     })
 }
 
@@ -123,8 +126,8 @@ fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {
     choices.collect()
 }
 
-fn sorts(asked: &Parameters) -> Vec<Choice> {
-    let chosen = listing::sort(asked).unwrap_or_default();
+fn sorts(parameters: &Parameters) -> Vec<Choice> {
+    let chosen = listing::sort(parameters).unwrap_or_default();
     let choices = Sort::ALL.iter().map(|(sort, value, words)| Choice {
         value: (*value).to_owned(),
         words: (*words).to_owned(),
@@ -133,8 +136,8 @@ fn sorts(asked: &Parameters) -> Vec<Choice> {
     choices.collect()
 }
 
-async fn outcomes(serving: &Shared, asked: &Parameters) -> Result<Vec<Choice>, Failed> {
-    let chosen = asked.get("label").or(asked.get("outcome"));
+async fn outcomes(serving: &Shared, parameters: &Parameters) -> Result<Vec<Choice>, PageError> {
+    let chosen = parameters.get("label").or(parameters.get("outcome"));
     let choice = |value: &str, words: &str| Choice {
         value: value.to_owned(),
         words: display::single_line(words, 60),

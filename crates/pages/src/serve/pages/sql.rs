@@ -1,4 +1,4 @@
-//! The box for SQL.
+//! The page with a SQL box.
 
 use askama::Template;
 use axum::extract::State;
@@ -6,15 +6,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::Value;
 
-use super::{Failed, html};
+use super::{PageError, html};
 use crate::display;
 use crate::serve::listing::{Parameters, address};
-use crate::serve::{Shared, ask};
+use crate::serve::{Shared, query};
 use topicmill_store::analysis;
 
-/// Rows of a page.
+/// The most rows on the page.
 const ROWS: u64 = 200;
-/// Characters of a cell.
+/// The most characters of a cell.
 const CELL: usize = 300;
 
 #[derive(Template)]
@@ -47,31 +47,31 @@ struct Cell {
     href: Option<String>,
 }
 
-/// Shows the box, and the answer to what was typed into it.
-pub async fn page(State(serving): State<Shared>, asked: Parameters) -> Response {
+/// Renders the SQL box and the result of the query.
+pub async fn page(State(serving): State<Shared>, parameters: Parameters) -> Response {
     let mut status = StatusCode::OK;
     let mut error = None;
-    let mut query = asked.get("query").unwrap_or_default().to_owned();
-    if let (true, Some(name)) = (query.is_empty(), asked.get("named")) {
+    let mut sql = parameters.get("query").unwrap_or_default().to_owned();
+    if let (true, Some(name)) = (sql.is_empty(), parameters.get("named")) {
         match analysis::named(name) {
-            Ok(sql) => query = sql,
+            Ok(named) => sql = named,
             Err(unknown) => (status, error) = (StatusCode::BAD_REQUEST, Some(unknown.to_string())),
         }
     }
     let mut answer = None;
-    if !query.is_empty() {
-        match ask::answer(&serving, &query, ROWS).await {
+    if !sql.is_empty() {
+        match query::run_query(&serving, &sql, ROWS).await {
             Ok(answered) => answer = Some(shown(&answered)),
-            Err(Failed(code, said)) => (status, error) = (code, Some(said)),
+            Err(PageError(code, message)) => (status, error) = (code, Some(message)),
         }
     }
     let page = SqlPage {
-        query,
+        query: sql,
         named: named(),
         error,
         answer,
-        secs: ask::LIMIT.as_secs(),
-        rows: display::thousands(ask::ROWS),
+        secs: query::TIMEOUT.as_secs(),
+        rows: display::thousands(query::MAX_ROWS),
     };
     html(status, &page)
 }
@@ -87,7 +87,7 @@ fn named() -> Vec<NamedQuery> {
     named.collect()
 }
 
-fn shown(answered: &ask::QueryAnswer) -> Shown {
+fn shown(answered: &query::QueryResult) -> Shown {
     let table = &answered.table;
     let is_name: Vec<bool> = table
         .columns
@@ -127,7 +127,7 @@ fn shown(answered: &ask::QueryAnswer) -> Shown {
     let names = table.columns.iter().enumerate();
     let columns = names.map(|(at, name)| Cell {
         text: display::single_line(name, 80),
-        // The name of a column stands where its values stand.
+        // Column names are aligned like their values.
         is_number: table.rows.iter().any(|row| row[at].is_number()),
         href: None,
     });

@@ -1,9 +1,9 @@
-//! A page that asks people about labels, one post at a time: the posts that teach most, mixed with some that were drawn at
-//! random, without which nobody could say how good the labels are. What people say goes to the table `gold`.
+//! The review page, on which annotators label posts one at a time. Answers are stored in the table `gold`.
 //!
-//! The page does not show what the model said before a person answers: who sees an answer, agrees with it.
+//! Close calls, which improve labels most, are mixed with randomly sampled posts, which give unbiased estimates of
+//! quality. The page hides the predicted label until the annotator has answered, to avoid anchoring.
 
-mod desk;
+mod queue;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -18,60 +18,63 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use self::desk::{Desk, NextPost, ReviewProgress};
+use self::queue::{NextPost, ReviewProgress, ReviewQueue};
 use super::listing::address;
-use super::pages::{Failed, file, html};
+use super::pages::{PageError, file, html};
 use crate::display;
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{Fullname, GoldSource, SampleReason, TextHash};
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewPost, Store, Target};
 
-/// Keys for labels, in this order. `n`, `u`, space and 0 mean something else.
+/// Hotkeys of the labels, in order. `n`, `u`, space and 0 are taken.
 const KEYS: &str = "123456789abcdefghijklmopqrstvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-/// Characters of a title and of a body that are shown: nobody reads more to label a post.
+/// The most characters of a title.
 const TITLE: usize = 300;
+/// The most characters of a body.
 const BODY: usize = 6_000;
-/// Characters of the title of the post that was just answered.
+/// The most characters of the title of the previous post.
 const SHORT_TITLE: usize = 60;
-/// Characters of the name of a person.
+/// The most characters of the name of an annotator.
 const NAME: usize = 60;
 
+/// Options of the review page.
 #[derive(Debug, Clone)]
 pub struct ReviewOptions {
-    /// The database, for writing.
+    /// Read-write connection to the database.
     pub store: Store,
-    /// Who answers, where the page does not say.
+    /// Default name of the annotator.
     pub reviewer: String,
+    /// Share of randomly sampled posts among the questions, 0 to 1.
     pub random_share: f64,
 }
 
 struct Review {
-    desk: Desk,
+    queue: ReviewQueue,
     reviewer: String,
-    /// What a form must send along: no page of another site knows it.
+    /// CSRF token that forms must send.
     token: String,
 }
 
 type Shared = Arc<Review>;
 
-/// The pages under `/review`; without `asking`, one that says how to get them.
+/// Returns the routes under `/review`; without options, a page that explains how to enable them.
 pub fn router<S: Clone + Send + Sync + 'static>(
-    asking: Option<ReviewOptions>,
+    options: Option<ReviewOptions>,
     clock: &SharedClock,
 ) -> Router<S> {
-    let Some(asking) = asking else {
-        return Router::new().route("/review", get(off));
+    let Some(options) = options else {
+        return Router::new().route("/review", get(disabled));
     };
     let ReviewOptions {
         store,
         reviewer,
         random_share,
-    } = asking;
+    } = options;
     let review = Arc::new(Review {
-        desk: Desk::new(store, Arc::clone(clock), random_share),
+        queue: ReviewQueue::new(store, Arc::clone(clock), random_share),
         reviewer,
-        token: secret(),
+        token: csrf_token(),
     });
     Router::new()
         .route("/review", get(page))
@@ -84,16 +87,16 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         .with_state(review)
 }
 
-/// 128 bits that nobody can guess: the keys that the standard library draws from the system's random numbers for each
-/// process, through its keyed hash.
-fn secret() -> String {
+/// Returns 128 unpredictable bits in hexadecimal. `RandomState` seeds its keyed hash from the random numbers of the
+/// operating system.
+fn csrf_token() -> String {
     let half = |salt: u64| RandomState::new().hash_one(salt);
     format!("{:016x}{:016x}", half(0), half(1))
 }
 
-async fn off() -> Failed {
-    let said = "this server only shows; `topicmill serve --review` asks people about labels here, and stores what they say";
-    Failed(StatusCode::NOT_FOUND, said.to_owned())
+async fn disabled() -> PageError {
+    let message = "reviewing is disabled; run `topicmill serve --review` to label posts here";
+    PageError(StatusCode::NOT_FOUND, message.to_owned())
 }
 
 async fn script() -> Response {
@@ -110,17 +113,19 @@ async fn style() -> Response {
     )
 }
 
+/// Query parameters of the page.
 #[derive(Debug, Deserialize)]
-struct Address {
+struct PageQuery {
     #[serde(rename = "as")]
     who: Option<String>,
-    /// What was just done.
+    /// The previous action.
     did: Option<String>,
     post: Option<String>,
 }
 
+/// The data of a form.
 #[derive(Debug, Deserialize)]
-struct Sent {
+struct ReviewForm {
     token: String,
     who: String,
     post: Option<String>,
@@ -130,14 +135,16 @@ struct Sent {
     none: Option<String>,
 }
 
-enum Shown {
-    Ask(Box<Ask>),
+/// The main content of the page.
+enum View {
+    Post(Box<PostView>),
     Skipped(usize),
     Done,
     Nothing,
 }
 
-struct Ask {
+/// A post, formatted for display.
+struct PostView {
     fullname: Fullname,
     text: TextHash,
     subreddit: String,
@@ -150,10 +157,11 @@ struct Ask {
     on_reddit: Option<String>,
 }
 
-enum Done {
+/// The message about the previous action.
+enum Notice {
     Plain(&'static str),
-    /// What a person said, what the model says with its score where that differs, and of which post.
-    Said {
+    /// The answer, the predicted label and its score if they differ, and the title of the post.
+    Answered {
         mine: String,
         differs: Option<(String, String)>,
         title: String,
@@ -166,8 +174,8 @@ struct Choice {
     key: Option<char>,
 }
 
-/// What people said so far, in words.
-struct Told {
+/// The progress, formatted for display.
+struct ProgressView {
     accuracy: String,
     interval: String,
     random: String,
@@ -180,117 +188,126 @@ struct Told {
 struct ReviewPage {
     token: String,
     who: String,
-    done: Done,
-    shown: Shown,
+    notice: Notice,
+    view: View,
     set: String,
     choices: Vec<Choice>,
-    standing: Option<Told>,
+    progress: Option<ProgressView>,
 }
 
-async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Response, Failed> {
-    let who = name(asking.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
-    let Some((target, set)) = review.desk.current().await? else {
-        return Ok(html(StatusCode::OK, &review.page(who, Shown::Nothing)));
+async fn page(
+    State(review): State<Shared>,
+    query: Query<PageQuery>,
+) -> Result<Response, PageError> {
+    let who = name(query.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let Some((target, set)) = review.queue.current().await? else {
+        return Ok(html(StatusCode::OK, &review.page(who, View::Nothing)));
     };
-    let shown = match review.desk.next(&who, target).await? {
-        NextPost::Ask(post, chosen) => Shown::Ask(Box::new(Ask::new(*post, chosen))),
-        NextPost::Skipped(posts) => Shown::Skipped(posts),
-        NextPost::Done => Shown::Done,
+    let view = match review.queue.next(&who, target).await? {
+        NextPost::Ask(post, chosen) => View::Post(Box::new(PostView::new(*post, chosen))),
+        NextPost::Skipped(posts) => View::Skipped(posts),
+        NextPost::Done => View::Done,
     };
-    let standing = review.desk.standing(target, &set).await?;
-    let done = review.done(&asking, target, &set, &who).await?;
+    let progress = review.queue.progress(target, &set).await?;
+    let notice = review.notice(&query, target, &set, &who).await?;
     let page = ReviewPage {
-        done,
+        notice,
         set: set.hash(),
         choices: choices(&set),
-        standing: Some(Told::new(&standing)),
-        ..review.page(who, shown)
+        progress: Some(ProgressView::new(&progress)),
+        ..review.page(who, view)
     };
     Ok(html(StatusCode::OK, &page))
 }
 
-async fn answer(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, Failed> {
+async fn answer(
+    State(review): State<Shared>,
+    Form(form): Form<ReviewForm>,
+) -> Result<Response, PageError> {
     let Some((who, post)) = review.checked(&form) else {
-        return Ok(refused());
+        return Ok(stale_form());
     };
-    let Some((target, set)) = review.desk.current().await? else {
-        return Ok(onward(&who, "", None));
+    let Some((target, set)) = review.queue.current().await? else {
+        return Ok(redirect(&who, "", None));
     };
-    // The labels that were offered are those that "none of these" is about.
+    // "None of these" refers to the labels that were offered.
     if form.set.as_deref() != Some(set.hash().as_str()) {
-        return Ok(onward(&who, "changed", None));
+        return Ok(redirect(&who, "changed", None));
     }
     let label = match (&form.none, &form.label) {
         (Some(_), _) => None,
         (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
             Some(slug.clone())
         }
-        _ => return Ok(onward(&who, "changed", None)),
+        _ => return Ok(redirect(&who, "changed", None)),
     };
     let text = form.text.as_ref().and_then(|text| text.parse().ok());
     let (Some(post), Some(text)) = (post, text) else {
-        return Ok(refused());
+        return Ok(stale_form());
     };
     let answer = GoldAnswer {
         fullname: post.clone(),
         reviewer: who.clone(),
         label,
         label_set: Some(target.label_set),
-        // Unless the desk drew it: only what was drawn at random may stand for all posts.
+        // The queue replaces this if it sampled the post at random.
         chosen: SampleReason::Closest,
         source: GoldSource::Review,
-        answered_at: review.desk.clock.now().into(),
-        // It may be edited between the look at it and now.
+        answered_at: review.queue.clock.now().into(),
+        // Detects edits since the post was shown.
         text_hash: Some(text),
     };
-    Ok(if review.desk.answer(answer, target).await? {
-        onward(&who, "answered", Some(&post))
+    Ok(if review.queue.answer(answer, target).await? {
+        redirect(&who, "answered", Some(&post))
     } else {
-        onward(&who, "gone", None)
+        redirect(&who, "gone", None)
     })
 }
 
-async fn skip(State(review): State<Shared>, Form(form): Form<Sent>) -> Response {
+async fn skip(State(review): State<Shared>, Form(form): Form<ReviewForm>) -> Response {
     let Some((who, Some(post))) = review.checked(&form) else {
-        return refused();
+        return stale_form();
     };
-    review.desk.skip(&who, &post).await;
-    onward(&who, "skipped", None)
+    review.queue.skip(&who, &post).await;
+    redirect(&who, "skipped", None)
 }
 
-async fn undo(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, Failed> {
+async fn undo(
+    State(review): State<Shared>,
+    Form(form): Form<ReviewForm>,
+) -> Result<Response, PageError> {
     let Some((who, _)) = review.checked(&form) else {
-        return Ok(refused());
+        return Ok(stale_form());
     };
-    let did = if review.desk.undo(&who).await? {
+    let did = if review.queue.undo(&who).await? {
         "undone"
     } else {
         "nothing"
     };
-    Ok(onward(&who, did, None))
+    Ok(redirect(&who, did, None))
 }
 
-async fn again(State(review): State<Shared>, Form(form): Form<Sent>) -> Response {
+async fn again(State(review): State<Shared>, Form(form): Form<ReviewForm>) -> Response {
     let Some((who, _)) = review.checked(&form) else {
-        return refused();
+        return stale_form();
     };
-    review.desk.again(&who).await;
-    onward(&who, "", None)
+    review.queue.clear_skipped(&who).await;
+    redirect(&who, "", None)
 }
 
-/// The name of a person, of visible characters.
+/// Sanitises the name of an annotator.
 fn name(text: Option<&str>) -> Option<String> {
     let name = display::single_line(text?, NAME);
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-fn refused() -> Response {
-    let said = "this form is from before the server was started, and nothing was stored; open /review again";
-    Failed(StatusCode::FORBIDDEN, said.to_owned()).into_response()
+fn stale_form() -> Response {
+    let message = "the form is outdated because the server was restarted, and nothing was stored; open /review again";
+    PageError(StatusCode::FORBIDDEN, message.to_owned()).into_response()
 }
 
-/// Leads to the next post, by an address that can be loaded again without saying anything twice.
-fn onward(who: &str, did: &'static str, post: Option<&Fullname>) -> Response {
+/// Redirects to the next post, so that reloading the page does not send the form again.
+fn redirect(who: &str, did: &'static str, post: Option<&Fullname>) -> Response {
     let post = post.map(|post| ("post", post.as_str()));
     let words = [("as", who), ("did", did)].into_iter().chain(post);
     let to = HeaderValue::from_str(&address("/review", words));
@@ -299,61 +316,61 @@ fn onward(who: &str, did: &'static str, post: Option<&Fullname>) -> Response {
 }
 
 impl Review {
-    fn page(&self, who: String, shown: Shown) -> ReviewPage {
+    fn page(&self, who: String, view: View) -> ReviewPage {
         ReviewPage {
             token: self.token.clone(),
             who,
-            done: Done::Plain(""),
-            shown,
+            notice: Notice::Plain(""),
+            view,
             set: String::new(),
             choices: Vec::new(),
-            standing: None,
+            progress: None,
         }
     }
 
-    /// Who sends a form about which post; `None` unless it is one of ours.
-    fn checked(&self, form: &Sent) -> Option<(String, Option<Fullname>)> {
+    /// Returns the annotator and the post of a form; `None` if its CSRF token is wrong.
+    fn checked(&self, form: &ReviewForm) -> Option<(String, Option<Fullname>)> {
         let who = name(Some(form.who.as_str())).filter(|_| form.token == self.token)?;
         Some((who, form.post.as_ref().and_then(|post| post.parse().ok())))
     }
 
-    async fn done(
+    async fn notice(
         &self,
-        asking: &Address,
+        query: &PageQuery,
         target: Target,
         set: &LabelSet,
         who: &str,
-    ) -> Result<Done, Failed> {
-        // An address picks one of these sentences and says nothing itself: anybody can write one.
-        let text = match asking.did.as_deref() {
+    ) -> Result<Notice, PageError> {
+        // The URL selects one of these fixed messages, because anyone can craft a URL.
+        let text = match query.did.as_deref() {
             Some("answered") => {
-                let post = asking.post.as_ref().and_then(|post| post.parse().ok());
-                return self.compared(post, target, set, who).await;
+                let post = query.post.as_ref().and_then(|post| post.parse().ok());
+                return self.compare_with_model(post, target, set, who).await;
             }
-            Some("gone") => "That post was purged or edited meanwhile, so nothing was stored.",
-            Some("changed") => "The label set was changed meanwhile, so nothing was stored.",
+            Some("gone") => "The post was purged or edited in the meantime; nothing was stored.",
+            Some("changed") => "The label set changed in the meantime; nothing was stored.",
             Some("skipped") => "Skipped.",
-            Some("undone") => "Your last answer is taken back: here is its post again.",
+            Some("undone") => "Your last answer was undone. Here is its post again.",
             Some("nothing") => "There is nothing to undo.",
             _ => "",
         };
-        Ok(Done::Plain(text))
+        Ok(Notice::Plain(text))
     }
 
-    /// What a person just said of a post beside what the model says.
-    async fn compared(
+    /// Compares an answer with the predicted label.
+    async fn compare_with_model(
         &self,
         post: Option<Fullname>,
         target: Target,
         set: &LabelSet,
         who: &str,
-    ) -> Result<Done, Failed> {
-        let said = match post {
-            Some(post) => self.desk.said(&post, who, target).await?,
+    ) -> Result<Notice, PageError> {
+        let answer = match post {
+            Some(post) => self.queue.answer_about(&post, who, target).await?,
             None => None,
         };
-        let Some((said, post)) = said else {
-            return Ok(Done::Plain(""));
+        let Some((answer, post)) = answer else {
+            return Ok(Notice::Plain(""));
         };
         let words = |slug: Option<&str>| {
             let label = slug.and_then(|slug| set.labels.iter().find(|label| label.slug == slug));
@@ -362,16 +379,16 @@ impl Review {
                 .to_owned()
         };
         let given = Some(post.label.as_str()).filter(|_| !post.abstained);
-        let (mine, its) = (words(said.as_deref()), words(given));
-        Ok(Done::Said {
-            differs: (said.as_deref() != given).then(|| (its, display::score(post.score))),
+        let (mine, its) = (words(answer.as_deref()), words(given));
+        Ok(Notice::Answered {
+            differs: (answer.as_deref() != given).then(|| (its, display::score(post.score))),
             mine,
             title: display::single_line(&post.title, SHORT_TITLE),
         })
     }
 }
 
-impl Ask {
+impl PostView {
     fn new(post: ReviewPost, chosen: SampleReason) -> Self {
         let ReviewPost {
             fullname,
@@ -384,7 +401,7 @@ impl Ask {
             text_hash,
             ..
         } = post;
-        // A `javascript:` link would run in this page.
+        // Rejects `javascript:` and other schemes.
         let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));
         Self {
@@ -395,8 +412,8 @@ impl Ask {
                 .map(|path| format!("https://www.reddit.com{path}")),
             day: created_at.as_datetime().format("%-d %B %Y").to_string(),
             why: match chosen {
-                SampleReason::Random => "drawn at random",
-                _ => "a close call",
+                SampleReason::Random => "random sample",
+                _ => "close call",
             },
             text: text_hash,
             fullname,
@@ -426,20 +443,20 @@ fn choices(set: &LabelSet) -> Vec<Choice> {
         .collect()
 }
 
-impl Told {
+impl ProgressView {
     fn new(of: &ReviewProgress) -> Self {
         let random = &of.random;
         let sentence = match random.share {
-            Some(_) => "Close calls do not count here: they are harder than most posts.",
+            Some(_) => "Close calls are excluded, because they are harder than most posts.",
             None => {
-                "Answers about posts that were drawn at random will show here how many labels are right. Close calls do not \
-                 count here: they are harder than most posts."
+                "The accuracy will be estimated from answers about randomly sampled posts. Close calls are excluded, \
+                 because they are harder than most posts."
             }
         };
         let disagree = match of.disagreements {
             0 => String::new(),
-            1 => " People disagree on one post, which counts nowhere.".to_owned(),
-            posts => format!(" People disagree on {posts} posts, which count nowhere."),
+            1 => " Annotators disagree on 1 post, which is excluded.".to_owned(),
+            posts => format!(" Annotators disagree on {posts} posts, which are excluded."),
         };
         Self {
             accuracy: random.share.map_or("–".to_owned(), display::percent),

@@ -1,5 +1,5 @@
 "use strict";
-// A key is as good as the button that shows it. Without this file, the buttons work alone.
+// Hotkeys click the buttons that show them. The page also works without this script.
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select, textarea");
   const pressing = event.target.closest("button, a, summary") && [" ", "Enter"].includes(event.key);
@@ -10,7 +10,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   button.click();
 });
-// One answer for one post, however fast the fingers are.
+// Prevents a second submission before the next page loads.
 let sent = false;
 document.addEventListener("submit", (event) => {
   if (sent) event.preventDefault();

@@ -1,9 +1,8 @@
-//! Whom is asked about which post, and what they say. Here is the one connection of the server that writes, and only to
-//! the table `gold`.
+//! The queue that assigns posts to annotators, and stores their answers. Its connection is the only one of the server
+//! that writes, and only to the table `gold`.
 //!
-//! Several people may answer at once, each under a name: a post is in one person's hands for some minutes, and others are
-//! asked about other posts as long as there are any. What is stored outlives the server; who has which post in hand, and
-//! what was skipped, does not.
+//! Several annotators can work concurrently. A post is assigned to one of them for some minutes, while others get other
+//! posts. Answers are stored; assignments and skipped posts are lost when the server stops.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -21,76 +20,78 @@ use topicmill_review::sampling;
 use topicmill_score::LabelSet;
 use topicmill_store::{GoldAnswer, ReviewPost, Store, StoreError, Target};
 
-/// A person who has not answered for so long may have gone; others are asked then.
-const IN_HAND: Duration = Duration::from_mins(10);
-/// Close calls that are read at once: to find the closest of a million posts takes a second, and to answer so many an hour.
-const WINDOW: u32 = 500;
+/// Time limit of an assignment; the post is then assigned to another annotator.
+const ASSIGNMENT_TIMEOUT: Duration = Duration::from_mins(10);
+/// Close calls read at once. Finding the closest of a million posts takes a second, and labelling this many an hour.
+const CLOSE_CALLS: u32 = 500;
 
-/// Where questions come from and answers go to.
-pub struct Desk {
+/// Assigns posts to annotators, and stores their answers.
+pub struct ReviewQueue {
     store: Store,
     pub clock: SharedClock,
     random_share: f64,
-    asked: Mutex<Asked>,
+    state: Mutex<QueueState>,
 }
 
-/// What the server remembers between questions.
+/// State of the queue that is not stored.
 #[derive(Default)]
-struct Asked {
-    people: HashMap<String, Person>,
-    /// The closest calls that nobody has answered, as of some time ago, under this target.
+struct QueueState {
+    annotators: HashMap<String, Annotator>,
+    /// Unanswered close calls of `target`, as of the last read.
     closest: VecDeque<Fullname>,
     target: Option<Target>,
 }
 
-/// A person who answers.
+/// The state of an annotator.
 #[derive(Default)]
-struct Person {
-    /// Questions that were answered.
+struct Annotator {
+    /// Number of answers.
     answers: u64,
-    in_hand: Option<InHand>,
+    assignment: Option<Assignment>,
     skipped: HashSet<Fullname>,
-    /// What was answered since the server started, the latest last.
-    said: Vec<Fullname>,
+    /// Posts answered since the server started, latest last.
+    answered: Vec<Fullname>,
 }
 
 #[derive(Clone)]
-struct InHand {
+struct Assignment {
     post: Fullname,
     chosen: SampleReason,
     since: DateTime<Utc>,
 }
 
-/// What there is to do for a person.
+/// The next task of an annotator.
 pub enum NextPost {
-    /// This post.
+    /// Label this post.
     Ask(Box<ReviewPost>, SampleReason),
-    /// Nothing but what was skipped: so many posts.
+    /// Only skipped posts are left; with their number.
     Skipped(usize),
-    /// Nothing: everything has an answer.
+    /// All posts are labelled.
     Done,
 }
 
+/// Progress of the review.
 pub struct ReviewProgress {
-    /// Posts on which people agree.
+    /// Number of posts on which annotators agree.
     pub posts: usize,
-    /// Posts on which they do not.
+    /// Number of posts on which annotators disagree.
     pub disagreements: usize,
-    /// Right outcomes among the posts that were drawn at random.
+    /// Accuracy on randomly sampled posts.
     pub random: Proportion,
 }
 
-impl Desk {
+impl ReviewQueue {
+    /// Creates a queue.
     pub fn new(store: Store, clock: SharedClock, random_share: f64) -> Self {
         Self {
             store,
             clock,
             random_share,
-            asked: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// What the views show, and its labels; `None` where nothing is labelled.
+    /// Returns the current target and label set; `None` if no post is labelled.
     pub async fn current(&self) -> Result<Option<(Target, LabelSet)>, StoreError> {
         let Some(target) = self.store.labels().current_target().await? else {
             return Ok(None);
@@ -101,23 +102,23 @@ impl Desk {
         )))
     }
 
-    /// The post that a person has in hand, or the next one.
+    /// Returns the assigned post of an annotator, or assigns the next one.
     pub async fn next(&self, who: &str, target: Target) -> Result<NextPost, StoreError> {
-        let mut asked = self.asked.lock().await;
-        if asked.target != Some(target) {
-            (asked.target, asked.closest) = (Some(target), VecDeque::new());
+        let mut state = self.state.lock().await;
+        if state.target != Some(target) {
+            (state.target, state.closest) = (Some(target), VecDeque::new());
         }
-        let in_hand = asked.person(who).in_hand.clone();
-        if let Some(InHand { post, chosen, .. }) = in_hand {
+        let assignment = state.annotator(who).assignment.clone();
+        if let Some(Assignment { post, chosen, .. }) = assignment {
             if let Some(post) = self.store.gold().review_posts(target, &[post]).await?.pop() {
                 return Ok(NextPost::Ask(Box::new(post), chosen));
             }
-            asked.person(who).in_hand = None; // It was purged.
+            state.annotator(who).assignment = None; // It was purged.
         }
         let now = self.clock.now();
-        asked.forget_visitors(who, now);
-        let taken = asked.taken(who, now);
-        let number = asked.person(who).answers;
+        state.remove_idle_annotators(who, now);
+        let unavailable = state.unavailable(who, now);
+        let number = state.annotator(who).answers;
         let first = if sampling::is_random_turn(number, self.random_share) {
             SampleReason::Random
         } else {
@@ -127,16 +128,20 @@ impl Desk {
             SampleReason::Random => SampleReason::Closest,
             _ => SampleReason::Random,
         };
-        // Posts without any answer first; then what others answered, because a second opinion shows how sure people are; at
-        // last what others have in hand, so that nobody waits for anybody.
-        let skipped = asked.person(who).skipped.clone();
-        for (reviewer, taken) in [(None, &taken), (Some(who), &taken), (Some(who), &skipped)] {
+        // First unanswered posts, then posts that others answered, which measures agreement, and finally posts assigned
+        // to others, so that annotators never wait.
+        let skipped = state.annotator(who).skipped.clone();
+        for (reviewer, unavailable) in [
+            (None, &unavailable),
+            (Some(who), &unavailable),
+            (Some(who), &skipped),
+        ] {
             for chosen in [first, second] {
                 let found = self
-                    .find(&mut asked, target, chosen, reviewer, taken)
+                    .find(&mut state, target, chosen, reviewer, unavailable)
                     .await?;
                 if let Some(post) = found {
-                    asked.person(who).in_hand = Some(InHand {
+                    state.annotator(who).assignment = Some(Assignment {
                         post: post.fullname.clone(),
                         chosen,
                         since: now,
@@ -145,39 +150,43 @@ impl Desk {
                 }
             }
         }
-        Ok(match asked.person(who).skipped.len() {
+        Ok(match state.annotator(who).skipped.len() {
             0 => NextPost::Done,
             skipped => NextPost::Skipped(skipped),
         })
     }
 
-    /// The first post of a kind that nobody has in hand.
+    /// Returns the first available post of a kind.
     async fn find(
         &self,
-        asked: &mut MutexGuard<'_, Asked>,
+        state: &mut MutexGuard<'_, QueueState>,
         target: Target,
         chosen: SampleReason,
         reviewer: Option<&str>,
-        taken: &HashSet<Fullname>,
+        unavailable: &HashSet<Fullname>,
     ) -> Result<Option<ReviewPost>, StoreError> {
-        let more = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let more = u32::try_from(unavailable.len()).unwrap_or(u32::MAX);
         let store = &self.store;
         if chosen == SampleReason::Random || reviewer.is_some() {
-            // So many may be taken at most, so one more is free, if there is any.
+            // At most `more` posts are unavailable, so one more row has an available one, if any.
             let limit = more.saturating_add(1);
             let found = match chosen {
                 SampleReason::Random => store.gold().random_posts(target, reviewer, limit).await?,
                 _ => store.gold().closest_calls(target, reviewer, limit).await?,
             };
-            let free = found.into_iter().find(|post| !taken.contains(post));
+            let free = found.into_iter().find(|post| !unavailable.contains(post));
             let free: Vec<Fullname> = free.into_iter().collect();
             return Ok(store.gold().review_posts(target, &free).await?.pop());
         }
-        // Refilled once: a fresh window without a free post means that there is none.
+        // Refilled once: if a fresh read has no available post, there is none.
         for may_refill in [true, false] {
-            while let Some(at) = asked.closest.iter().position(|post| !taken.contains(post)) {
-                let post = asked.closest.remove(at).expect("it was found there");
-                // It may have been purged, or answered under another server, since the window was read.
+            while let Some(at) = state
+                .closest
+                .iter()
+                .position(|post| !unavailable.contains(post))
+            {
+                let post = state.closest.remove(at).expect("it was found there");
+                // The post may have been purged or answered on another server since the read.
                 let answered = !store.gold().said_of(&post).await?.is_empty();
                 let found = store.gold().review_posts(target, &[post]).await?.pop();
                 if let Some(post) = found.filter(|_| !answered) {
@@ -185,8 +194,8 @@ impl Desk {
                 }
             }
             if may_refill {
-                let limit = more.saturating_add(WINDOW);
-                asked.closest = store
+                let limit = more.saturating_add(CLOSE_CALLS);
+                state.closest = store
                     .gold()
                     .closest_calls(target, None, limit)
                     .await?
@@ -196,8 +205,7 @@ impl Desk {
         Ok(None)
     }
 
-    /// Stores what a person says about a post that was shown, with how it was chosen for them; false where it is gone, or
-    /// has another text now.
+    /// Stores an answer with the reason for which the post was sampled. Returns false if the post was purged or edited.
     pub async fn answer(&self, mut answer: GoldAnswer, target: Target) -> Result<bool, StoreError> {
         let post = &answer.fullname;
         let shown = self
@@ -205,9 +213,9 @@ impl Desk {
             .gold()
             .review_posts(target, std::slice::from_ref(post));
         let shown = shown.await?.pop();
-        let mut asked = self.asked.lock().await;
-        let person = asked.person(&answer.reviewer);
-        if let Some(one) = person.in_hand.take_if(|one| one.post == *post) {
+        let mut state = self.state.lock().await;
+        let annotator = state.annotator(&answer.reviewer);
+        if let Some(one) = annotator.assignment.take_if(|one| one.post == *post) {
             answer.chosen = one.chosen;
         } else if let Some(earlier) = self
             .store
@@ -221,7 +229,7 @@ impl Desk {
             answer.chosen = earlier.answer.chosen;
         }
         let post = &answer.fullname;
-        // People judge the text that they saw; another one may deserve another label.
+        // The answer is about the text that was shown.
         if shown.is_none_or(|shown| Some(shown.text_hash) != answer.text_hash) {
             return Ok(false);
         }
@@ -233,24 +241,24 @@ impl Desk {
         if !saved.missing.is_empty() {
             return Ok(false);
         }
-        // A form that is sent twice, or an answer that is corrected at once, is one question.
-        if person.said.last() != Some(post) {
-            person.said.push(post.clone());
-            person.answers += 1;
+        // A repeated or corrected answer counts once.
+        if annotator.answered.last() != Some(post) {
+            annotator.answered.push(post.clone());
+            annotator.answers += 1;
         }
-        person.skipped.remove(post);
+        annotator.skipped.remove(post);
         Ok(true)
     }
 
-    /// What a person said of a post, and the post.
-    pub async fn said(
+    /// Returns the answer of an annotator about a post, and the post.
+    pub async fn answer_about(
         &self,
         post: &Fullname,
         who: &str,
         target: Target,
     ) -> Result<Option<(Option<String>, ReviewPost)>, StoreError> {
-        let said = self.store.gold().said_of(post).await?.into_iter();
-        let mine = said
+        let answers = self.store.gold().said_of(post).await?.into_iter();
+        let mine = answers
             .filter(|(reviewer, _)| reviewer == who)
             .map(|(_, label)| label)
             .next();
@@ -263,34 +271,34 @@ impl Desk {
         Ok(mine.zip(shown))
     }
 
-    /// Passes over a post: the person is not asked about it again, until nothing else is left.
+    /// Skips a post until no other post is left.
     pub async fn skip(&self, who: &str, post: &Fullname) {
-        let mut asked = self.asked.lock().await;
-        let person = asked.person(who);
-        person.in_hand = None;
-        person.skipped.insert(post.clone());
+        let mut state = self.state.lock().await;
+        let annotator = state.annotator(who);
+        annotator.assignment = None;
+        annotator.skipped.insert(post.clone());
     }
 
-    /// Asks about what was skipped after all.
-    pub async fn again(&self, who: &str) {
-        let mut asked = self.asked.lock().await;
-        asked.person(who).skipped.clear();
-        // Their turn among the close calls is over.
-        asked.closest.clear();
+    /// Makes skipped posts available again.
+    pub async fn clear_skipped(&self, who: &str) {
+        let mut state = self.state.lock().await;
+        state.annotator(who).skipped.clear();
+        // Forces a new read, because skipped posts were removed from the list.
+        state.closest.clear();
     }
 
-    /// Takes a person's last answer on this page back, and puts its post in their hands; whether there was one.
+    /// Undoes the last answer of an annotator, and assigns its post again. Returns false if there is no answer.
     pub async fn undo(&self, who: &str) -> Result<bool, StoreError> {
-        let mut asked = self.asked.lock().await;
+        let mut state = self.state.lock().await;
         let answers = self.store.gold().answers().await?;
         let mine = answers
             .into_iter()
             .filter(|one| one.answer.reviewer == who && one.answer.source == GoldSource::Review);
         let mine: Vec<GoldAnswer> = mine.map(|one| one.answer).collect();
-        let person = asked.person(who);
-        // What was said before the server started is known by its time alone.
+        let annotator = state.annotator(who);
+        // Answers from before the server started are ordered by time only.
         let last = loop {
-            match person.said.pop() {
+            match annotator.answered.pop() {
                 None => break mine.iter().max_by_key(|one| one.answered_at),
                 Some(post) => {
                     let found = mine.iter().find(|one| one.fullname == post);
@@ -304,8 +312,8 @@ impl Desk {
             return Ok(false);
         };
         let undone = self.store.gold().forget_gold(&last.fullname, who).await?;
-        person.answers = person.answers.saturating_sub(1);
-        person.in_hand = Some(InHand {
+        annotator.answers = annotator.answers.saturating_sub(1);
+        annotator.assignment = Some(Assignment {
             post: last.fullname.clone(),
             chosen: last.chosen,
             since: self.clock.now(),
@@ -313,7 +321,8 @@ impl Desk {
         Ok(undone)
     }
 
-    pub async fn standing(
+    /// Returns the progress of the review.
+    pub async fn progress(
         &self,
         target: Target,
         set: &LabelSet,
@@ -326,7 +335,7 @@ impl Desk {
             ..
         } = gold::consensus(self.store.gold().answers().await?);
         let posts = rows.len();
-        // What was said under another set says something here only where its labels are those of this one.
+        // Answers under another label set count if their labels are in this one, too.
         gold::remove_partly_offered(&self.store, &mut rows, &offered, &[set]).await?;
         let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
         rows.retain(|row| row.label.is_empty() || has(&row.label));
@@ -347,31 +356,38 @@ impl Desk {
     }
 }
 
-impl InHand {
-    /// Whether the person may still be at it.
+impl Assignment {
+    /// Returns true if the assignment has not timed out.
     fn is_fresh(&self, now: DateTime<Utc>) -> bool {
-        (now - self.since).to_std().is_ok_and(|age| age < IN_HAND)
+        (now - self.since)
+            .to_std()
+            .is_ok_and(|age| age < ASSIGNMENT_TIMEOUT)
     }
 }
 
-impl Asked {
-    fn person(&mut self, who: &str) -> &mut Person {
-        self.people.entry(who.to_owned()).or_default()
+impl QueueState {
+    fn annotator(&mut self, who: &str) -> &mut Annotator {
+        self.annotators.entry(who.to_owned()).or_default()
     }
 
-    /// Drops those who only looked: they have said nothing, and the post that was put in their hands is free again. Names
-    /// come from addresses, so that anybody may make up any number of them.
-    fn forget_visitors(&mut self, who: &str, now: DateTime<Utc>) {
+    /// Removes idle annotators without answers, and makes their posts available again. This bounds memory, because
+    /// names come from URLs.
+    fn remove_idle_annotators(&mut self, who: &str, now: DateTime<Utc>) {
         let Self {
-            people, closest, ..
+            annotators,
+            closest,
+            ..
         } = self;
-        people.retain(|name, person| {
+        annotators.retain(|name, annotator| {
             let stays = name == who
-                || person.answers > 0
-                || !person.said.is_empty()
-                || !person.skipped.is_empty()
-                || person.in_hand.as_ref().is_some_and(|one| one.is_fresh(now));
-            if let (false, Some(one)) = (stays, &person.in_hand)
+                || annotator.answers > 0
+                || !annotator.answered.is_empty()
+                || !annotator.skipped.is_empty()
+                || annotator
+                    .assignment
+                    .as_ref()
+                    .is_some_and(|one| one.is_fresh(now));
+            if let (false, Some(one)) = (stays, &annotator.assignment)
                 && one.chosen == SampleReason::Closest
             {
                 closest.push_front(one.post.clone());
@@ -380,15 +396,15 @@ impl Asked {
         });
     }
 
-    /// Posts that others have in hand, and what the person skipped.
-    fn taken(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
-        let others = self.people.iter().filter(|(name, _)| *name != who);
-        let others = others.filter_map(|(_, person)| person.in_hand.as_ref());
+    /// Returns the posts that are assigned to others or skipped by the annotator.
+    fn unavailable(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
+        let others = self.annotators.iter().filter(|(name, _)| *name != who);
+        let others = others.filter_map(|(_, annotator)| annotator.assignment.as_ref());
         let held = others.filter(|one| one.is_fresh(now));
         let held: HashSet<Fullname> = held.map(|one| one.post.clone()).collect();
-        let mut taken = self.person(who).skipped.clone();
-        taken.extend(held);
-        taken
+        let mut unavailable = self.annotator(who).skipped.clone();
+        unavailable.extend(held);
+        unavailable
     }
 }
 
@@ -397,31 +413,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_looked_is_forgotten_and_their_post_is_free_again() {
+    fn idle_annotators_without_answers_are_removed() {
         let start = DateTime::UNIX_EPOCH;
-        let in_hand = |post: &str, chosen| {
-            Some(InHand {
+        let assignment = |post: &str, chosen| {
+            Some(Assignment {
                 post: post.parse().unwrap(),
                 chosen,
                 since: start,
             })
         };
-        let mut asked = Asked::default();
+        let mut state = QueueState::default();
         for at in 0..100 {
-            asked.person(&format!("visitor {at}"));
+            state.annotator(&format!("visitor {at}"));
         }
-        asked.person("looked").in_hand = in_hand("t3_a1", SampleReason::Closest);
-        asked.person("drew").in_hand = in_hand("t3_a2", SampleReason::Random);
-        asked.person("ada").in_hand = in_hand("t3_a3", SampleReason::Closest);
-        asked.person("ben").in_hand = in_hand("t3_a4", SampleReason::Closest);
-        asked.person("ben").said = vec!["t3_a5".parse().unwrap()];
-        asked.person("carl").skipped = ["t3_a6".parse().unwrap()].into();
-        asked.forget_visitors("ada", start + Duration::from_mins(1));
-        assert_eq!(asked.people.len(), 5, "those without a post are gone");
-        asked.forget_visitors("ada", start + IN_HAND);
-        let mut left: Vec<&str> = asked.people.keys().map(String::as_str).collect();
+        state.annotator("looked").assignment = assignment("t3_a1", SampleReason::Closest);
+        state.annotator("drew").assignment = assignment("t3_a2", SampleReason::Random);
+        state.annotator("ada").assignment = assignment("t3_a3", SampleReason::Closest);
+        state.annotator("ben").assignment = assignment("t3_a4", SampleReason::Closest);
+        state.annotator("ben").answered = vec!["t3_a5".parse().unwrap()];
+        state.annotator("carl").skipped = ["t3_a6".parse().unwrap()].into();
+        state.remove_idle_annotators("ada", start + Duration::from_mins(1));
+        assert_eq!(
+            state.annotators.len(),
+            5,
+            "annotators without a post are removed"
+        );
+        state.remove_idle_annotators("ada", start + ASSIGNMENT_TIMEOUT);
+        let mut left: Vec<&str> = state.annotators.keys().map(String::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["ada", "ben", "carl"]);
-        assert_eq!(asked.closest, ["t3_a1".parse::<Fullname>().unwrap()]);
+        assert_eq!(state.closest, ["t3_a1".parse::<Fullname>().unwrap()]);
     }
 }

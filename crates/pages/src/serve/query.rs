@@ -1,4 +1,4 @@
-//! The SQL of users: one statement that reads, with a limit on its rows, its bytes, its time, and on how many run at once.
+//! Runs read-only SQL queries of users, with limits on rows, bytes, time and concurrency.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,44 +6,47 @@ use std::time::Duration;
 use axum::http::StatusCode;
 
 use super::Serving;
-use super::pages::Failed;
+use super::pages::PageError;
 use topicmill_store::{Answered, Inquiry, Part, StoreError, Table};
 
-/// How long a query may take.
-pub const LIMIT: Duration = Duration::from_secs(10);
-/// Rows of an answer, at most.
-pub const ROWS: u64 = 10_000;
-/// Bytes of an answer, about, and of one row of it, at most.
-const BYTES: usize = 16 * 1024 * 1024;
-/// How long a query waits for those before it.
-const TURN: Duration = Duration::from_secs(5);
-/// How long the database may take to end a query whose time is up.
-const ENDING: Duration = Duration::from_secs(5);
+/// Time limit of a query.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most rows of a result.
+pub const MAX_ROWS: u64 = 10_000;
+/// The most bytes of a row, and approximately of a result.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Time limit for waiting for earlier queries.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the database to cancel a query.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub struct QueryAnswer {
+/// The result of a query.
+pub struct QueryResult {
+    /// Columns and rows.
     pub table: Table,
-    /// There are more rows.
+    /// True if the result was truncated.
     pub is_cut: bool,
 }
 
-pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<QueryAnswer, Failed> {
+/// Runs a query, and returns at most `rows` rows.
+pub async fn run_query(serving: &Serving, sql: &str, rows: u64) -> Result<QueryResult, PageError> {
     let turn = tokio::select! {
         turn = serving.queries.acquire() => turn,
-        () = serving.clock.sleep(TURN) => {
-            let said = "other queries are being answered; ask again in a moment";
-            return Err(Failed(StatusCode::SERVICE_UNAVAILABLE, said.to_owned()));
+        () = serving.clock.sleep(QUEUE_TIMEOUT) => {
+            let message = "too many queries are running; try again in a few seconds";
+            return Err(PageError(StatusCode::SERVICE_UNAVAILABLE, message.to_owned()));
         }
     };
-    let _turn = turn.expect("nobody closes the semaphore");
+    let _turn = turn.expect("the semaphore is never closed");
     let stop = serving.stop.child_token();
-    // Whoever asked may go away, and this is dropped with the connection.
+    // Cancels the query if the client disconnects.
     let _stop_when_dropped = stop.clone().drop_guard();
     let inquiry = Inquiry {
         sql: sql.to_owned(),
         limit: Some(rows),
-        at_most: Some(LIMIT),
-        patience: Some(LIMIT),
-        longest: Some(BYTES),
+        at_most: Some(TIMEOUT),
+        patience: Some(TIMEOUT),
+        longest: Some(MAX_BYTES),
         any_user: serving.any_user,
         stop: stop.clone(),
     };
@@ -64,7 +67,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<QueryAnsw
                     table.rows.extend(rows);
                 }
             }
-            if bytes >= BYTES {
+            if bytes >= MAX_BYTES {
                 is_full = true;
                 stop.cancel();
             }
@@ -73,28 +76,28 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<QueryAnsw
     };
     let asking = futures_util::future::join(serving.store.ask(inquiry, into), take);
     let mut asking = std::pin::pin!(asking);
-    let late = serving.clock.sleep(LIMIT);
+    let late = serving.clock.sleep(TIMEOUT);
     let (asked, (table, is_full)) = tokio::select! {
         answered = &mut asking => answered,
         () = late => {
             stop.cancel();
             tokio::select! {
-                // The database must have ended the query before its turn is given to the next one.
+                // The next query starts only after this one is cancelled.
                 _ = asking => {}
-                () = serving.clock.sleep(ENDING) => {}
+                () = serving.clock.sleep(CANCEL_TIMEOUT) => {}
             }
-            // Before it says which columns it gives, it is the server that takes long, and not the query.
+            // Without columns, the database server is slow or unreachable, rather than the query.
             return Err(if has_begun.load(Relaxed) {
-                Failed::wrong(format!(
-                    "the query took longer than {} s and was ended; ask for less, or run it with `topicmill sql`",
-                    LIMIT.as_secs()
+                PageError::bad_request(format!(
+                    "the query took longer than {} s and was cancelled; narrow it, or run it with `topicmill sql`",
+                    TIMEOUT.as_secs()
                 ))
             } else {
                 StoreError::Away.into()
             });
         }
     };
-    Ok(QueryAnswer {
+    Ok(QueryResult {
         is_cut: is_full || asked? == Answered::Cut,
         table,
     })

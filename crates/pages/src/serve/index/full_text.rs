@@ -1,34 +1,33 @@
-//! The words of posts, in an FTS5 table that lies in memory.
+//! A full-text index of posts, in an in-memory SQLite FTS5 table.
 //!
-//! In memory, because what lies in a file must be taken out of it again when its post is purged, and because an index in the
-//! database would make every import slower for whoever never searches. It is the same for both databases, needs no migration,
-//! and goes with the process.
+//! It is in memory, because an index in a file would have to be purged along with its posts, and an index in the
+//! database would slow down every import. It works the same for both databases, and needs no migration.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-/// Searches whose matches are kept: whoever turns pages searches for the same again.
+/// Cached searches; paging repeats the same search.
 const SEARCHES: usize = 32;
-/// Bytes of a text that are searched: far more than Reddit's 40,000 characters.
+/// The most indexed bytes of a text: far more than Reddit's limit of 40,000 characters.
 const BYTES: usize = 200_000;
-/// Emoji and other signs are words, too.
-/// No copy of the texts is kept (`content=''`), and posts can be taken out all the same (`contentless_delete`). Of
-/// letters with two marks, `remove_diacritics 1` would take none.
+/// The table definition. Emoji and other symbols count as words. Texts are not stored (`content=''`), but can be
+/// deleted (`contentless_delete`). `remove_diacritics 2` also handles letters with two marks.
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 
-/// The table, and what was searched for since it was last changed, with its matches.
-pub struct WordIndex {
+/// The FTS5 table and a cache of searches, which is cleared on changes.
+pub struct FullTextIndex {
     table: Connection,
     searches: VecDeque<(String, Arc<Vec<i64>>)>,
 }
 
-impl WordIndex {
+impl FullTextIndex {
+    /// Creates an empty index.
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
-        // Nothing is ever rolled back, and no text may reach a disk.
+        // No rollback is needed, and no text may be written to disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
         Ok(Self {
@@ -37,9 +36,9 @@ impl WordIndex {
         })
     }
 
-    /// Adds texts under keys, or puts them in the place of what was there.
-    pub fn put(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
-        // Keys that grow go into one segment of the index.
+    /// Inserts or replaces (key, title, body) texts.
+    pub fn upsert(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
+        // Ascending keys go into one segment.
         texts.sort_unstable_by_key(|(key, ..)| *key);
         self.searches.clear();
         let tx = self.table.transaction()?;
@@ -53,8 +52,8 @@ impl WordIndex {
         tx.commit()
     }
 
-    /// Takes texts out.
-    pub fn take(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
+    /// Removes texts.
+    pub fn remove(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
         self.searches.clear();
         let tx = self.table.transaction()?;
         {
@@ -66,7 +65,7 @@ impl WordIndex {
         tx.commit()
     }
 
-    /// Keys of up to `limit` posts that match: those with the highest ids, which are the newest.
+    /// Returns the keys of up to `limit` matching posts, newest first.
     pub fn find(&mut self, search: &str, limit: usize) -> rusqlite::Result<Arc<Vec<i64>>> {
         let Some(query) = query(search) else {
             return Ok(Arc::default());
@@ -91,8 +90,8 @@ fn head(text: &str) -> &str {
     &text[..text.floor_char_boundary(BYTES)]
 }
 
-/// What people type as FTS5 reads it: every word must be there, `"…"` is words in a row, `*` behind a word stands for any
-/// ending, and `-` before it for posts without it. All else is text, so that no operator of FTS5 has a meaning.
+/// Translates a search to an FTS5 query. All words must match, `"…"` is a phrase, `word*` a prefix, and `-word`
+/// excludes posts. Everything else is quoted, so FTS5 operators have no effect.
 fn query(search: &str) -> Option<String> {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut rest = search.trim_start();
@@ -106,8 +105,8 @@ fn query(search: &str) -> Option<String> {
         let quoted = rest.starts_with('"');
         let is_start = !quoted && text.ends_with('*');
         rest = behind.trim_start();
-        // What the tokenizer takes for no word would match nothing.
-        if text.chars().any(is_of_a_word) {
+        // A phrase without tokens would match nothing.
+        if text.chars().any(is_token_char) {
             let star = if is_start { "*" } else { "" };
             let phrase = format!("\"{}\"{star}", text.replace(['"', '\0'], " "));
             if unwanted { &mut without } else { &mut with }.push(phrase);
@@ -123,18 +122,18 @@ fn query(search: &str) -> Option<String> {
     Some(query)
 }
 
-/// Whether a search has anything to look for.
+/// Returns true if a search has at least one word.
 pub fn has_words(search: &str) -> bool {
     query(search).is_some()
 }
 
-/// About what the tokenizer's categories say: letters, digits, and signs that are no ASCII.
-fn is_of_a_word(c: char) -> bool {
+/// Returns true for characters that the tokenizer keeps, approximately: letters, digits and non-ASCII symbols.
+fn is_token_char(c: char) -> bool {
     c.is_alphanumeric()
         || (!c.is_ascii() && !c.is_whitespace() && !c.is_control() && !is_punctuation(c))
 }
 
-/// General punctuation, and that of Chinese and Japanese.
+/// Returns true for Latin-1, general and CJK punctuation.
 fn is_punctuation(c: char) -> bool {
     matches!(c, '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'..='\u{fe0f}' | '\u{ff00}'..='\u{ff0f}')
 }

@@ -1,0 +1,173 @@
+//! Writes the headline and the summary of the report.
+//!
+//! The headline states the largest label and the largest change, but only if these are statistically significant.
+
+use super::data::{Change, OutcomeStats, Report};
+use super::time;
+use crate::display::{percent, single_line, thousands};
+use topicmill_review::drift::{DriftVerdict, as_f64, is_significantly_larger};
+use topicmill_store::Fate;
+
+/// The most characters of a label in a headline.
+const NAME: usize = 48;
+/// From this share of posts without a label, the headline states that share.
+const MAX_WITHOUT_LABEL: f64 = 0.5;
+
+/// Returns the headline.
+pub fn headline(report: &Report) -> String {
+    if report.posts == 0 && report.is_bounded {
+        return "No posts in this period".to_owned();
+    }
+    if report.posts == 0 {
+        return "No posts stored yet".to_owned();
+    }
+    let scored = report.scored();
+    if scored == 0 {
+        return match report.posts {
+            1 => "1 post is not labelled yet".to_owned(),
+            posts => format!("{} posts are not labelled yet", thousands(posts)),
+        };
+    }
+    let labels: Vec<&OutcomeStats> = report.labels().collect();
+    let none = report.posts_with(Fate::Other) + report.posts_with(Fate::Unsure);
+    let share = as_f64(none) / as_f64(scored);
+    let leader = labels.first().filter(|_| share < MAX_WITHOUT_LABEL);
+    let change = report.period.and_then(|_| largest_change(&labels));
+    let and = |sentence: String| match &change {
+        Some((label, change)) => format!(
+            "{sentence}, and {} {change}",
+            single_line(&label.name, NAME)
+        ),
+        None => sentence,
+    };
+    match (
+        leader.map(|leader| (leader, leads(leader, &labels))),
+        &change,
+    ) {
+        (None, _) => and(format!(
+            "{} of posts fit none of the labels",
+            percent(share)
+        )),
+        (Some((leader, Leads::One(sentence))), Some((label, change)))
+            if leader.slug == label.slug =>
+        {
+            format!("{sentence}: its share {change}")
+        }
+        (Some((_, Leads::One(sentence) | Leads::Several(sentence))), _) => and(sentence),
+        // A significant change takes precedence over the lack of a leading label.
+        (Some((_, Leads::None)), Some((label, change))) => {
+            format!(
+                "{} {change} of posts",
+                capital(&single_line(&label.name, NAME))
+            )
+        }
+        (Some((leader, Leads::None)), None) => headline_without_leader(report, leader),
+    }
+}
+
+/// The labels that are significantly larger than the others.
+enum Leads {
+    /// One label leads; with a sentence.
+    One(String),
+    /// Two labels lead; with a sentence.
+    Several(String),
+    /// No label leads.
+    None,
+}
+
+/// Returns whether the largest label leads, with a sentence.
+fn leads(leader: &OutcomeStats, labels: &[&OutcomeStats]) -> Leads {
+    let name = capital(&single_line(&leader.name, NAME));
+    let is_ahead = |a: &OutcomeStats, b: &OutcomeStats| {
+        is_significantly_larger(a.posts, b.posts, labels.len())
+    };
+    match labels[1..] {
+        [] => Leads::One(format!("{name}: {} of posts", percent(leader.share))),
+        [second, ..] if is_ahead(leader, second) => Leads::One(format!(
+            "{name} leads with {} of posts",
+            percent(leader.share)
+        )),
+        [second, third, ..] if is_ahead(second, third) => {
+            let (one, other) = (percent(leader.share), percent(second.share));
+            let second = single_line(&second.name, NAME);
+            Leads::Several(format!(
+                "{name} and {second} lead with {one} and {other} of posts"
+            ))
+        }
+        _ => Leads::None,
+    }
+}
+
+/// Returns the headline if no label leads and nothing changed.
+fn headline_without_leader(report: &Report, leader: &OutcomeStats) -> String {
+    if report.agreement.1 > 0 {
+        let share = percent(as_f64(report.agreement.0) / as_f64(report.agreement.1));
+        return format!("{share} of posts are labelled as their topic, and no label stands out");
+    }
+    let name = capital(&single_line(&leader.name, NAME));
+    let share = percent(leader.share);
+    format!("No label stands out: the largest is {name}, with {share} of posts")
+}
+
+/// Returns the label with the largest significant change, and a phrase that describes the change.
+fn largest_change<'r>(labels: &[&'r OutcomeStats]) -> Option<(&'r OutcomeStats, String)> {
+    // Reversed, because `max_by` returns the last of equal changes, which is then that of the larger label.
+    let changes = labels.iter().rev();
+    let changes = changes.filter_map(|line| Some((*line, line.change?)));
+    let real = changes.filter(|(_, change)| change.is_significant);
+    // Rounded, so that rounding errors do not decide between equal changes.
+    let size = |change: &Change| (change.difference().abs() * 1e9).round();
+    let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
+    let verb = if change.difference() > 0.0 {
+        "grew"
+    } else {
+        "fell"
+    };
+    let sentence = format!(
+        "{verb} from {} to {}",
+        percent(change.from),
+        percent(change.to)
+    );
+    Some((label, sentence))
+}
+
+/// Returns the summary under the headline: posts, period, model and labels.
+pub fn lead(report: &Report) -> String {
+    let (Some(first), Some(last)) = (report.first, report.last) else {
+        if report.is_bounded {
+            return "Change --since or --until to select another period.".to_owned();
+        }
+        return "Run “topicmill collect” to collect posts for your topics, or “topicmill import” to read them from a \
+                file. “topicmill demo” makes an example of this page."
+            .to_owned();
+    };
+    let period = time::period(first, last);
+    let posts = match report.posts {
+        1 => "1 post".to_owned(),
+        posts => format!("{} posts", thousands(posts)),
+    };
+    let Some(model) = report.model.as_ref().filter(|_| report.scored() > 0) else {
+        return format!("{posts}, {period}. Run “topicmill classify” to label them.");
+    };
+    let labels = match report.labels().count() {
+        1 => "1 label".to_owned(),
+        labels => format!("{} labels", thousands(labels as u64)),
+    };
+    let compared = match (report.period, report.drift.map(|drift| drift.verdict())) {
+        (Some(_), Some(DriftVerdict::Chance)) => " The mix of labels did not change significantly.",
+        _ => "",
+    };
+    format!(
+        "{posts}, {period}. Model {}, {labels}.{compared}",
+        single_line(model, 80)
+    )
+}
+
+/// Capitalises the first letter.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
