@@ -11,7 +11,7 @@ use topicmill_tables::json::{JsonRecords, Members};
 use topicmill_tables::parquet::Parquet;
 use topicmill_tables::{Cell, Row, Rows, TableFormat, bytes};
 
-use super::wire::is_sound;
+use super::wire::assert_valid_post;
 
 /// The first line is a map, `field=column` and so on, separated by blanks; what follows is the file.
 pub fn csv_with_map(bytes: &[u8]) {
@@ -43,7 +43,7 @@ pub fn csv_with_map(bytes: &[u8]) {
         position = rows.position();
         match row {
             FileRow::Record(record) => {
-                is_sound(&record.post);
+                assert_valid_post(&record.post);
                 let topic = record.topic.as_ref();
                 assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
             }
@@ -183,7 +183,7 @@ pub fn parquet(bytes: &[u8]) {
             block
                 .records
                 .iter()
-                .for_each(|record| is_sound(&record.post));
+                .for_each(|record| assert_valid_post(&record.post));
             if block.end.is_some() {
                 break;
             }

@@ -15,7 +15,7 @@ use topicmill_sources::file::row::{FileRow, PostRows, Record};
 use topicmill_sources::listing::parse_listing;
 
 /// What the store takes for granted of every post, wherever it comes from.
-pub fn is_sound(post: &Post) {
+pub fn assert_valid_post(post: &Post) {
     let id = post.fullname.as_str().strip_prefix("t3_").unwrap();
     assert!((1..=16).contains(&id.len()) && !id.starts_with('0'), "{id}");
     assert!(
@@ -57,7 +57,7 @@ pub fn listing(bytes: &[u8]) {
     let Ok(page) = parse_listing(bytes, SourceKind::Reddit) else {
         return;
     };
-    page.posts.iter().for_each(is_sound);
+    page.posts.iter().for_each(assert_valid_post);
     assert!(
         page.after
             .as_ref()
@@ -85,7 +85,7 @@ pub fn listing(bytes: &[u8]) {
     assert_eq!(again.posts.len(), page.posts.len());
     // The same from a source that escapes its texts.
     let escaped = parse_listing(bytes, SourceKind::Import).unwrap();
-    escaped.posts.iter().for_each(is_sound);
+    escaped.posts.iter().for_each(assert_valid_post);
 }
 
 /// Every row of some lines: posts, and how many others there are.
@@ -116,7 +116,7 @@ pub fn dump_line(bytes: &[u8]) {
     // A line, an array and an object may have many.
     assert!(all.len() + rejected <= bytes.len());
     for record in &all {
-        is_sound(&record.post);
+        assert_valid_post(&record.post);
         let topic = record.topic.as_ref();
         assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
     }

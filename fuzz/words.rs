@@ -108,5 +108,5 @@ pub fn label_set(bytes: &[u8]) {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(distinct.len(), texts.len(), "another label, another key");
-    assert!(hypothesis::twins(&kind, &set).len() < set.labels.len());
+    assert!(hypothesis::ambiguous_labels(&kind, &set).len() < set.labels.len());
 }

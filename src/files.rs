@@ -27,7 +27,7 @@ pub use self::input::expanded;
 use self::output::Shape;
 use self::partial::Partial;
 use self::run::{Run, Sink, hopeless};
-use topicmill_score::labeler::Prepared;
+use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{LabelSet, Models};
 use topicmill_tables::TableFormat;
 
@@ -204,7 +204,7 @@ fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
 }
 
 /// The labels, ready for the large model and the small one.
-type BothPrepared = (Prepared, Option<Prepared>);
+type BothPrepared = (PreparedLabels, Option<PreparedLabels>);
 
 fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
     let large = models.large.prepare(set)?;

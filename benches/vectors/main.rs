@@ -60,7 +60,7 @@ fn main() -> Outcome<()> {
         exact.iter().map(|vector| round(vector)).collect()
     };
     let stored = |raw: &Vec<f32>| {
-        let numbers = TextVector::of(raw).numbers();
+        let numbers = TextVector::quantize(raw).numbers();
         numbers.into_iter().map(f64::from).collect()
     };
     let rounded: [(&str, usize, Vec<Vec<f64>>); 4] = [

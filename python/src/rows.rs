@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rayon::ThreadPool;
-use topicmill_score::labeler::{Ended, Prepared};
+use topicmill_score::labeler::{Completion, PreparedLabels};
 use topicmill_score::reddit::{is_placeholder, reddit_text};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
@@ -16,10 +16,10 @@ use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
 const WINDOW_ROWS: usize = 4_096;
 
 /// Texts that are tokenised before somebody asks whether to go on.
-const TOKENISED_TOGETHER: usize = 512;
+const TOKENISE_CHUNK: usize = 512;
 
 /// How long a wait for tokenised texts lasts before somebody asks whether to go on: short to a person, long to a machine.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What is said of each text. A text that was not scored has the label -1 and no numbers.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Rows {
         clippy::cast_possible_wrap,
         reason = "scores are handed over in single precision, and labels are few"
     )]
-    fn put(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
+    fn set(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
         let TextResult { scores, logits, .. } = match outcome {
             Ok(result) => result,
             Err(error) => return self.failed.push((row, error.to_string())),
@@ -83,7 +83,7 @@ impl Rows {
 /// A model with labels that are ready, and threads that tokenise for it.
 pub struct Model {
     pub labeler: Labeler,
-    pub prepared: Prepared,
+    pub prepared: PreparedLabels,
     pub pool: ThreadPool,
     /// Reads texts as readers of Reddit see them.
     pub reddit_text: bool,
@@ -103,7 +103,7 @@ impl Model {
         texts: &[Option<&str>],
         rows: &mut Rows,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Ended, LabelerError> {
+    ) -> Result<Completion, LabelerError> {
         let Self {
             labeler,
             prepared,
@@ -118,20 +118,21 @@ impl Model {
             let (encoder, pool, stopped) = (&encoder, &*pool, &stopped);
             // It takes `send` with it, so that the receiver hears of its end.
             scope.spawn(move || tokenise(texts, is_reddit, encoder, pool, stopped, &send));
-            let mut ended = Ok(Ended::Done);
-            while matches!(ended, Ok(Ended::Done)) {
-                let window: Result<Window, TokenizeError> = match windows.recv_timeout(PATIENCE) {
-                    Ok(window) => window,
-                    Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) if stop() => {
-                        ended = Ok(Ended::Stopped);
-                        break;
-                    }
-                    Err(RecvTimeoutError::Timeout) => continue,
-                };
+            let mut ended = Ok(Completion::Done);
+            while matches!(ended, Ok(Completion::Done)) {
+                let window: Result<Window, TokenizeError> =
+                    match windows.recv_timeout(POLL_INTERVAL) {
+                        Ok(window) => window,
+                        Err(RecvTimeoutError::Disconnected) => break,
+                        Err(RecvTimeoutError::Timeout) if stop() => {
+                            ended = Ok(Completion::Cancelled);
+                            break;
+                        }
+                        Err(RecvTimeoutError::Timeout) => continue,
+                    };
                 ended = window.map_err(LabelerError::from).and_then(|window| {
                     labeler.score(prepared, &window.texts, &[], stop, &mut |text, outcome| {
-                        rows.put(window.rows[text], outcome);
+                        rows.set(window.rows[text], outcome);
                     })
                 });
             }
@@ -163,7 +164,7 @@ fn tokenise(
         });
         let (rows, plain): (Vec<usize>, Vec<Cow<'_, str>>) = filled.unzip();
         let mut texts = Vec::with_capacity(plain.len());
-        for some in plain.chunks(TOKENISED_TOGETHER) {
+        for some in plain.chunks(TOKENISE_CHUNK) {
             if stopped.load(Ordering::Relaxed) {
                 return;
             }

@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use rayon::ThreadPoolBuilder;
-use topicmill_score::labeler::Ended;
+use topicmill_score::labeler::Completion;
 use topicmill_score::onnx::Library;
 use topicmill_score::scorer::batch_tokens_for;
-use topicmill_score::{EngineName, Labeler, OpenedEngine};
+use topicmill_score::{AnyEngine, EngineName, Labeler};
 
 use crate::Error;
 use crate::rows::{Model, Rows};
-use crate::settings::{Settings, of_labeler, of_onnx};
+use crate::settings::{Settings, labeler_error, onnx_error};
 use crate::texts::Texts;
 
 /// A model with labels that are ready. It never changes, and any thread may call it; calls wait for each other.
@@ -67,7 +67,7 @@ impl Scorer {
         with_logits: bool,
         interruptible: bool,
     ) -> PyResult<Scored<'py>> {
-        let texts = Texts::of(texts)?;
+        let texts = Texts::from_python(texts)?;
         let labels = self.about.labels.len();
         let rows = py.detach(|| -> PyResult<Rows> {
             let texts = texts.borrowed()?;
@@ -85,10 +85,12 @@ impl Scorer {
             };
             let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
             let model = model.as_mut().ok_or_else(|| forked(self.process))?;
-            let ended = model.score(&texts, &mut rows, &stop).map_err(of_labeler)?;
+            let ended = model
+                .score(&texts, &mut rows, &stop)
+                .map_err(labeler_error)?;
             let interrupt = interrupt.into_inner();
             match (ended, interrupt.unwrap_or_else(PoisonError::into_inner)) {
-                (Ended::Stopped, Some(interrupt)) => Err(interrupt),
+                (Completion::Cancelled, Some(interrupt)) => Err(interrupt),
                 _ => Ok(rows),
             }
         })?;
@@ -183,8 +185,8 @@ impl Drop for Scorer {
 fn load(settings: &Settings) -> PyResult<Scorer> {
     let options = settings.engine()?;
     let precision = settings.precision.as_deref();
-    let opened = OpenedEngine::open(&settings.model, precision, &options);
-    let (folder, engine) = opened.map_err(|error| of_onnx(&error))?;
+    let opened = AnyEngine::open(&settings.model, precision, &options);
+    let (folder, engine) = opened.map_err(|error| onnx_error(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (engine.chosen.clone(), engine.threads);
     let about = About {
@@ -209,8 +211,8 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .thread_name(|thread| format!("topicmill-tokens-{thread}"))
         .build()
         .map_err(|error| Error::new_err(format!("start threads that tokenise: {error}")))?;
-    let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(of_labeler)?;
-    let prepared = labeler.prepare(&set).map_err(of_labeler)?;
+    let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(labeler_error)?;
+    let prepared = labeler.prepare(&set).map_err(labeler_error)?;
     Ok(Scorer {
         model: Mutex::new(Some(Model {
             labeler,

@@ -148,7 +148,7 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// The model or the library that computes, in words.
-pub fn of_onnx(error: &OnnxError) -> PyErr {
+pub fn onnx_error(error: &OnnxError) -> PyErr {
     let hint = match error {
         OnnxError::NotFound {
             library: Library::OpenVino,
@@ -156,7 +156,7 @@ pub fn of_onnx(error: &OnnxError) -> PyErr {
         } => "; install topicmill[openvino], or give engine=\"onnxruntime\"",
         OnnxError::NotFound { .. } => "; install the package `onnxruntime` beside topicmill",
         OnnxError::CpuOnly(_) => "; give device=\"cpu\", or engine=\"onnxruntime\"",
-        OnnxError::NoRounding(_) => "; give engine=\"openvino\", or precision=\"fp32\"",
+        OnnxError::UnsupportedPrecision(_) => "; give engine=\"openvino\", or precision=\"fp32\"",
         OnnxError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
         }
@@ -166,7 +166,7 @@ pub fn of_onnx(error: &OnnxError) -> PyErr {
 }
 
 /// The labels, the tokenizer or the engine, in words.
-pub fn of_labeler(error: LabelerError) -> PyErr {
+pub fn labeler_error(error: LabelerError) -> PyErr {
     match error {
         LabelerError::LabelSet(_)
         | LabelerError::TooLong { .. }

@@ -27,7 +27,7 @@ pub enum Object {
 
 impl Texts {
     /// Takes what has the Arrow C data interface, or else any sequence of `str`, `bytes` and `None`.
-    pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err(
                 "one text was given where a list of texts is expected: put it into a list",
@@ -51,7 +51,7 @@ impl Texts {
         match self {
             Self::Arrow(chunks) => {
                 for chunk in chunks {
-                    of_array(chunk, &mut texts)?;
+                    append_array(chunk, &mut texts)?;
                 }
             }
             Self::Objects(objects) => {
@@ -87,17 +87,17 @@ fn object(row: usize, item: &Bound<'_, PyAny>) -> PyResult<Object> {
 }
 
 /// Appends the texts of an array.
-fn of_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResult<()> {
+fn append_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResult<()> {
     let start = texts.len();
     match array.data_type() {
         DataType::Utf8 => texts.extend(array.as_string::<i32>()),
         DataType::LargeUtf8 => texts.extend(array.as_string::<i64>()),
         DataType::Utf8View => texts.extend(array.as_string_view()),
-        DataType::Binary => of_bytes(array.as_binary::<i32>().iter(), texts)?,
-        DataType::LargeBinary => of_bytes(array.as_binary::<i64>().iter(), texts)?,
-        DataType::BinaryView => of_bytes(array.as_binary_view().iter(), texts)?,
+        DataType::Binary => append_bytes(array.as_binary::<i32>().iter(), texts)?,
+        DataType::LargeBinary => append_bytes(array.as_binary::<i64>().iter(), texts)?,
+        DataType::BinaryView => append_bytes(array.as_binary_view().iter(), texts)?,
         DataType::Null => texts.resize(start + array.len(), None),
-        DataType::Dictionary(_, _) => return of_dictionary(array, texts),
+        DataType::Dictionary(_, _) => return append_dictionary(array, texts),
         other => {
             return Err(PyTypeError::new_err(format!(
                 "the column of texts has the Arrow type {other}: give a column of strings"
@@ -113,7 +113,7 @@ fn of_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResu
     Ok(())
 }
 
-fn of_bytes<'a>(
+fn append_bytes<'a>(
     values: impl Iterator<Item = Option<&'a [u8]>>,
     texts: &mut Vec<Option<&'a str>>,
 ) -> PyResult<()> {
@@ -124,10 +124,10 @@ fn of_bytes<'a>(
     Ok(())
 }
 
-fn of_dictionary<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResult<()> {
+fn append_dictionary<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> PyResult<()> {
     let dictionary = array.as_any_dictionary();
     let mut values = Vec::new();
-    of_array(dictionary.values(), &mut values)?;
+    append_array(dictionary.values(), &mut values)?;
     if values.is_empty() {
         texts.resize(texts.len() + array.len(), None);
         return Ok(());

@@ -98,7 +98,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path):
         ({"labels": ["a"], "template": "no braces"}, ValueError, "exactly one"),
         ({"labels": ["long " * 500]}, ValueError, "leaves no room"),
         ({"threshold": 2}, ValueError, "not between 0 and 1"),
-        ({"device": "gpu"}, ValueError, "`gpu` is no device"),
+        ({"device": "gpu"}, ValueError, "`gpu` is not a device"),
         ({"precision": "int3"}, topicmill.Error, "no graph of precision `int3`"),
         ({"model": "no/such/folder"}, topicmill.Error, "no model folder `no/such/folder` on"),
         ({"model": tmp_path}, topicmill.Error, "has no `config.json`"),

@@ -10,7 +10,7 @@ use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
 use topicmill_review::rescore::{stored_logits, vector_logits};
-use topicmill_score::labeler::{Pair, Prepared};
+use topicmill_score::labeler::{PairState, PreparedLabels};
 use topicmill_score::{LabelSet, LabelerError, Models};
 use topicmill_store::{Missing, Sought, Store, StoreError};
 
@@ -32,12 +32,12 @@ pub async fn dry_run(
     let missing = store.labels().missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
     // What is stored is taken into account, so that the estimate holds for a label set that only grew.
-    let mut pairs = vec![vec![Pair::Wanted; prepared.keys().len()]; hashes.len()];
+    let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; hashes.len()];
     if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
         let stored = vector_logits(store, model, vectors, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {
             if let Some(stored) = stored {
-                *pairs = stored.into_iter().map(Pair::Known).collect();
+                *pairs = stored.into_iter().map(PairState::Known).collect();
             }
         }
     }
@@ -49,8 +49,8 @@ pub async fn dry_run(
         let stored = stored_logits(store, model, &ids, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {
             for (label, logits) in labels.iter().zip(stored) {
-                if let (Pair::Wanted, Some(logits)) = (pairs[*label], logits) {
-                    pairs[*label] = Pair::Known(logits);
+                if let (PairState::Wanted, Some(logits)) = (pairs[*label], logits) {
+                    pairs[*label] = PairState::Known(logits);
                 }
             }
         }
@@ -76,7 +76,7 @@ async fn sought(
     store: &Store,
     models: &Models,
     set: &LabelSet,
-    prepared: &Prepared,
+    prepared: &PreparedLabels,
 ) -> Result<Sought, StoreError> {
     let model = row_of(models);
     store

@@ -24,7 +24,7 @@ use crate::worker::Worker;
 use topicmill_core::record::StageTimes;
 use topicmill_core::{Fullname, TextHash};
 use topicmill_review::rescore::stored_logits;
-use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
+use topicmill_score::labeler::{ComputeStats, PairState, Pairs, PreparedLabels};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{LabelSet, Labeler, LabelerError, Models, PairLogits, Shortlist, TextError};
 use topicmill_store::{
@@ -82,7 +82,7 @@ impl Window {
         let texts: Vec<String> = texts
             .map(|(same, stored)| {
                 // What needs no inference needs no tokens.
-                if stored.contains(&Pair::Wanted) {
+                if stored.contains(&PairState::Wanted) {
                     std::mem::take(&mut same[0].text)
                 } else {
                     String::new()
@@ -97,7 +97,7 @@ impl Window {
 }
 
 /// An engine after its last window, or why it failed, and what it counted since that window.
-type Engine = (Result<Labeler, LabelerError>, StageTimes, Computed);
+type Engine = (Result<Labeler, LabelerError>, StageTimes, ComputeStats);
 
 /// An event of the engine's thread.
 enum Event {
@@ -108,7 +108,7 @@ enum Event {
     WindowEnd(
         Lease,
         Option<OwnedSemaphorePermit>,
-        Box<(StageTimes, Computed)>,
+        Box<(StageTimes, ComputeStats)>,
     ),
 }
 
@@ -123,9 +123,9 @@ pub(super) struct Shared<'a> {
     pub alone: Option<Target>,
     pub set: &'a LabelSet,
     pub options: &'a Options,
-    pub prepared: Arc<Prepared>,
+    pub prepared: Arc<PreparedLabels>,
     /// The label set as the small model reads it.
-    picking: Option<Arc<Prepared>>,
+    picking: Option<Arc<PreparedLabels>>,
     /// Row of `models` under which vectors by the small model are stored, if it has any.
     small_vectors: Option<i64>,
     /// Labels of each post that are scored.
@@ -217,7 +217,7 @@ impl Shared<'_> {
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
         let watch = self.worker.clock.clone();
-        large.time_by(Box::new(move || watch.elapsed()));
+        large.set_stopwatch(Box::new(move || watch.elapsed()));
         let engine = self.engine(large, window_rx, event_tx);
         // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
         // the engine scores what it was given and closes the channel of events, and the writer writes what is
@@ -263,7 +263,7 @@ impl Shared<'_> {
                 recent: VecDeque::new(),
             };
             let ended = scoring.windows(&mut large, windows);
-            let computed = large.take_computed();
+            let computed = large.take_stats();
             (ended.map(|()| large), stages, computed)
         })
     }
@@ -389,7 +389,7 @@ impl Shared<'_> {
     /// Looks up what is stored of the texts of a window.
     async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
         if self.prepared.needs_vectors() {
-            let all_wanted = vec![Pair::Wanted; self.hypotheses.len()];
+            let all_wanted = vec![PairState::Wanted; self.hypotheses.len()];
             window.stored = vec![all_wanted; window.posts.len()];
             return Ok(());
         }
@@ -398,7 +398,7 @@ impl Shared<'_> {
             let (store, model) = (self.worker.store, self.logits_model);
             stored_logits(store, model, &self.hypotheses, &hashes).await
         });
-        let pair = |logits: Option<PairLogits>| logits.map_or(Pair::Wanted, Pair::Known);
+        let pair = |logits: Option<PairLogits>| logits.map_or(PairState::Wanted, PairState::Known);
         let stored = stored.await?.into_iter();
         window.stored = stored
             .map(|of_text| of_text.into_iter().map(pair).collect())
@@ -410,7 +410,7 @@ impl Shared<'_> {
     /// that the others have nothing to do.
     fn share(&self) -> u32 {
         let rows = self.rows_of_a_text();
-        let picking = self.picking.as_deref().map(Prepared::rows_per_text);
+        let picking = self.picking.as_deref().map(PreparedLabels::rows_per_text);
         let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
         if self.lanes == 1 {
             return most;

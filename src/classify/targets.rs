@@ -3,7 +3,7 @@
 use super::BacklogError;
 use crate::worker::Worker;
 use topicmill_score::hypothesis;
-use topicmill_score::labeler::Prepared;
+use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{LabelSet, ModelFolder, ModelKind, Models};
 use topicmill_store::{ModelRow, Store, StoreError, Target};
 
@@ -85,7 +85,7 @@ pub(super) async fn prepare(
     store: &Store,
     models: &mut Models,
     set: &LabelSet,
-) -> Result<Prepared, BacklogError> {
+) -> Result<PreparedLabels, BacklogError> {
     let kind = &models.large.folder().kind;
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {
@@ -101,7 +101,7 @@ pub(super) async fn prepare(
             known = store.computed().label_vectors(model, &ids).await?;
         }
     }
-    Ok(models.large.prepare_knowing(set, &known)?)
+    Ok(models.large.prepare_with_known(set, &known)?)
 }
 
 /// A model folder as `models` has it.

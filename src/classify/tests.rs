@@ -17,7 +17,7 @@ use topicmill_core::{AuthorPolicy, Post, SourceKind, Stage, Timestamp};
 use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
-use topicmill_score::scripted::{Scripted, nli_folder, set};
+use topicmill_score::scripted::{ScriptedEngine, nli_folder, set};
 use topicmill_score::{Labeler, Mode, Shortlist};
 use topicmill_store::{Access, Page};
 
@@ -51,7 +51,7 @@ async fn is_shared(posts: usize, limit: Option<u64>) {
             }
             Ok(())
         };
-        Box::new(Asking(Scripted::default(), 0, ask)) as Box<dyn Engine>
+        Box::new(Asking(ScriptedEngine::default(), 0, ask)) as Box<dyn Engine>
     };
     let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
     let labels = set(&["food", "music", "travel"]);
@@ -67,7 +67,7 @@ async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
     let scene = Scene::with_posts(5_000, topicmill_core::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music", "travel"]);
     let search = async |limit| {
-        let models = models(Box::new(Scripted::default()));
+        let models = models(Box::new(ScriptedEngine::default()));
         let tuned = tune(&scene.store, &scene.clock, models, &labels, limit).await;
         tuned.unwrap().1
     };
@@ -170,8 +170,9 @@ async fn a_text_is_scored_once_however_many_posts_have_it() {
 async fn engines_side_by_side_do_what_one_does() {
     let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
-    let engines: Vec<Box<dyn Engine>> =
-        (0..4).map(|_| Box::new(Scripted::default()) as _).collect();
+    let engines: Vec<Box<dyn Engine>> = (0..4)
+        .map(|_| Box::new(ScriptedEngine::default()) as _)
+        .collect();
     let (ended, done) = scene.label_with(engines, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
@@ -190,11 +191,11 @@ async fn engines_side_by_side_do_what_one_does() {
 
     // One that breaks stops the others, which write what they have.
     let scene = Scene::with_posts(9_000, topicmill_core::clock::SystemClock::shared()).await;
-    let breaks = Scripted {
-        life: 3,
-        ..Scripted::default()
+    let breaks = ScriptedEngine {
+        batches_left: 3,
+        ..ScriptedEngine::default()
     };
-    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
+    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(ScriptedEngine::default())];
     let (ended, done) = scene.label_with(engines, &labels, options()).await;
     assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
@@ -227,12 +228,12 @@ async fn what_failed_too_often_is_tried_again_when_asked_for() {
             "{attempt}"
         );
     }
-    let done = run(Scripted::default(), false, 1).await;
+    let done = run(ScriptedEngine::default(), false, 1).await;
     assert_eq!(
         (done.posts, done.set_aside),
         (0, 1),
         "left alone unless asked for"
     );
-    let done = run(Scripted::default(), true, 1).await;
+    let done = run(ScriptedEngine::default(), true, 1).await;
     assert_eq!((done.posts, done.set_aside), (1, 0));
 }

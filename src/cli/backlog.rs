@@ -160,7 +160,7 @@ pub async fn fitted_or_given(
 
 /// Warns about labels that always get the same score from this model, because it reads the same words for both.
 pub fn warn_about_identical_labels(folder: &ModelFolder, set: &LabelSet) {
-    for (a, b) in hypothesis::twins(&folder.kind, set) {
+    for (a, b) in hypothesis::ambiguous_labels(&folder.kind, set) {
         tracing::warn!(
             "`{}` reads the same words for the labels `{a}` and `{b}`, so their scores are always equal: change one, as \
              `topicmill labels validate` advises",

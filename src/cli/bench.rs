@@ -13,7 +13,7 @@ use super::setup::{ModelFlags, PipelineFlags, Setup, run_blocking};
 use super::{CliError, Exit};
 use crate::engines::OpenedModel;
 use topicmill_score::LabelSet;
-use topicmill_score::labeler::Prepared;
+use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::reddit::post_text;
 use topicmill_score::text::EncodedText;
 use topicmill_sources::sample;
@@ -50,7 +50,7 @@ struct BenchFlags {
 struct Workload {
     model: OpenedModel,
     set: LabelSet,
-    prepared: Prepared,
+    prepared: PreparedLabels,
     texts: Vec<String>,
     encoded: Vec<EncodedText>,
 }

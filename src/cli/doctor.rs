@@ -109,7 +109,7 @@ fn library(setup: &Setup) -> Finding {
     let found = load_runtime(setup.library().as_deref())
         .map_err(CliError::from)
         .map(|runtime| {
-            let cuda = if runtime.knows_cuda() {
+            let cuda = if runtime.has_cuda() {
                 "with CUDA"
             } else {
                 "CPU only"

@@ -50,7 +50,7 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
             library: Library::OpenVino,
             ..
         } => "; correct `openvino.library`, or remove it and run `topicmill setup --openvino`",
-        OnnxError::Uncompiled { .. }
+        OnnxError::Compile { .. }
         | OnnxError::Start {
             library: Library::OpenVino,
             ..
@@ -58,7 +58,7 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
         OnnxError::CpuOnly(_) => {
             ": use `--device cpu`, or set `classify.engine` to \"onnxruntime\""
         }
-        OnnxError::NoRounding(_) => {
+        OnnxError::UnsupportedPrecision(_) => {
             ": set `classify.engine` to \"openvino\", or use `--precision fp32`"
         }
         OnnxError::Missing { .. } => {
@@ -70,8 +70,8 @@ pub fn for_onnx(error: &OnnxError) -> &'static str {
         OnnxError::Memory { .. } => {
             ", reduce `classify.workers`, or use a smaller model or --precision int8"
         }
-        OnnxError::Wrong { .. } => ", or see `topicmill model verify`",
-        OnnxError::Try { source, .. } => for_engine(source),
+        OnnxError::Mismatch { .. } => ", or see `topicmill model verify`",
+        OnnxError::Run { source, .. } => for_engine(source),
         OnnxError::Folder(error) => for_model(error),
         _ => "",
     }

@@ -122,7 +122,7 @@ impl Install {
             _ if self.force => None,
             Library::OnnxRuntime => load_runtime(asked)
                 .ok()
-                .filter(|runtime| runtime.knows_cuda() || !self.cuda)
+                .filter(|runtime| runtime.has_cuda() || !self.cuda)
                 .map(|runtime| runtime.library().to_owned()),
             Library::OpenVino => load_openvino(asked)
                 .ok()
@@ -148,7 +148,7 @@ impl Install {
         }
         let folder = data.join(name);
         staging.commit(&folder)?;
-        let path = library.in_venv(data).unwrap_or(folder);
+        let path = library.find_in_venv(data).unwrap_or(folder);
         tracing::info!(library = %path.display(), "installed {library}");
         Ok(("fetched", path))
     }

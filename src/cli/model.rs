@@ -121,7 +121,7 @@ fn model_table(setup: &Setup) -> Table {
         let is_used = Some(folder) == used.as_ref();
         let (kind, graph, tokens, state) = match ModelFolder::open(folder, None) {
             Ok(model) => {
-                let graph = model.made.map_or(model.precision, |made| made.name);
+                let graph = model.spec.map_or(model.precision, |spec| spec.name);
                 let state = if is_used { "in use" } else { "" };
                 (Some(model.kind.as_str()), Some(graph), Some(model.max_tokens), state.to_owned())
             }

@@ -112,7 +112,7 @@ impl Setup {
             if let Some((value, Origin::File(path))) = loaded.values.get(key)
                 && value != "[]"
                 && global.config.is_none()
-                && let Some(why) = library::stranger(path)
+                && let Some(why) = library::untrusted_reason(path)
             {
                 let path = path.display();
                 return Err(CliError::Usage(format!(

@@ -114,7 +114,7 @@ fn default_labelling(setup: &Setup) -> Usual {
     let model = find_model(&setup.settings().classify.model);
     Usual {
         label_set: set.ok(),
-        model: Some(folder::name_of(&model)),
+        model: Some(folder::model_name(&model)),
     }
 }
 

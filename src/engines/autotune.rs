@@ -11,7 +11,7 @@ use std::time::Duration;
 use topicmill_core::clock::SharedClock;
 use topicmill_score::batch::BatchRow;
 use topicmill_score::engine::EngineError;
-use topicmill_score::labeler::{Labeler, LabelerError, Prepared};
+use topicmill_score::labeler::{Labeler, LabelerError, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
 /// A larger budget that gains less than this ends the doubling: it costs twice the memory of a batch.
@@ -227,7 +227,7 @@ const PILOT_TOKENS: usize = 2_048;
 /// Those of the engine, but for running out of memory.
 pub fn tune(
     labeler: &mut Labeler,
-    prepared: &Prepared,
+    prepared: &PreparedLabels,
     texts: &[EncodedText],
     clock: &SharedClock,
     allowance: Allowance,
@@ -237,7 +237,7 @@ pub fn tune(
 
 fn tune_within(
     labeler: &mut Labeler,
-    prepared: &Prepared,
+    prepared: &PreparedLabels,
     texts: &[EncodedText],
     clock: &SharedClock,
     allowance: Allowance,
@@ -257,7 +257,7 @@ fn tune_within(
         speed = measure(labeler, prepared, texts, &pilot, default, clock)?;
     }
     // What is computed here is no work done.
-    labeler.take_computed();
+    labeler.take_stats();
     let Some(speed) = speed else {
         return Ok(nothing);
     };
@@ -298,14 +298,14 @@ fn tune_within(
         })
     })?;
     labeler.set_batch_tokens(found.batch_tokens);
-    labeler.take_computed();
+    labeler.take_stats();
     Ok(found)
 }
 
 /// Tokens a second at a budget; `None` where it does not fit.
 fn measure(
     labeler: &mut Labeler,
-    prepared: &Prepared,
+    prepared: &PreparedLabels,
     texts: &[EncodedText],
     rows: &[BatchRow],
     budget: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use topicmill_core::clock::SharedClock;
-use topicmill_score::labeler::{Labeler, LabelerError, Pairs, Prepared};
+use topicmill_score::labeler::{Labeler, LabelerError, Pairs, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
 /// Texts that are measured together: enough to fill batches as labelling does.
@@ -73,7 +73,7 @@ pub struct EstimatedCost {
 /// Those of the engine and the tokenizer.
 pub fn cost(
     labeler: &mut Labeler,
-    prepared: &Prepared,
+    prepared: &PreparedLabels,
     clock: &SharedClock,
     sample: &[String],
     pairs: &[Pairs],

@@ -118,16 +118,16 @@ impl ModelChoice {
         match device {
             Device::Cpu => false,
             Device::Cuda(_) => true,
-            Device::Auto => load_runtime(self.library.as_deref()).is_ok_and(Runtime::knows_cuda),
+            Device::Auto => load_runtime(self.library.as_deref()).is_ok_and(Runtime::has_cuda),
         }
     }
 
     /// Whether the library that was measured is the one that would compute now.
     fn is_here(&self, measured: &Measured) -> bool {
         let here = if measured.way.engine == EngineName::OpenVino {
-            load_openvino(self.openvino.as_deref()).map(OpenVino::told_apart)
+            load_openvino(self.openvino.as_deref()).map(OpenVino::fingerprint)
         } else {
-            load_runtime(self.library.as_deref()).map(Runtime::told_apart)
+            load_runtime(self.library.as_deref()).map(Runtime::fingerprint)
         };
         here.is_ok_and(|here| here == measured.runtime)
     }

@@ -13,12 +13,12 @@ mod noted;
 use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::{Processor, Rounding};
-use topicmill_score::onnx::library::{ABOVE_PROGRAM, data_folder};
-use topicmill_score::onnx::{Chosen, Library};
+use topicmill_score::onnx::library::{PROGRAM_ANCESTORS, data_folder};
+use topicmill_score::onnx::{DeviceChoice, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
-    Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
-    Models, OnnxError, OpenedEngine, SharedWeights, Shortlist,
+    AnyEngine, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
+    ModelKind, Models, OnnxError, SharedWeights, Shortlist,
 };
 
 use self::agreement::Agreement;
@@ -186,7 +186,7 @@ impl ModelChoice {
             weights: share.weights.clone(),
         };
         let precision = self.precision.as_deref();
-        let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        let (folder, engine) = AnyEngine::open(&find_model(&self.model), precision, &options)?;
         is_on_its_gpu(&folder, &engine.chosen, device)?;
         let mut chosen = engine.chosen.clone();
         if let Some(why) = &self.why {
@@ -234,11 +234,15 @@ impl ModelChoice {
 
 /// Whether the GPU that a model was loaded on holds it, as the driver lists it. A library that computes elsewhere in silence
 /// would be slow, and nothing else would show it.
-fn is_on_its_gpu(folder: &ModelFolder, chosen: &Chosen, asked: Device) -> Result<(), OnnxError> {
+fn is_on_its_gpu(
+    folder: &ModelFolder,
+    chosen: &DeviceChoice,
+    asked: Device,
+) -> Result<(), OnnxError> {
     let Device::Cuda(device) = chosen.device else {
         return Ok(());
     };
-    let beside = folder.made.iter().flat_map(|made| &made.graph.data);
+    let beside = folder.spec.iter().flat_map(|spec| &spec.graph.data);
     let files = beside.map(|name| folder.dir.join(name));
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
@@ -267,7 +271,7 @@ pub struct OpenedModel {
     /// Scores.
     pub labeler: Labeler,
     /// Where it runs, and why.
-    pub chosen: Chosen,
+    pub chosen: DeviceChoice,
     /// Threads within a batch.
     pub threads: usize,
     /// The library that computes, with its version.
@@ -350,7 +354,7 @@ fn make_of(device: Device) -> String {
 }
 
 /// Logs which model scores, and on what.
-pub fn log_model(labeler: &Labeler, chosen: &Chosen) {
+pub fn log_model(labeler: &Labeler, chosen: &DeviceChoice) {
     let folder = labeler.folder();
     tracing::info!(
         "scoring with {} in {} on {}: {}",
@@ -403,7 +407,7 @@ pub fn find_model(named: &Path) -> PathBuf {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .unwrap_or_default();
-    let beside = program.ancestors().skip(1).take(ABOVE_PROGRAM);
+    let beside = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
     let beside = beside.flat_map(|folder| {
         [
             folder.join(named),

@@ -8,7 +8,7 @@ use super::input::{Entry, Window};
 use super::output::{self, Shape};
 use super::partial::Partial;
 use super::{FileJob, FileReport, FilesError, write_error};
-use topicmill_score::labeler::{Ended, Pairs, Prepared};
+use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
 use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
 
 /// Rows that failed whose reasons are shown.
@@ -72,9 +72,9 @@ pub(super) struct Run<'a, 's> {
     pub(super) labeler: &'a mut Labeler,
     pub(super) set: &'a LabelSet,
     pub(super) shape: &'a Shape,
-    pub(super) prepared: &'a Prepared,
+    pub(super) prepared: &'a PreparedLabels,
     /// The small model, with the labels made ready for it.
-    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: FileReport,
     /// How many reasons were shown.
@@ -94,7 +94,7 @@ impl Run<'_, '_> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), FilesError> {
         for window in windows {
-            if stop() || self.score_window(window?, stop, progress)? == Ended::Stopped {
+            if stop() || self.score_window(window?, stop, progress)? == Completion::Cancelled {
                 self.report.stopped = true;
                 break;
             }
@@ -107,7 +107,7 @@ impl Run<'_, '_> {
         window: Window,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Ended, FilesError> {
+    ) -> Result<Completion, FilesError> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
         let (mut done, mut failed) = (self.report.lines, self.report.failed);
         let mut tell = |text: usize, outcome: Outcome| {
@@ -126,7 +126,7 @@ impl Run<'_, '_> {
             }
             Some((prepared, small)) => {
                 let Some(orders) = small.order(prepared, &window.plain, &[], stop)? else {
-                    return Ok(Ended::Stopped);
+                    return Ok(Completion::Cancelled);
                 };
                 for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
                     match order {
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
         let ended = self
             .labeler
             .score(self.prepared, &texts, &pairs, stop, &mut told)?;
-        if ended == Ended::Stopped {
+        if ended == Completion::Cancelled {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }

@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 
 use super::{PullError, Wanted, length};
 use topicmill_score::folder::bounds::{self, MAX_FILE};
-use topicmill_score::folder::hashes::{digest_of, file_hash};
+use topicmill_score::folder::hashes::{digest_file, file_hash};
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::folder::{MANIFEST_FILE, ModelError, graph_names};
 use topicmill_score::hex;
@@ -89,7 +89,7 @@ impl Sibling {
 
     /// How many bytes are taken of it at most.
     pub fn limit(&self) -> u64 {
-        self.size.unwrap_or_else(|| bounds::of(&self.name))
+        self.size.unwrap_or_else(|| bounds::max_bytes(&self.name))
     }
 }
 
@@ -97,7 +97,7 @@ impl Sibling {
 fn git_hash(path: &Path) -> Result<String, ModelError> {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", length(path)));
-    Ok(hex(&digest_of(path, hasher)?))
+    Ok(hex(&digest_file(path, hasher)?))
 }
 
 impl Listing {
@@ -194,7 +194,7 @@ impl Listing {
             if !seen.insert(name.to_lowercase()) {
                 return wrong(format!("it has `{name}` twice"));
             }
-            let (told, limit) = (file.size.unwrap_or(0), bounds::of(name));
+            let (told, limit) = (file.size.unwrap_or(0), bounds::max_bytes(name));
             if told > limit {
                 return wrong(format!(
                     "its `{name}` has {told} bytes, and {limit} is the most"

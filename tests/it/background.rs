@@ -312,7 +312,7 @@ fn an_invalid_background_is_rejected() {
         (
             "background = \"reddit\"\nbackground_without = [\"chess\"]",
             &[FOOD],
-            "it has no topic `chess`",
+            "there is no topic `chess`",
         ),
         (BACKGROUND, &[("other", "the rest")], "use another slug"),
     ] {

@@ -22,7 +22,7 @@ use topicmill_score::{LabelSet, Labeler};
 use topicmill_store::{Access, RunId, Store};
 
 use crate::support::builders;
-use crate::support::engine::{Scripted, scripted};
+use crate::support::engine::{ScriptedEngine, scripted};
 use crate::support::postgres::{OwnServer, TestDatabase, databases, sqlite};
 
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -88,7 +88,7 @@ pub fn options(lease: Duration) -> Options {
 }
 
 /// Labels, in this process, everything that can be claimed.
-async fn label(store: &Store, engine: Scripted, lease: Duration) -> ClassifyCounts {
+async fn label(store: &Store, engine: ScriptedEngine, lease: Duration) -> ClassifyCounts {
     let run = begin(store, &topicmill_store::worker_name()).await;
     label_with(store, run, scripted(|_| engine), lease).await
 }
@@ -134,7 +134,7 @@ async fn worker() {
     let clock: SharedClock = SystemClock::shared();
     let name = topicmill_store::worker_name();
     let run = begin(&store, &name).await;
-    let engine = |ids: &dyn Fn(&str) -> Vec<i64>| Scripted {
+    let engine = |ids: &dyn Fn(&str) -> Vec<i64>| ScriptedEngine {
         batch: Duration::from_millis(task["batch_ms"].as_u64().unwrap()),
         deadly: text("deadly").map(|deadly| ids(&deadly)),
         started: text("started").map(PathBuf::from),
@@ -285,7 +285,7 @@ async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
     let database = sqlite();
     let store = with_posts(&database, n).await;
     assert_eq!(
-        label(&store, Scripted::default(), LEASE).await.posts,
+        label(&store, ScriptedEngine::default(), LEASE).await.posts,
         n as u64
     );
     labels_of(&store).await
@@ -311,7 +311,7 @@ async fn assert_classifications_complete(store: &Store) {
 /// Checks that every post has one classification, equal to that of an undisturbed process, and that the backlog is
 /// empty.
 async fn assert_labelled_once(store: &Store, n: usize) {
-    let last = label(store, Scripted::default(), LEASE).await;
+    let last = label(store, ScriptedEngine::default(), LEASE).await;
     assert_eq!(
         (last.posts, last.set_aside),
         (0, 0),
@@ -395,7 +395,7 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
         at[0].1 < n as u64 && left > 0,
         "the kills come too late: {at:?}"
     );
-    let rest = label(&store, Scripted::default(), LEASE).await;
+    let rest = label(&store, ScriptedEngine::default(), LEASE).await;
     assert_eq!(
         (rest.posts, rest.set_aside),
         (left, 0),
@@ -501,7 +501,10 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
             std::iter::once(("p000777x".into(), "a tame one".into())),
         )
         .await;
-        assert_eq!(label(&store, Scripted::default(), LEASE).await.posts, 1);
+        assert_eq!(
+            label(&store, ScriptedEngine::default(), LEASE).await.posts,
+            1
+        );
         assert_eq!(count(&store, "backlog").await, 0);
     }
 }

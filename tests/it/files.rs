@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use topicmill::files::{FileJob, FileReport, FilesError, Reading, Writing, score_files};
-use topicmill_score::scripted::{Scripted, nli_folder, set};
+use topicmill_score::scripted::{ScriptedEngine, nli_folder, set};
 use topicmill_score::{Labeler, Models, Shortlist};
 
 struct Bench {
@@ -15,7 +15,7 @@ struct Bench {
     job: FileJob,
 }
 
-fn models(engine: Scripted) -> Models {
+fn models(engine: ScriptedEngine) -> Models {
     let labeler = Labeler::load(nli_folder(), Box::new(engine), 200);
     labeler.unwrap().into()
 }
@@ -40,12 +40,12 @@ impl Bench {
     }
 
     fn run(&self) -> Result<FileReport, FilesError> {
-        self.run_with(Scripted::default(), &|| false)
+        self.run_with(ScriptedEngine::default(), &|| false)
     }
 
     fn run_with(
         &self,
-        engine: Scripted,
+        engine: ScriptedEngine,
         stop: &dyn Fn() -> bool,
     ) -> Result<FileReport, FilesError> {
         score_files(
@@ -94,7 +94,7 @@ fn a_stopped_run_resumes_and_a_different_one_starts_over() {
     for same_command in [true, false] {
         let asked = Cell::new(0);
         let stop = || asked.replace(asked.get() + 1) > 30;
-        let first = bench.run_with(Scripted::default(), &stop).unwrap();
+        let first = bench.run_with(ScriptedEngine::default(), &stop).unwrap();
         assert!(first.stopped && (1..61).contains(&first.lines), "{first:?}");
         assert_eq!(
             bench.files(),
@@ -122,10 +122,10 @@ fn a_stopped_run_resumes_and_a_different_one_starts_over() {
 }
 
 /// Scores food, music and travel with a shortlist of one label.
-fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
+fn shortlisted(bench: &Bench, small: ScriptedEngine) -> FileReport {
     let mut both = Models {
         small: Some(Shortlist::new(models(small).large, 1)),
-        ..models(Scripted::default())
+        ..models(ScriptedEngine::default())
     };
     let set = set(&["food", "music", "travel"]);
     score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {}).unwrap()
@@ -134,12 +134,12 @@ fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
 #[test]
 fn a_shortlist_limits_labels_and_reports_a_text_that_fails() {
     let whole = Bench::new(&[&lines(20)]);
-    shortlisted(&whole, Scripted::default());
+    shortlisted(&whole, ScriptedEngine::default());
     let mut bench = Bench::new(&[&lines(20)]);
     bench.job.window_rows = 60; // All in one window.
-    let short_of_memory = Scripted {
-        memory: 45,
-        ..Scripted::default()
+    let short_of_memory = ScriptedEngine {
+        max_batch_tokens: 45,
+        ..ScriptedEngine::default()
     };
     let report = shortlisted(&bench, short_of_memory);
     assert!(report.lines == 20 && (1..20).contains(&report.failed));
@@ -165,19 +165,19 @@ fn a_run_with_a_shortlist_does_not_resume_one_without() {
         asked.set(asked.get() + 1);
         asked.get() > 20
     };
-    let mut large = models(Scripted::default());
+    let mut large = models(ScriptedEngine::default());
     let set = set(&["food", "music", "travel"]);
     let report = score_files(&bench.job, &mut large, &set, &stop, &mut |_, _| {}).unwrap();
     assert!(report.stopped && report.lines > 0);
-    assert_eq!(shortlisted(&bench, Scripted::default()).resumed, 0);
+    assert_eq!(shortlisted(&bench, ScriptedEngine::default()).resumed, 0);
 }
 
 #[test]
 fn an_error_before_the_first_row_leaves_no_file() {
     let bench = Bench::new(&[&lines(3)]);
-    let broken = Scripted {
-        life: 0,
-        ..Scripted::default()
+    let broken = ScriptedEngine {
+        batches_left: 0,
+        ..ScriptedEngine::default()
     };
     let error = bench.run_with(broken, &|| false).unwrap_err();
     assert!(matches!(error, FilesError::Labeler(_)), "{error}");

@@ -174,7 +174,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         ),
         (
             "background = \"reddit\"\nbackground_without = [\"politics\", \"cheese\"]\nlabels = [\"a\"]",
-            "line 2, column 35: the background `reddit`: it has no topic `cheese`",
+            "line 2, column 35: the background `reddit`: there is no topic `cheese`",
         ),
         ("labels = []", "has no labels"),
         ("# nothing\n", "has no labels"),

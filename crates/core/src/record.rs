@@ -9,7 +9,7 @@ mod traffic;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use topicmill_score::labeler::{BatchTimes, Computed};
+use topicmill_score::labeler::{BatchTimes, ComputeStats};
 
 pub use self::counts::{CollectCounts, ImportCounts, PurgeCounts, RunCounts};
 pub use self::traffic::{QuotaLeft, Traffic, WaitTotal, Waits};
@@ -101,7 +101,7 @@ impl ClassifyCounts {
     }
 
     /// Adds the counts of an engine.
-    pub fn add_computed(&mut self, computed: &Computed) {
+    pub fn add_computed(&mut self, computed: &ComputeStats) {
         self.tokens += computed.tokens;
         self.padded_tokens += computed.padded_tokens;
         self.oom_splits += computed.oom_splits;

@@ -113,7 +113,7 @@ impl<'a> Rescorer<'a> {
         };
         let prior = self.set.prior_for(self.kind);
         let known = |(logits, vector): (Vec<PairLogits>, Option<TextVector>)| TextEvidence {
-            evidence: score::evidence_beside(self.kind, self.set.mode, &logits, prior),
+            evidence: score::evidence_with_background(self.kind, self.set.mode, &logits, prior),
             vector,
         };
         let known = logits.into_iter().zip(vectors).map(known);

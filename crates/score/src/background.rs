@@ -1,10 +1,11 @@
-//! Ordinary topics that texts are compared with beside the labels of a label set, so that a text that belongs to none
-//! of the labels need not get one.
+//! Background topics: ordinary topics outside the label set, so that a text that belongs to none of the labels can stay
+//! unlabelled.
 //!
-//! In goes a background, most often the one that topicmill ships; out come the topics that stand beside a given label
-//! set. What a model says of all of them becomes one number, "other" ([`fold`](crate::score::fold)). A topic that is
-//! also one of the labels would take the label's own texts away, so it is left out. That is decided by words and not by a
-//! model: the same label set then means the same under every model, and its stored logits are found without one.
+//! The input is a background, usually the one that topicmill ships; the output is the list of topics to score along
+//! with a given label set. Their logits are folded into one, "other" ([`fold`](crate::score::fold)). A topic that
+//! shares a word with a label would compete with that label, so it is left out. This is decided by words rather than by
+//! a model, so that a label set means the same under every model and its stored logits can be found without loading
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -12,57 +13,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::ModelKind;
 
-/// Topics that are nobody's label.
+/// Topics outside the label set, with their total weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// For people.
+    /// Display name.
     pub name: String,
-    /// Grows with each change.
+    /// Version, incremented with each change.
     pub version: u32,
-    /// What all topics together weigh against all labels together: 1 is as much.
+    /// Weight of all topics together relative to all labels together; at 1 both weigh the same.
     pub weight: f64,
-    /// In order; a background without any changes nothing.
+    /// The topics, in order. A background without topics has no effect.
     #[serde(rename = "topic")]
     pub topics: Vec<BackgroundTopic>,
 }
 
-/// One of its topics.
+/// One background topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackgroundTopic {
     /// Candidate label.
     pub label: String,
-    /// Plain descriptions, for embedding models.
+    /// Plain-language descriptions, for embedding models.
     #[serde(default)]
     pub descriptions: Vec<String>,
-    /// Other words for it.
+    /// Synonyms.
     #[serde(default)]
     pub also: Vec<String>,
-    /// Whether NLI models read it, too: each topic costs them a row a text.
+    /// True if NLI models read it as well; each topic costs an NLI model one row per text.
     #[serde(default)]
     pub nli: bool,
 }
 
-/// Why a background cannot be used.
+/// Reasons to reject a background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackgroundError {
-    /// It is no TOML, or has unknown or missing keys.
+    /// The file is not valid TOML, or has unknown or missing keys.
     #[error("{0}")]
     Toml(String),
-    /// A name or a topic without a word.
-    #[error("its name, or a topic's label, is empty: give it a text")]
+    /// The name or a topic's label is empty.
+    #[error("the name or a topic's label is empty: give it a text")]
     Blank,
-    /// A topic to be left out that is not there.
-    #[error("it has no topic `{0}` to leave out; it has {1}")]
+    /// A topic to leave out does not exist.
+    #[error("there is no topic `{0}` to leave out; the topics are {1}")]
     NoTopic(String, String),
-    /// A weight that weighs nothing.
-    #[error("its weight {0} is no number above 0")]
+    /// The weight is not a positive finite number.
+    #[error("the weight {0} is not a number above 0")]
     Weight(String),
 }
 
 impl Background {
-    /// Reads a background's file.
+    /// Parses a background file.
     ///
     /// # Errors
     /// See [`BackgroundError`].
@@ -73,7 +74,7 @@ impl Background {
         Ok(background)
     }
 
-    /// Checks what the fields alone can tell.
+    /// Validates the fields.
     ///
     /// # Errors
     /// [`BackgroundError::Blank`] and [`BackgroundError::Weight`].
@@ -88,40 +89,41 @@ impl Background {
         Ok(())
     }
 
-    /// Leaves topics out, by their labels: those that a label means in other words, or in another language.
+    /// Removes topics by label, for topics that a label covers in other words or in another language.
     ///
     /// # Errors
     /// [`BackgroundError::NoTopic`].
     pub fn leave_out(&mut self, topics: &[String]) -> Result<(), BackgroundError> {
         for topic in topics {
-            let there = self.topics.iter().position(|one| one.label == *topic);
-            let Some(there) = there else {
+            let position = self.topics.iter().position(|one| one.label == *topic);
+            let Some(position) = position else {
                 let known = self.topics.iter().map(|one| one.label.as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
                 return Err(BackgroundError::NoTopic(topic.clone(), known));
             };
-            self.topics.remove(there);
+            self.topics.remove(position);
         }
         Ok(())
     }
 
-    /// Name and version in one word.
+    /// Returns name and version as `name@version`.
     pub fn tag(&self) -> String {
         format!("{}@{}", self.name, self.version)
     }
 
-    /// The topics that a kind of model reads beside labels with these words.
-    pub fn beside<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
-        // An NLI model computes a row for each topic, so it reads only the few that are marked; vectors cost nothing.
+    /// Returns the topics to score with a model of this kind, given the words of the labels.
+    pub fn topics_for<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
+        // An NLI model computes a row for each topic, so it reads only the marked ones. Vectors cost nothing.
         let nli = matches!(kind, ModelKind::Nli(_));
         let read = self.topics.iter().filter(|topic| !nli || topic.nli);
-        read.filter(|topic| !topic.is_in(words)).collect()
+        read.filter(|topic| !topic.shares_word_with(words))
+            .collect()
     }
 }
 
 impl BackgroundTopic {
-    /// Whether one of these words is its own.
-    pub fn is_in(&self, words: &Words) -> bool {
+    /// Returns true if the topic shares one of these words.
+    pub fn shares_word_with(&self, words: &Words) -> bool {
         let mut own = std::iter::once(&self.label)
             .chain(&self.also)
             .flat_map(|text| stems(text));
@@ -129,36 +131,36 @@ impl BackgroundTopic {
     }
 }
 
-/// Words of labels as they are compared: in lower case, without their endings.
+/// Stemmed, lower-case words of labels, for comparison with topics.
 pub type Words = BTreeSet<String>;
 
-/// The words of texts.
+/// Returns the stemmed words of some texts.
 pub fn words<'a>(texts: impl IntoIterator<Item = &'a str>) -> Words {
     texts.into_iter().flat_map(stems).collect()
 }
 
-/// Words that say nothing about what a text is about.
-const LITTLE: &[&str] = &[
+/// Words that carry no topic.
+const STOP_WORDS: &[&str] = &[
     "a", "about", "an", "and", "for", "general", "in", "news", "of", "on", "or", "other", "the",
     "to", "with",
 ];
 
-/// Endings that are taken off, the longest first: *gaming*, *games* and *gamer* are one word.
-const ENDINGS: &[&str] = &["ings", "ing", "ers", "er", "ies", "ie", "es", "s", "e", "y"];
+/// Suffixes to strip, longest first: *gaming*, *games* and *gamer* have the same stem.
+const SUFFIXES: &[&str] = &["ings", "ing", "ers", "er", "ies", "ie", "es", "s", "e", "y"];
 
-/// The words of a text, in lower case and without their endings.
+/// Returns the words of a text in lower case, stemmed and without stop words.
 fn stems(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());
-    let words = words.filter(|word| !word.is_empty() && !LITTLE.contains(word));
+    let words = words.filter(|word| !word.is_empty() && !STOP_WORDS.contains(word));
     words.map(|word| stem(word).to_owned()).collect()
 }
 
 fn stem(word: &str) -> &str {
-    let stems = ENDINGS
+    let stems = SUFFIXES
         .iter()
         .filter_map(|ending| word.strip_suffix(ending));
-    // Fewer letters are no stem: *king* less its *ing* would be *k*.
+    // A shorter rest is not a stem: *king* without *ing* would be *k*.
     let mut long = stems.filter(|stem| stem.chars().count() >= 3);
     long.next().unwrap_or(word)
 }
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_compared_without_their_endings() {
+    fn words_are_compared_by_stem() {
         for (a, b) in [
             ("gaming", "Games"),
             ("movie", "MOVIES"),
@@ -184,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_background_without_what_it_needs_is_refused() {
-        for (text, said) in [
+    fn an_invalid_background_is_rejected() {
+        for (text, message) in [
             ("name = \"b\"", "missing field"),
             (
                 "name = \"b\"\nversion = 1\nweight = 0.0\ntopic = []",
-                "no number above 0",
+                "not a number above 0",
             ),
             (
                 "name = \" \"\nversion = 1\nweight = 1.0\ntopic = []",
@@ -201,7 +203,7 @@ mod tests {
             ),
         ] {
             let error = Background::parse(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

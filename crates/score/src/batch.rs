@@ -1,70 +1,70 @@
-//! Rows into batches. Pure: lengths go in, groups of rows of similar length come out.
+//! Plans batches: row lengths in, groups of rows of similar length out. Pure: no I/O and no model.
 //!
-//! A batch is a rectangle: every row is as wide as the longest, and what is added computes nothing of use.
-//! Sorted by length, real posts need 1 to 2% of padding; as they come they need three times the work. The
-//! size of a batch is bounded by its padded tokens, since those are what time and memory follow.
+//! Every row of a batch is padded to the length of the longest, and padding is wasted work. Sorted by length, real posts
+//! need 1 to 2 % of padding; unsorted, they need three times the work. The size of a batch is bounded by its padded
+//! tokens, which determine time and memory.
 
 use std::cmp::Ordering;
 
-use super::folder::Fixed;
+use super::folder::FixedShape;
 use super::text::Sequence;
 
-/// One row to compute: which text against which label.
+/// One row to compute: a text, or a pair of a text and a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BatchRow {
     /// Index of the text.
     pub text: usize,
     /// Index of the label; 0 for a model that reads texts alone.
     pub label: usize,
-    /// Tokens, special ones included.
+    /// Number of tokens, special tokens included.
     pub len: usize,
 }
 
-/// How rows may be put together.
+/// Constraint on the rows that may share a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// Any row with any other.
+    /// Any rows.
     Mixed,
-    /// Only rows of one text, so that its scores do not depend on its batch mates.
+    /// Rows of one text only, so that its scores do not depend on other texts.
     ByText,
 }
 
-/// Which shapes batches may have.
+/// Constraint on the shapes of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shapes {
-    /// Any: as many rows as there are, as wide as the longest.
+    /// Any shape: as many rows as planned, as wide as the longest.
     #[default]
     Any,
-    /// Few, because on a GPU a new shape costs: the arena grows for it, and cuDNN builds a plan for it and keeps that.
-    /// Rows are filled up to a power of two, widths to one of eight in each doubling.
+    /// A small set of shapes, because each new shape is expensive on a GPU: the memory arena grows, and cuDNN builds
+    /// and caches a plan. Row counts are padded to a power of two, widths to one of eight steps per doubling.
     Few {
-        /// Tokens that the model reads at most: no batch is wider.
+        /// Token limit of the model; no batch is wider.
         window: usize,
     },
-    /// Only rows of one width, which a row's own length decides, so that its score does not depend on its batch mates.
+    /// One width per batch, determined by the length of each row alone, so that a score does not depend on the rest of
+    /// its batch.
     OneWidth {
-        /// As of `Few`.
+        /// As in `Few`.
         window: usize,
-        /// How many rows a batch has at least; fewer are filled up.
-        least: usize,
+        /// Minimum number of rows; smaller batches are padded.
+        min_rows: usize,
     },
 }
 
-/// Widths in each doubling, from 64 on: so a width is filled up by an eighth at most. benches/results/shapes.md has what
-/// that costs on real lengths, and what other numbers would.
+/// Widths per doubling, from 64 on, so that padding adds at most an eighth. See benches/results/shapes.md for the cost
+/// on real lengths, and for other values.
 const STEPS: usize = 8;
-/// No width is filled up to less than a multiple of this many tokens: the units of a GPU multiply blocks of eight.
+/// Widths are multiples of this: GPU matrix units work on blocks of eight.
 const BLOCK: usize = 8;
-/// Where rows of one width go together, widths are multiples of so many tokens: enough rows share one, and little is
-/// filled up.
+/// Multiple of the widths of `OneWidth`: coarse enough that rows share a width, fine enough to need little padding.
 const STEP: usize = 4;
-/// … and no narrower than this: a product of four rows or fewer has a kernel of its own, which adds up in another order.
-const NARROWEST: usize = 16;
-/// For the same reason: rows of a batch where the last layers read one token of each row.
-pub(crate) const LEAST_ROWS: usize = 8;
+/// Minimum width of `OneWidth`: products of four rows or fewer use a kernel that adds up in another order.
+const MIN_WIDTH: usize = 16;
+/// Minimum number of rows, for the same reason, where the last layers read one token per row.
+pub(crate) const MIN_ROWS: usize = 8;
 
 impl Shapes {
-    /// How wide a batch is whose longest row has so many tokens.
+    /// Returns the width of a batch, given the length of its longest row.
     pub fn width(self, longest: usize) -> usize {
         match self {
             Self::Any => longest,
@@ -73,28 +73,28 @@ impl Shapes {
                 longest.next_multiple_of(step).min(window).max(longest)
             }
             Self::OneWidth { window, .. } => {
-                let width = longest.max(NARROWEST).next_multiple_of(STEP);
+                let width = longest.max(MIN_WIDTH).next_multiple_of(STEP);
                 width.min(window).max(longest)
             }
         }
     }
 
-    /// Whether two rows of so many tokens may share a batch.
+    /// Returns true if rows of these two lengths may share a batch.
     fn may_share(self, one: usize, other: usize) -> bool {
         !matches!(self, Self::OneWidth { .. }) || self.width(one) == self.width(other)
     }
 
-    /// How many rows a batch has that so many rows are put in.
+    /// Returns the number of rows of a batch after padding.
     pub fn rows(self, rows: usize) -> usize {
         match self {
             Self::Any => rows,
             Self::Few { .. } => rows.next_power_of_two(),
-            Self::OneWidth { least, .. } => rows.max(least),
+            Self::OneWidth { min_rows, .. } => rows.max(min_rows),
         }
     }
 
-    /// How many rows so wide fit in a budget; at least one.
-    fn most_rows(self, width: usize, budget: usize) -> usize {
+    /// Returns the number of rows of this width that fit in the budget, at least one.
+    fn max_rows(self, width: usize, budget: usize) -> usize {
         let most = (budget / width.max(1)).max(1);
         match self {
             Self::Any | Self::OneWidth { .. } => most,
@@ -102,16 +102,16 @@ impl Shapes {
         }
     }
 
-    /// Padded tokens of a batch of so many rows, of which the longest has so many tokens.
+    /// Returns the padded tokens of a batch, given the length of its longest row and its number of rows.
     pub fn tokens(self, longest: usize, rows: usize) -> usize {
         self.width(longest) * self.rows(rows)
     }
 
-    /// The sizes that a batch is filled up to; none where it stays as it is.
-    pub(crate) fn of(self, batch: &Batch) -> Fixed {
+    /// Returns the shape to pad a batch to; no size is fixed if it stays as it is.
+    pub(crate) fn padded_shape(self, batch: &Batch) -> FixedShape {
         match self {
-            Self::Any => Fixed::default(),
-            Self::Few { .. } | Self::OneWidth { .. } => Fixed {
+            Self::Any => FixedShape::default(),
+            Self::Few { .. } | Self::OneWidth { .. } => FixedShape {
                 rows: Some(self.rows(batch.rows())),
                 width: Some(self.width(batch.width)),
             },
@@ -119,8 +119,8 @@ impl Shapes {
     }
 }
 
-/// Groups rows, longest first, so that a batch stays within `budget` padded tokens. A row longer than the
-/// budget is a batch of its own. The order is the same for the same rows in any order.
+/// Groups rows, longest first, into batches of at most `budget` padded tokens. A row longer than the budget gets its
+/// own batch. The result does not depend on the order of the input.
 pub fn plan(
     mut rows: Vec<BatchRow>,
     budget: usize,
@@ -133,8 +133,8 @@ pub fn plan(
         } else {
             Ordering::Equal
         };
-        // The longest first: attention grows with the square of the length, so a budget that is too large shows at
-        // once. Then by index, because the result must not depend on the order of the rows.
+        // Longest first: attention grows with the square of the length, so a budget that is too large fails at once.
+        // Then by index, to make the result independent of the input order.
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });
@@ -143,7 +143,7 @@ pub fn plan(
         match batches.last_mut() {
             // The first row of a batch is its longest.
             Some(batch)
-                if batch.len() < shapes.most_rows(shapes.width(batch[0].len), budget)
+                if batch.len() < shapes.max_rows(shapes.width(batch[0].len), budget)
                     && (grouping == Grouping::Mixed || batch[0].text == row.text)
                     && shapes.may_share(batch[0].len, row.len) =>
             {
@@ -155,21 +155,21 @@ pub fn plan(
     batches
 }
 
-/// What an engine computes at once: `rows` × `width` token ids, filled up at the right.
+/// Input of one inference call: `rows` × `width` token ids, padded on the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Token ids, row after row.
+    /// Token ids, row by row.
     pub ids: Vec<i64>,
-    /// Type ids, row after row; 0 where filled up.
+    /// Type ids, row by row; 0 in the padding.
     pub type_ids: Vec<i64>,
-    /// Length of each row before it was filled up.
+    /// Length of each row without padding.
     pub lens: Vec<usize>,
-    /// Tokens of each row as it is laid out: the longest row's, or more.
+    /// Padded width: the length of the longest row, or more.
     pub width: usize,
 }
 
 impl Batch {
-    /// Lays out sequences side by side.
+    /// Pads sequences to the longest and lays them out row by row.
     pub fn new(sequences: &[Sequence], pad_id: u32) -> Self {
         let width = sequences.iter().map(|s| s.ids.len()).max().unwrap_or(0);
         let size = width * sequences.len();
@@ -197,7 +197,7 @@ impl Batch {
         self.lens.len()
     }
 
-    /// 1 where there is a token and 0 where filled up, row after row.
+    /// Returns 1 for each token and 0 for padding, row by row.
     pub fn attention_mask(&self) -> Vec<i64> {
         self.lens
             .iter()
@@ -212,13 +212,13 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that look random, the same on every run.
+    /// Pseudo-random numbers with a fixed seed.
     fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
         let mut random = fastrand::Rng::with_seed(seed);
         move |below| random.usize(..below)
     }
 
-    /// Lengths as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.
+    /// Row lengths distributed as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.
     fn rows(texts: usize, labels: usize, seed: u64) -> Vec<BatchRow> {
         let mut next = numbers(seed);
         (0..texts)
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_in_one_batch_and_every_batch_within_its_budget() {
+    fn every_row_is_in_one_batch_and_every_batch_is_within_budget() {
         for seed in 0..40 {
             let mut next = numbers(seed + 1000);
             let rows = rows(1 + next(60), 1 + next(17), seed);
@@ -261,9 +261,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_one_width_go_together_and_no_others() {
+    fn one_width_batches_only_rows_of_equal_width() {
         let window = 510;
-        let shapes = Shapes::OneWidth { window, least: 1 };
+        let shapes = Shapes::OneWidth {
+            window,
+            min_rows: 1,
+        };
         for seed in 0..20 {
             let mut rows = rows(40, 3, seed);
             for row in &mut rows {
@@ -282,10 +285,10 @@ mod tests {
 
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    fn few_shapes_stay_few_and_cost_little_padding() {
+    fn few_shapes_limits_shapes_and_padding() {
         const FEW: Shapes = Shapes::Few { window: 512 };
         let (budget, mut seen, mut real, mut padded) = (16_384, HashSet::new(), 0, 0);
-        // Windows as `classify` reads them, one after another: what comes later brings hardly a new shape.
+        // Windows as `classify` reads them; later windows add hardly any new shape.
         for seed in 0..6 {
             let rows = rows(1000, 16, seed);
             let batches = plan(rows.clone(), budget, Grouping::Mixed, FEW);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_width_is_filled_up_by_an_eighth_at_most_and_never_past_the_window() {
+    fn width_padding_is_at_most_an_eighth_and_within_the_window() {
         let few = |window| Shapes::Few { window };
         for (longest, width) in [
             (1, 8),
@@ -323,16 +326,13 @@ mod tests {
             assert!(width >= longest && width * 8 <= longest * 9, "{longest}");
         }
         assert_eq!(few(500).width(499), 500);
-        // A row may be longer than the window only where the caller says so, and is never cut.
+        // A row longer than the window is never cut here; only a caller can produce one.
         assert_eq!(few(100).width(120), 120);
         assert_eq!(
             (few(9).rows(3), few(9).rows(4), Shapes::Any.rows(3)),
             (4, 4, 3)
         );
-        assert_eq!(few(512).most_rows(100, 16_384), 128);
-        assert_eq!(
-            (few(512).most_rows(100, 7), few(512).most_rows(0, 7)),
-            (1, 4)
-        );
+        assert_eq!(few(512).max_rows(100, 16_384), 128);
+        assert_eq!((few(512).max_rows(100, 7), few(512).max_rows(0, 7)), (1, 4));
     }
 }

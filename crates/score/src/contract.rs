@@ -1,45 +1,45 @@
-//! What a graph is fed. Pure: a batch goes in, the tensors that a graph names come out.
+//! Builds the input tensors of a graph: a batch in, the tensors that the graph names out. Pure: no I/O.
 //!
-//! An exported graph takes ids and attention mask and computes the rest itself. A graph that `tools/model.py`
-//! built may ask for more: on a GPU each node that makes an index or a shape stops the device until it is done.
-//! tools/README.md has the table; a graph gets those inputs of it that it has.
+//! A plain ONNX export takes ids and attention mask and computes everything else. A graph built by `tools/model.py` may
+//! take more inputs, because on a GPU each node that computes an index or a shape stalls the device. The table is in
+//! tools/README.md. A graph receives the inputs that it declares.
 
 use std::borrow::Cow;
 
 use super::batch::Batch;
 
-/// An input that a text model may have, with its shape and type. `rows` is how many texts or pairs a batch has, `width`
-/// how many tokens its longest row.
+/// Input of a text model, with shape and type. `rows` is the number of texts or pairs in the batch, `width` the number
+/// of tokens in the longest row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// The tokens: `[rows, width]`, int64.
+    /// Token ids: `[rows, width]`, int64.
     Ids,
-    /// 1 for a token, 0 where filled up: `[rows, width]`, int64.
+    /// 1 for a token, 0 for padding: `[rows, width]`, int64.
     AttentionMask,
-    /// Which text of a pair a token belongs to, 0 or 1: `[rows, width]`, int64.
+    /// 0 for a token of the first text of a pair, 1 for the second: `[rows, width]`, int64.
     TypeIds,
-    /// How many tokens a row has: `[rows]`, int32.
+    /// Number of tokens per row: `[rows]`, int32.
     Lengths,
-    /// 0, 1, 2, … up to the width, the same for each row: `[width]`, int64.
+    /// 0, 1, 2, … up to the width, shared by all rows: `[width]`, int64.
     Positions,
-    /// What the decoder reads: the tokens, one later: `[rows, width]`, int64.
+    /// Decoder input, the tokens shifted right by one: `[rows, width]`, int64.
     DecoderIds,
-    /// Where each row's last token stands, the rows laid end to end: `[rows]`, int64.
+    /// Index of each row's last token in the flattened batch: `[rows]`, int64.
     Last,
-    /// What is added to attention: 0 for a token, much less than 0 where filled up: `[rows, 1, width]`, float32.
+    /// Additive attention mask, 0 for a token and a large negative number for padding: `[rows, 1, width]`, float32.
     Mask,
 }
 
-/// What the model's configuration decides about inputs.
+/// Input parameters from the model's configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Filling {
+pub struct InputParams {
     /// First id of [`Input::DecoderIds`].
     pub decoder_start_id: Option<u32>,
-    /// Value of [`Input::Mask`] where filled up.
+    /// Value of [`Input::Mask`] for padding.
     pub masked: f32,
 }
 
-/// Numbers of a tensor, in the type that the input has.
+/// Tensor data, in the type of the input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Numbers<'b> {
     I64(Cow<'b, [i64]>),
@@ -47,7 +47,7 @@ pub enum Numbers<'b> {
     F32(Vec<f32>),
 }
 
-/// A tensor, row after row.
+/// A tensor in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'b> {
     pub shape: Vec<usize>,
@@ -66,7 +66,7 @@ impl Input {
         Self::Mask,
     ];
 
-    /// What a graph calls it.
+    /// Returns its name in a graph.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ids => "input_ids",
@@ -80,7 +80,7 @@ impl Input {
         }
     }
 
-    /// Type of its numbers.
+    /// Returns the type of its numbers.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Lengths => "int32",
@@ -89,14 +89,14 @@ impl Input {
         }
     }
 
-    /// Whether a graph can tell from it where a row ends.
-    pub fn tells_length(self) -> bool {
+    /// Returns true if a graph can derive the length of each row from it.
+    pub fn marks_length(self) -> bool {
         matches!(self, Self::AttentionMask | Self::Lengths | Self::Mask)
     }
 
-    /// What it holds for a batch; shape and type are those of the variants. Whoever loads a graph has checked that the
-    /// decoder's first id is known where it is needed.
-    pub fn of<'b>(self, batch: &'b Batch, filling: &Filling) -> Tensor<'b> {
+    /// Builds its tensor for a batch, with the shape and type of the variant. Loading a graph checks that
+    /// `decoder_start_id` is known where it is needed.
+    pub fn tensor<'b>(self, batch: &'b Batch, params: &InputParams) -> Tensor<'b> {
         let (rows, width) = (batch.rows(), batch.width);
         let of_rows = |numbers| Tensor {
             shape: vec![rows, width],
@@ -106,7 +106,7 @@ impl Input {
             Self::Ids => of_rows(Numbers::I64(Cow::Borrowed(&batch.ids))),
             Self::TypeIds => of_rows(Numbers::I64(Cow::Borrowed(&batch.type_ids))),
             Self::AttentionMask => of_rows(Numbers::I64(batch.attention_mask().into())),
-            Self::DecoderIds => of_rows(Numbers::I64(decoder_ids(batch, filling).into())),
+            Self::DecoderIds => of_rows(Numbers::I64(decoder_ids(batch, params).into())),
             Self::Lengths => Tensor {
                 shape: vec![rows],
                 numbers: Numbers::I32(lengths(batch)),
@@ -121,7 +121,7 @@ impl Input {
             },
             Self::Mask => Tensor {
                 shape: vec![rows, 1, width],
-                numbers: Numbers::F32(mask(batch, filling.masked)),
+                numbers: Numbers::F32(mask(batch, params.masked)),
             },
         }
     }
@@ -139,9 +139,9 @@ fn last(batch: &Batch) -> Vec<i64> {
         .collect()
 }
 
-/// Each row moved by one to the right behind the first id; its last id falls out.
-fn decoder_ids(batch: &Batch, filling: &Filling) -> Vec<i64> {
-    let start = filling
+/// Shifts each row right by one, behind the start id; the last id is dropped.
+fn decoder_ids(batch: &Batch, params: &InputParams) -> Vec<i64> {
+    let start = params
         .decoder_start_id
         .expect("checked when the graph was loaded");
     let mut ids = Vec::with_capacity(batch.ids.len());
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_as_the_contract_says() {
+    fn input_tensors_match_their_documentation() {
         let batch = batch();
-        let filling = Filling {
+        let params = InputParams {
             decoder_start_id: Some(2),
             masked: -10_000.0,
         };
         let of = |input: Input| {
-            let Tensor { shape, numbers } = input.of(&batch, &filling);
+            let Tensor { shape, numbers } = input.tensor(&batch, &params);
             (shape, numbers)
         };
         let i64s = |numbers: &[i64]| Numbers::I64(Cow::Owned(numbers.to_vec()));

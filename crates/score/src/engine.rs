@@ -1,4 +1,5 @@
-//! What computes a batch: the face behind which ONNX Runtime stands, and a scripted engine in tests.
+//! The engine trait: runs one batch of tokens through a model. ONNX Runtime and OpenVINO implement it, and a scripted
+//! engine does in tests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::Batch;
 
-/// What a model gave for a batch: `rows` × `width` numbers, row after row.
+/// Output of a model for a batch: `rows` × `width` numbers, row by row.
 ///
-/// A row of an NLI model or a classifier holds the logit of each class, a row of an embedding model a text's vector.
+/// A row holds the logit of each class for an NLI model or a classifier, and the vector of a text for an embedding
+/// model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
-    /// Rows, as many as the batch has.
+    /// Number of rows, equal to that of the batch.
     pub rows: usize,
-    /// Numbers a row: classes or dimensions.
+    /// Numbers per row: classes or dimensions.
     pub width: usize,
-    /// The numbers.
+    /// The numbers, row by row.
     pub data: Vec<f32>,
 }
 
 impl Logits {
-    /// An output as an engine gives it.
+    /// Checks the shape of an engine's output.
     ///
     /// # Errors
-    /// [`EngineError::Shape`] for one that is no rows of numbers.
+    /// [`EngineError::Shape`] unless it is a matrix, or a vector of one number per row.
     pub(crate) fn shaped(dims: &[i64], data: Vec<f32>) -> Result<Self, EngineError> {
         let size = |n: i64| usize::try_from(n).expect("it is positive");
         let (rows, width) = match *dims {
             [rows, width] if rows > 0 && width > 0 => (size(rows), size(width)),
-            // Some exports leave out the dimension of a single number.
+            // Some exports omit the last dimension if it is 1.
             [rows] if rows > 0 => (size(rows), 1),
             _ => {
                 return Err(EngineError::Shape(format!(
@@ -40,37 +42,37 @@ impl Logits {
         Ok(Self { rows, width, data })
     }
 
-    /// The numbers of one row.
+    /// Returns the numbers of one row.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..(row + 1) * self.width]
     }
 }
 
-/// Why a batch was not computed.
+/// Reasons why a batch could not be computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The batch needs more memory than there is.
+    /// The batch needs more memory than is available.
     #[error("compute a batch of {rows} × {width} tokens: out of memory ({detail})")]
     OutOfMemory {
         /// Rows of the batch.
         rows: usize,
         /// Width of the batch.
         width: usize,
-        /// What the runtime said.
+        /// The message of the runtime.
         detail: String,
     },
-    /// The model gave infinities or no numbers for this batch.
-    #[error("use what the model gave: {0} of its outputs are not finite")]
+    /// The model returned infinities or NaN.
+    #[error("use the model's output: {0} of the numbers are not finite")]
     NotFinite(usize),
-    /// The model is not of the kind that its folder says.
+    /// The output does not have the shape that the model folder promises.
     #[error(
-        "use what the model gave: {0}; the graph does not fit its `config.json`, export the model again"
+        "use the model's output: {0}; the graph does not match its `config.json`, export the model again"
     )]
     Shape(String),
-    /// The batch holds what the model cannot read.
+    /// The batch has a token id outside the vocabulary.
     #[error(
-        "compute a batch: token id {0} is outside of the model's vocabulary of {1}; `tokenizer.json` belongs to another model, export both again"
+        "compute a batch: token id {0} is outside the model's vocabulary of {1}; `tokenizer.json` belongs to another model, export both again"
     )]
     Token(i64, usize),
     /// The runtime failed.
@@ -78,16 +80,16 @@ pub enum EngineError {
     Run(String),
 }
 
-/// Computes batches. Synchronous, and owned by the thread that feeds it.
+/// Runs batches. Synchronous, and owned by the thread that feeds it.
 pub trait Engine: Send {
-    /// Computes one batch.
+    /// Runs one batch.
     ///
     /// # Errors
-    /// See [`EngineError`]. After [`EngineError::OutOfMemory`] the engine wants a [`restart`](Self::restart);
-    /// after any other it may go on, and the next batch tells whether it can.
+    /// See [`EngineError`]. After [`EngineError::OutOfMemory`], call [`restart`](Self::restart). After any other error
+    /// the engine may still work; the next batch shows whether it does.
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError>;
 
-    /// Makes the engine anew after [`EngineError::OutOfMemory`], which may leave it unusable.
+    /// Rebuilds the engine after [`EngineError::OutOfMemory`], which may leave it unusable.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -95,29 +97,29 @@ pub trait Engine: Send {
         Ok(())
     }
 
-    /// Whether each new shape of a batch costs it time or memory, as on a GPU: then batches keep to few shapes.
+    /// Returns true if each new batch shape costs time or memory, as on a GPU; the labeler then uses few shapes.
     fn wants_few_shapes(&self) -> bool {
         false
     }
 }
 
-/// What to compute on.
+/// Device to compute on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// A GPU where one can be used, else the CPU.
+    /// A GPU if one can be used, otherwise the CPU.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The CUDA device of this number, or an error.
+    /// The CUDA device with this number, or an error.
     Cuda(u16),
 }
 
-/// Which library computes.
+/// Inference library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
-    /// ONNX Runtime; OpenVINO where only that can do it, or where ONNX Runtime is nowhere.
+    /// ONNX Runtime; OpenVINO if only it supports the request, or if ONNX Runtime is not installed.
     #[default]
     Auto,
     /// ONNX Runtime, or an error.
@@ -126,9 +128,9 @@ pub enum EngineName {
     OpenVino,
 }
 
-/// A word that names no engine.
+/// The text is not the name of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no engine: use `auto`, `onnxruntime` or `openvino`")]
+#[error("`{0}` is not an engine: use `auto`, `onnxruntime` or `openvino`")]
 pub struct EngineNameError(String);
 
 impl FromStr for EngineName {
@@ -143,7 +145,7 @@ impl FromStr for EngineName {
 }
 
 impl EngineName {
-    /// As flags and settings write it.
+    /// Returns the name used in flags and settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -159,12 +161,12 @@ impl fmt::Display for EngineName {
     }
 }
 
-/// A word that names no device.
+/// The text is not the name of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
+#[error("`{0}` is not a device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
 pub struct DeviceError(String);
 
-/// Reads one device or several of a kind (`cuda:0,1`): each gets an engine.
+/// Parses one device, or several GPUs (`cuda:0,1`), each of which gets an engine.
 ///
 /// # Errors
 /// [`DeviceError`].
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_devices_of_a_kind_are_told_at_once() {
+    fn several_gpus_are_parsed_from_one_text() {
         let of = |text| devices(text).unwrap();
         assert_eq!(of("cuda:0,2"), [Device::Cuda(0), Device::Cuda(2)]);
         assert_eq!(of("cuda:1"), [Device::Cuda(1)]);
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_written_as_they_are_read() {
+    fn devices_are_printed_as_they_are_parsed() {
         for text in ["auto", "cpu", "cuda:0", "cuda:3"] {
             assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
         }

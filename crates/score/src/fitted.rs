@@ -7,13 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::TextVector;
+use crate::embedding::TextVector;
 
-/// The learned part of a label set. It belongs to one model: logits and vectors of another one mean something else.
+/// The learned part of a label set. It belongs to one model, because the logits and vectors of another model mean
+/// something else.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fitted {
-    /// Hash of the label set that it was fitted to.
+    /// Hash of the label set that the fit is for.
     pub base: String,
     /// Hash of the model's manifest.
     pub model: String,
@@ -21,11 +22,11 @@ pub struct Fitted {
     pub labels: Vec<FittedClass>,
     /// The correction of "none of these"; `None` if each label is scored by itself and there is no background.
     pub none: Option<FittedClass>,
-    /// Logit of "none of these" before its correction, less the log-sum-exp of the labels' logits; `None` if it is the
-    /// background's.
+    /// Logit of "none of these" before its correction, minus the log-sum-exp of the labels' logits; `None` if the
+    /// background's logit is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub none_below: Option<f64>,
-    /// The answers that it was fitted to. It does not count for the version of the label set.
+    /// The gold labels of the fit. They are not part of the label set's version.
     pub provenance: Provenance,
 }
 
@@ -35,7 +36,7 @@ pub struct Fitted {
 pub struct FittedClass {
     /// Factor of the zero-shot logit.
     pub scale: f64,
-    /// Summand.
+    /// Added to the logit.
     pub bias: f64,
     /// Factors of the text's vector; empty for a model without vectors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -46,9 +47,9 @@ pub struct FittedClass {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// Posts with a gold label that it was fitted to.
+    /// Number of posts with a gold label in the fit.
     pub answers: u64,
-    /// Those among them that belong to none of the labels.
+    /// Number of these posts whose gold label is "none".
     pub none: u64,
     /// The annotators.
     pub by: Vec<String>,
@@ -56,7 +57,7 @@ pub struct Provenance {
     pub at: String,
 }
 
-/// Why a fit cannot be used.
+/// Reasons to reject a fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FittedError {
     /// It has corrections for another number of labels.
@@ -71,7 +72,7 @@ pub enum FittedError {
 }
 
 impl Fitted {
-    /// Checks it against the number of labels of its set.
+    /// Validates the fit against the number of labels of its set.
     ///
     /// # Errors
     /// See [`FittedError`].
@@ -95,16 +96,16 @@ impl Fitted {
         Ok(())
     }
 
-    /// Dimensions of the vectors that it reads; 0 for a model without vectors.
+    /// Returns the number of dimensions of the vectors that it reads; 0 for a model without vectors.
     pub fn dimensions(&self) -> usize {
         self.labels.first().map_or(0, |class| class.weights.len())
     }
 
-    /// Corrects the logits of a text. `labels` are the positions of the labels that it has logits for, in order; `other` is
-    /// the logit of the background, if the text has one.
+    /// Corrects the logits of a text. `labels` are the indices of the labels that have a logit, in order; `other` is
+    /// the logit of the background, if there is one.
     ///
-    /// Returns the logits of these labels and of "none of these"; `None` if the fit needs the text's vector, and there is
-    /// none, or one of another model.
+    /// Returns the logits of these labels and of "none of these"; `None` if the fit needs the text's vector and it is
+    /// missing or from another model.
     pub fn apply(
         &self,
         labels: &[usize],
@@ -119,7 +120,7 @@ impl Fitted {
                 .numbers(),
         };
         let correct = |class: &FittedClass, logit: f64| {
-            // In order, in one sum: the same on every machine.
+            // Summed in order, for the same result on every machine.
             let products = class.weights.iter().zip(&numbers);
             let learned: f64 = products
                 .map(|(weight, x)| f64::from(*weight) * f64::from(*x))
@@ -138,7 +139,7 @@ impl Fitted {
         ))
     }
 
-    /// Its content as far as it decides scores, for the hash of a label set.
+    /// Returns the fields that decide scores, for the hash of a label set.
     pub(crate) fn content(&self) -> impl Serialize {
         (
             &self.base,
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_correction_is_scale_bias_and_weights() {
-        let vector = TextVector::of(&[3.0, 4.0]);
+        let vector = TextVector::quantize(&[3.0, 4.0]);
         let found = fitted(2, &[1.0, 2.0]).apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&vector));
         let (labels, none) = found.unwrap();
         let learned = 0.6 + 2.0 * 0.8;
@@ -188,7 +189,7 @@ mod tests {
         // A shortlist may leave out labels and the background.
         let found = fitted(2, &[]).apply(&[1], &[6.0], None, None);
         assert_eq!(found, Some((vec![13.0], None)));
-        // Without a background, "none of these" stands below the labels.
+        // Without a background, "none of these" is an offset below the labels.
         let open = Fitted {
             none_below: Some(-2.0),
             ..fitted(2, &[])
@@ -198,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_without_the_vector_that_it_needs_gives_no_logits() {
+    fn a_fit_returns_nothing_if_its_vector_is_missing() {
         let needs = fitted(2, &[1.0, 2.0]);
         assert_eq!(needs.apply(&[0], &[1.0], None, None), None);
-        let longer = TextVector::of(&[1.0; 3]);
+        let longer = TextVector::quantize(&[1.0; 3]);
         assert_eq!(needs.apply(&[0], &[1.0], None, Some(&longer)), None);
     }
 

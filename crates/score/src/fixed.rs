@@ -1,14 +1,15 @@
-//! Batches cut and filled up to a shape: the one that a graph takes, as some exports do, or one of few for a GPU.
+//! Splits and pads batches to a fixed shape: the one that a graph was exported with, or one of few on a GPU.
 //!
-//! In goes a batch of any shape, out come batches of that shape; what is computed for rows that only fill up is left out.
+//! The input is a batch of any shape. It is computed in parts of the fixed shape, and the results of padding rows are
+//! dropped.
 
 use super::batch::Batch;
 use super::contract::Input;
 use super::engine::{EngineError, Logits};
-use super::folder::Fixed;
+use super::folder::FixedShape;
 
-impl Fixed {
-    /// Whether an input of this shape takes what a batch of the fixed sizes fills it with.
+impl FixedShape {
+    /// Returns true if an input with these dimensions accepts a batch of the fixed shape.
     pub(crate) fn fits(self, input: Input, shape: &[i64]) -> bool {
         let fits = |size: i64, fixed: Option<usize>| {
             size <= 0 || fixed.is_some_and(|fixed| usize::try_from(size) == Ok(fixed))
@@ -21,12 +22,12 @@ impl Fixed {
                 Input::Ids | Input::AttentionMask | Input::TypeIds | Input::DecoderIds,
                 [rows, width],
             ) => fits(*rows, self.rows) && fits(*width, self.width),
-            // The library says more of an input that has another number of dimensions.
+            // The library gives a better error for a wrong number of dimensions.
             _ => shape.iter().all(|size| *size <= 0),
         }
     }
 
-    /// Computes a batch in the fixed shape; a row that is too long is an error.
+    /// Computes a batch in the fixed shape. A row longer than the fixed width is an error.
     pub(crate) fn compute(
         self,
         batch: &Batch,
@@ -47,20 +48,20 @@ impl Fixed {
         let mut all: Option<Logits> = None;
         for first in (0..batch.rows()).step_by(rows) {
             let real = rows.min(batch.rows() - first);
-            let mut given = compute(&part(batch, first, real, rows, width, pad_id))?;
-            if given.rows != rows {
+            let mut output = compute(&part(batch, first, real, rows, width, pad_id))?;
+            if output.rows != rows {
                 return Err(EngineError::Shape(format!(
-                    "it gave {} rows for {rows}",
-                    given.rows
+                    "the graph returned {} rows for {rows}",
+                    output.rows
                 )));
             }
-            given.data.truncate(real * given.width);
-            given.rows = real;
+            output.data.truncate(real * output.width);
+            output.rows = real;
             match &mut all {
-                None => all = Some(given),
+                None => all = Some(output),
                 Some(all) => {
-                    all.rows += given.rows;
-                    all.data.extend(given.data);
+                    all.rows += output.rows;
+                    all.data.extend(output.data);
                 }
             }
         }
@@ -68,7 +69,7 @@ impl Fixed {
     }
 }
 
-/// `real` rows from `first` on, as wide as the graph wants, and the first of them again until there are enough.
+/// Returns `real` rows from `first` on, padded to `width`, and repeats the first of them until there are `rows` rows.
 fn part(batch: &Batch, first: usize, real: usize, rows: usize, width: usize, pad_id: u32) -> Batch {
     let mut part = Batch {
         ids: Vec::with_capacity(rows * width),
@@ -106,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_cut_and_filled_up_and_what_fills_up_gives_nothing() {
-        let fixed = Fixed::of(&[2, 4]);
+    fn a_batch_is_split_and_padded_and_padding_rows_are_dropped() {
+        let fixed = FixedShape::from_dims(&[2, 4]);
         let mut seen = Vec::new();
         let given = fixed
             .compute(&batch(&[3, 2, 1]), 9, &mut |part| {
@@ -124,7 +125,7 @@ mod tests {
                 })
             })
             .unwrap();
-        assert_eq!((given.rows, given.data), (3, vec![3.0, 2.0, 1.0]));
+        assert_eq!((output.rows, output.data), (3, vec![3.0, 2.0, 1.0]));
         assert_eq!(seen.len(), 2);
         assert_eq!(seen[0].ids, [1, 2, 3, 9, 1, 2, 9, 9]);
         assert_eq!(seen[0].type_ids, [1, 1, 1, 0, 1, 1, 0, 0]);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_stays_as_it_is_and_a_row_that_is_too_long_is_an_error() {
+    fn open_sizes_stay_unpadded_and_a_row_that_is_too_long_is_an_error() {
         let mut shapes = Vec::new();
         let mut compute = |part: &Batch| {
             shapes.push((part.rows(), part.width));
@@ -143,24 +144,28 @@ mod tests {
                 data: vec![0.0; part.rows()],
             })
         };
-        for fixed in [Fixed::default(), Fixed::of(&[-1, 6]), Fixed::of(&[1, -1])] {
+        for fixed in [
+            FixedShape::default(),
+            FixedShape::from_dims(&[-1, 6]),
+            FixedShape::from_dims(&[1, -1]),
+        ] {
             fixed.compute(&batch(&[5, 5]), 0, &mut compute).unwrap();
         }
-        let error = Fixed::of(&[-1, 4]).compute(&batch(&[5]), 0, &mut compute);
+        let error = FixedShape::from_dims(&[-1, 4]).compute(&batch(&[5]), 0, &mut compute);
         assert!(error.unwrap_err().to_string().contains("takes 4"));
         assert_eq!(shapes, [(2, 5), (2, 6), (1, 5), (1, 5)]);
     }
 
     #[test]
-    fn inputs_fit_where_their_sizes_are_those_of_the_ids() {
-        let fixed = Fixed::of(&[-1, 160]);
+    fn inputs_fit_if_their_sizes_match_the_ids() {
+        let fixed = FixedShape::from_dims(&[-1, 160]);
         assert!(fixed.fits(Input::Ids, &[-1, 160]));
         assert!(fixed.fits(Input::AttentionMask, &[-1, -1]));
         assert!(!fixed.fits(Input::AttentionMask, &[-1, 128]));
         assert!(!fixed.fits(Input::TypeIds, &[1, 160]));
         assert!(fixed.fits(Input::Mask, &[-1, 1, 160]));
         assert!(fixed.fits(Input::Positions, &[160]));
-        assert!(!Fixed::default().fits(Input::Lengths, &[8]));
-        assert!(Fixed::default().fits(Input::Ids, &[-1, -1]));
+        assert!(!FixedShape::default().fits(Input::Lengths, &[8]));
+        assert!(FixedShape::default().fits(Input::Ids, &[-1, -1]));
     }
 }

@@ -1,12 +1,11 @@
-//! What a model folder is: the files of a model as the hub's ONNX exports lay them out.
+//! Reads a model folder: the files of a model in the layout of the Hugging Face Hub's ONNX exports.
 //!
-//! In goes a folder with `config.json`, `tokenizer.json` and one or more `*.onnx` files (at the top or under
-//! `onnx/`); out comes a [`ModelFolder`]: which graph to load, how its outputs become scores, how long a
-//! sequence may be, and the hashes under which its results are stored. A folder may have a [`manifest`], which
-//! tells of each graph what it is for, what it is fed and what it must say. Three kinds of model are known: an NLI
-//! cross-encoder (premise and hypothesis in, class logits out), an embedding model (one text in, one
-//! vector out; the block `zero_shot` of `config.json` says so), and a [classifier] (one text in, the logits of its own
-//! labels out). Nothing here runs a model.
+//! The input is a folder with `config.json`, `tokenizer.json` and at least one `*.onnx` file, at the top or in `onnx/`.
+//! The output is a [`ModelFolder`]: the graph to load, how its outputs become scores, the longest sequence, and the
+//! hashes that identify its results. A folder may have a [`manifest`], which gives the device, the inputs and the
+//! reference logits of each graph. There are three kinds of models: an NLI cross-encoder (premise and hypothesis in,
+//! class logits out), an embedding model (one text in, one vector out; declared by the block `zero_shot` of
+//! `config.json`), and a [classifier] (one text in, the logits of its own labels out). This module runs no model.
 
 pub mod bounds;
 mod choice;
@@ -30,12 +29,12 @@ use self::choice::{Choice, precision_in};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
-use self::graph::Facts;
-pub use self::graph::Fixed;
+pub use self::graph::FixedShape;
+use self::graph::GraphMetadata;
 pub use self::hashes::hex;
-use self::hashes::{file_hash, known_hash};
+use self::hashes::{cached_hash, file_hash};
 pub use self::learned::{LearnedLabel, LearnedLabels};
-use self::manifest::{Made, Manifest};
+use self::manifest::{GraphSpec, Manifest};
 use self::names::external_data;
 pub use self::names::graph_names;
 pub use self::rounding::Rounding;
@@ -44,7 +43,7 @@ pub use self::rounding::Rounding;
 pub const MANIFEST_FILE: &str = "manifest.toml";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// What kind of processor a graph is for.
+/// Processor that a graph is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processor {
     /// The CPU.
@@ -54,7 +53,7 @@ pub enum Processor {
 }
 
 impl Processor {
-    /// As the manifest writes it.
+    /// Returns the name used in the manifest.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -69,59 +68,58 @@ impl fmt::Display for Processor {
     }
 }
 
-/// A model as it lies on disk, checked as far as its files can tell without running it.
+/// A model on disk, validated as far as possible without running it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFolder {
     /// The folder.
     pub dir: PathBuf,
-    /// Name of the folder, for people.
+    /// Display name: the name of the folder.
     pub name: String,
     /// The graph to load.
     pub graph: PathBuf,
-    /// The tokenizer's file.
+    /// The tokenizer file.
     pub tokenizer: PathBuf,
-    /// Precision as the name of the graph tells it: `fp32`, `fp16`, `int8`, …
+    /// Precision of the graph: `fp32`, `fp16`, `int8`, …
     pub precision: String,
-    /// What goes in and how scores come out.
+    /// Kind of the model, which determines its inputs and its scores.
     pub kind: ModelKind,
-    /// Hypothesis template the model was made for, where it says one.
+    /// Hypothesis template of the model, if it declares one.
     pub template: Option<String>,
-    /// Longest sequence, special tokens included.
+    /// Token limit of a sequence, special tokens included.
     pub max_tokens: usize,
-    /// Rows of the embedding table: an id from here on must never reach the graph.
+    /// Rows of the embedding table; the graph must never receive this id or a higher one.
     pub vocab_size: Option<usize>,
-    /// Id that fills a row up to the width of its batch, where the configuration says it.
+    /// Padding id, if the configuration has one.
     pub pad_id: Option<u32>,
     /// SHA-256 of `tokenizer.json`, hex.
     pub tokenizer_hash: String,
-    /// SHA-256 over name and SHA-256 of every file that decides a score, and what a manifest adds, hex.
+    /// SHA-256 of the name and hash of every file that decides a score, and of the manifest's settings, hex.
     pub manifest_hash: String,
-    /// What the manifest says of the graph, where there is one.
-    pub made: Option<Made>,
-    /// The sizes that the graph fixes, as a rule none.
-    pub fixed: Fixed,
-    /// How the graph in float32 is computed with fewer digits. Then `precision` is its name.
+    /// The manifest's entry for the graph, if there is a manifest.
+    pub spec: Option<GraphSpec>,
+    /// The fixed sizes of the graph; usually none.
+    pub fixed: FixedShape,
+    /// Reduced-precision mode of the float32 graph, which then also names `precision`.
     pub rounding: Rounding,
 }
 
-/// How far a logit may be off where numbers are rounded, as a share of how far the logits of the vectors lie apart (their
-/// standard deviation): in bfloat16 that was 0.16 to 0.35 with random weights of BART's shape, and a wrong graph is off by
-/// more than 1.
+/// Tolerance of a logit under reduced precision, as a fraction of the standard deviation of the reference logits. In
+/// bfloat16 the error was 0.16 to 0.35 with random weights of BART's shape; a wrong graph is off by more than 1.
 const ROUNDED_SPREAD: f64 = 0.5;
 
-/// How a model scores a label.
+/// Kind of model, with what turns its output into scores.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelKind {
-    /// A cross-encoder over (text, hypothesis): class logits.
+    /// Cross-encoder of text and hypothesis, with a logit per class.
     Nli(NliClasses),
-    /// An encoder of single texts: the cosine of a text's vector and a label's.
+    /// Encoder of single texts; a label is scored by the cosine of both vectors.
     Embedding(EmbeddingHead),
-    /// A classifier of single texts: a logit for each of its own labels.
+    /// Classifier of single texts, with a logit for each of its own labels.
     Classifier(ClassifierHead),
 }
 
 impl ModelKind {
-    /// `nli`, `embedding` or `classifier`, as stored.
+    /// Returns `nli`, `embedding` or `classifier`, as stored.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Nli(_) => "nli",
@@ -130,7 +128,7 @@ impl ModelKind {
         }
     }
 
-    /// The head of a classifier.
+    /// Returns the head of a classifier.
     pub fn head(&self) -> Option<&ClassifierHead> {
         match self {
             Self::Classifier(head) => Some(head),
@@ -138,7 +136,7 @@ impl ModelKind {
         }
     }
 
-    /// How many numbers the model gives for a row, where its configuration says that.
+    /// Returns the number of outputs per row, if the configuration determines it.
     pub fn width(&self) -> Option<usize> {
         match self {
             Self::Nli(classes) => Some(classes.count),
@@ -148,25 +146,25 @@ impl ModelKind {
     }
 }
 
-/// Which logit of an NLI model is which class.
+/// Indices of an NLI model's classes among its logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NliClasses {
-    /// How many classes: 2 or 3.
+    /// Number of classes: 2 or 3.
     pub count: usize,
-    /// Index of the class that a label's score is read from.
+    /// Index of the class that scores a label.
     pub entailment: usize,
-    /// Index of the class that multi mode opposes to it.
+    /// Index of the class that multi mode contrasts with entailment.
     pub contradiction: usize,
-    /// Index of the third class, where there is one.
+    /// Index of the third class, if there is one.
     pub neutral: Option<usize>,
 }
 
 impl NliClasses {
-    /// Chooses the classes as the zero-shot pipeline of transformers does: entailment by its name,
-    /// contradiction by its place. Scores must equal the reference even where its choice is odd: of
-    /// (contradiction, entailment, neutral) and (entailment, neutral, contradiction) it opposes the outer
-    /// class, of (neutral, entailment, contradiction) the neutral one.
-    fn of(count: usize, entailment: usize) -> Self {
+    /// Selects the classes as the zero-shot pipeline of transformers does: entailment by name, contradiction by
+    /// position. Scores must equal the reference even if its choice is odd: for (contradiction, entailment, neutral)
+    /// and (entailment, neutral, contradiction) it takes the outer class, but for (neutral, entailment, contradiction)
+    /// it takes neutral.
+    fn with_entailment(count: usize, entailment: usize) -> Self {
         let contradiction = if entailment == 0 { count - 1 } else { 0 };
         let neutral = (0..count).find(|class| ![entailment, contradiction].contains(class));
         Self {
@@ -178,7 +176,7 @@ impl NliClasses {
     }
 }
 
-/// What an embedding model's output is called and how cosines become scores.
+/// Output name of an embedding model, and the parameters that turn cosines into scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbeddingHead {
     /// Name of the output, `[batch, dimension]`.
@@ -189,12 +187,12 @@ pub struct EmbeddingHead {
     pub sigmoid_scale: f64,
     /// See `sigmoid_scale`.
     pub sigmoid_bias: f64,
-    /// Vectors for certain labels, in place of those of their words.
+    /// Learned vectors of certain labels, used in place of those computed from their texts.
     pub learned: Arc<LearnedLabels>,
 }
 
 impl ModelFolder {
-    /// Reads a folder for the CPU, see [`ModelFolder::open_for`].
+    /// Reads a folder for the CPU; see [`ModelFolder::open_for`].
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -202,12 +200,12 @@ impl ModelFolder {
         Self::open_for(dir, Processor::Cpu, precision)
     }
 
-    /// Reads a folder and chooses its graph. With a manifest it is the graph for `processor`, in `precision` where
-    /// one is given. Without, `precision` chooses by the hub's names (`fp32` is `model.onnx`, `fp16` is
-    /// `model_fp16.onnx`, `int8` is `model_int8.onnx` or `model_quantized.onnx`, any other word is
-    /// `model_WORD.onnx`); without it `model.onnx` is taken, or the only graph there is.
+    /// Reads a folder and selects its graph. With a manifest, this is the graph for `processor`, in `precision` if
+    /// given. Without a manifest, `precision` selects by the Hub's file names: `fp32` is `model.onnx`, `fp16` is
+    /// `model_fp16.onnx`, `int8` is `model_int8.onnx` or `model_quantized.onnx`, and any other value is
+    /// `model_VALUE.onnx`. With neither, it is `model.onnx` or the only graph in the folder.
     ///
-    /// Every file that decides a score is hashed (see [`hashes`]), and compared with the manifest.
+    /// Every file that decides a score is hashed (see [`hashes`]) and compared with the manifest.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -222,38 +220,38 @@ impl ModelFolder {
         let config: Config = read_json(&config)?;
         let tokenizer_config = tokenizer_config_in(dir)?;
         let manifest = Manifest::read(dir)?;
-        let choice = Choice::of(dir, manifest.as_ref(), processor, precision)?;
-        let said = manifest.as_ref().map(Manifest::kind);
-        let (kind, label_vectors) = kind_in(dir, &config, said)?;
+        let choice = Choice::select(dir, manifest.as_ref(), processor, precision)?;
+        let declared = manifest.as_ref().map(Manifest::kind);
+        let (kind, label_vectors) = kind_in(dir, &config, declared)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
 
         let parts = deciding_files(dir, label_vectors, &choice)?;
         let mut hasher = hash_all(&parts, manifest.as_ref())?;
         let Choice {
-            made,
+            spec,
             graph,
             rounding,
         } = choice;
-        // Only now: what is damaged is told by its hash, where that is known.
-        let facts = graph::facts(&graph)?;
-        let precision = precision_in(&graph, made.as_ref(), &facts, rounding, precision)?;
+        // After the hashes: if there is a manifest, a damaged file should be reported as a hash mismatch.
+        let metadata = graph::metadata(&graph)?;
+        let precision = precision_in(&graph, spec.as_ref(), &metadata, rounding, precision)?;
         let mut max_tokens = config.max_tokens(&tokenizer_config.unwrap_or_default());
-        if let (Some(manifest), Some(made)) = (&manifest, &made) {
-            check_manifest(dir, manifest, made, &facts, &kind)?;
+        if let (Some(manifest), Some(spec)) = (&manifest, &spec) {
+            check_manifest(dir, manifest, spec, &metadata, &kind)?;
             max_tokens = max_tokens.min(manifest.max_tokens);
-            hasher.update(made.identity(max_tokens));
+            hasher.update(spec.identity(max_tokens));
         }
         if !rounding.is_exact() {
-            // The same graph, and other scores.
+            // The same graph gives other scores in this mode.
             hasher.update(format!("{rounding}\n"));
         }
-        let fixed = Fixed::of(&facts.ids);
-        let pad_id = made.as_ref().map(|made| made.contract.pad_id);
+        let fixed = FixedShape::from_dims(&metadata.ids);
+        let pad_id = spec.as_ref().map(|spec| spec.contract.pad_id);
         Ok(Self {
             dir: dir.to_owned(),
-            name: name_of(dir),
+            name: model_name(dir),
             precision,
-            // A longer text would not fit, so it is cut as by a model that reads no more.
+            // A longer text does not fit the graph, so it is truncated.
             max_tokens: max_tokens.min(fixed.width.unwrap_or(usize::MAX)),
             vocab_size: config.vocab_size,
             pad_id: pad_id.or(config.pad_token_id),
@@ -263,38 +261,38 @@ impl ModelFolder {
             tokenizer,
             graph,
             kind,
-            made,
+            spec,
             fixed,
             rounding,
         })
     }
 
-    /// How far a logit of the manifest's vectors may be off.
-    pub fn tolerance(&self, made: &Made) -> f64 {
+    /// Returns the tolerance of a logit, compared with the manifest's reference logits.
+    pub fn tolerance(&self, spec: &GraphSpec) -> f64 {
         if self.rounding.is_exact() {
-            return made.graph.tolerance;
+            return spec.graph.tolerance;
         }
-        let logits = made.vectors.iter().flat_map(|vector| &vector.logits);
+        let logits = spec.vectors.iter().flat_map(|vector| &vector.logits);
         let logits: Vec<f64> = logits.map(|logit| f64::from(*logit)).collect();
         #[expect(clippy::cast_precision_loss, reason = "a few logits")]
         let count = logits.len() as f64;
         let mean = logits.iter().sum::<f64>() / count;
         let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        made.graph.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
+        spec.graph.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
     }
 
-    /// Whether a score depends on what else is in its batch. Dynamic int8 has one activation scale a tensor. Where numbers
-    /// are rounded, an NLI model shows the order in which a sum was added up, which its few rows decide.
+    /// Returns true if a score depends on the other rows of its batch. Dynamic int8 uses one activation scale per
+    /// tensor. Under reduced precision, an NLI model with its few rows is sensitive to the order of summation.
     pub fn depends_on_batch(&self) -> bool {
-        match &self.made {
+        match &self.spec {
             _ if !self.rounding.is_exact() => matches!(self.kind, ModelKind::Nli(_)),
-            Some(made) => made.graph.depends_on_batch,
+            Some(spec) => spec.graph.depends_on_batch,
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }
     }
 
-    /// Whether a score depends on how wide its batch is, and not on its mates: where numbers are rounded, another width
-    /// shows, because a sum is added up in another order.
+    /// Returns true if a score depends on the padded width of its batch, but not on the other rows. Under reduced
+    /// precision, another width changes the order of summation.
     pub fn depends_on_width(&self) -> bool {
         !self.rounding.is_exact() && !self.depends_on_batch()
     }
@@ -303,7 +301,7 @@ impl ModelFolder {
 fn check_folder(dir: &Path) -> Result<(), ModelError> {
     if dir.is_file() {
         return Err(ModelError::File(format!(
-            "the model `{}` is a file: give the folder that holds the model's graph, `config.json` and `tokenizer.json`",
+            "the model `{}` is a file: give the folder with the model's graph, `config.json` and `tokenizer.json`",
             dir.display()
         )));
     }
@@ -318,7 +316,7 @@ fn tokenizer_config_in(dir: &Path) -> Result<Option<TokenizerConfig>, ModelError
     path.is_file().then(|| read_json(&path)).transpose()
 }
 
-/// The files that decide a score, in the order in which they are hashed.
+/// Returns the files that decide a score, in the order of hashing.
 fn deciding_files(
     dir: &Path,
     label_vectors: Option<PathBuf>,
@@ -327,31 +325,31 @@ fn deciding_files(
     let mut files = vec![dir.join("config.json"), dir.join("tokenizer.json")];
     let tokenizer_config = dir.join(TOKENIZER_CONFIG);
     if tokenizer_config.is_file() {
-        // It decides where a text is cut.
+        // It determines where a text is truncated.
         files.push(tokenizer_config);
     }
     files.extend(label_vectors);
     let graph = &choice.graph;
     files.push(graph.clone());
-    match &choice.made {
-        Some(made) => files.extend(made.graph.data.iter().map(|name| dir.join(name))),
-        None => files.extend(external_data(graph, &graph::facts(graph)?.weights)?),
+    match &choice.spec {
+        Some(spec) => files.extend(spec.graph.data.iter().map(|name| dir.join(name))),
+        None => files.extend(external_data(graph, &graph::metadata(graph)?.weights)?),
     }
     Ok(files)
 }
 
-/// Hashes files, each with its name, and compares them with a manifest.
+/// Hashes files with their names, and compares them with the manifest.
 fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, ModelError> {
     let mut hasher = Sha256::new();
     for path in files {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let hash = known_hash(path)?;
+        let hash = cached_hash(path)?;
         if let Some(manifest) = manifest
-            // A file that the manifest does not list counts as changed, too: it decides a score.
+            // A file missing from the manifest counts as changed, because it decides a score.
             && manifest.files.get(&*name) != Some(&hash)
         {
             return Err(ModelError::File(format!(
-                "use `{}`: its SHA-256 is not the one in `manifest.toml`, so it was damaged or exchanged; copy or make the model again, or remove the manifest to go without its checks",
+                "use `{}`: its SHA-256 differs from `manifest.toml`, so the file is damaged or was replaced; copy or build the model again, or delete the manifest to skip its checks",
                 path.display()
             )));
         }
@@ -360,22 +358,22 @@ fn hash_all(files: &[PathBuf], manifest: Option<&Manifest>) -> Result<Sha256, Mo
     Ok(hasher)
 }
 
-/// Compares what a manifest says with the graph and with `config.json`.
+/// Compares the manifest with the graph and with `config.json`.
 fn check_manifest(
     dir: &Path,
     manifest: &Manifest,
-    made: &Made,
-    facts: &Facts,
+    spec: &GraphSpec,
+    metadata: &GraphMetadata,
     kind: &ModelKind,
 ) -> Result<(), ModelError> {
-    let mut weights = facts.weights.iter();
-    if let Some(name) = weights.find(|name| !made.graph.data.contains(name)) {
-        let file = &made.graph.file;
-        let detail = format!("it does not list `{name}`, where `{file}` has its weights");
+    let mut weights = metadata.weights.iter();
+    if let Some(name) = weights.find(|name| !spec.graph.data.contains(name)) {
+        let file = &spec.graph.file;
+        let detail = format!("it does not list `{name}`, the weights file of `{file}`");
         return Err(ModelError::manifest(dir, detail));
     }
     if !manifest.agrees(kind) {
-        let detail = "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py";
+        let detail = "its kind, classes or output differ from `config.json`; build the folder again with tools/model.py or tools/train.py";
         return Err(ModelError::manifest(dir, detail));
     }
     Ok(())
@@ -400,9 +398,9 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelErro
     })
 }
 
-/// What a model is called: the name of its folder.
-pub fn name_of(dir: &Path) -> String {
-    // `canonicalize` gives a name to `.` and to a path that ends in `..`.
+/// Returns the name of a model, which is that of its folder.
+pub fn model_name(dir: &Path) -> String {
+    // `canonicalize` resolves `.` and `..` to a folder with a name.
     let real = dir.canonicalize();
     let name = real.as_deref().unwrap_or(dir).file_name();
     name.map_or_else(
@@ -411,14 +409,14 @@ pub fn name_of(dir: &Path) -> String {
     )
 }
 
-/// What kind of model a configuration describes, with the label vectors that it has learned, and the file of these.
+/// Returns the kind of a model with its learned label vectors, and the path of the file that holds them.
 fn kind_in(
     dir: &Path,
     config: &Config,
-    said: Option<&str>,
+    declared: Option<&str>,
 ) -> Result<(ModelKind, Option<PathBuf>), ModelError> {
     let unsuitable = |detail: String| ModelError::unsuitable(dir, detail);
-    let mut kind = config.kind(said).map_err(unsuitable)?;
+    let mut kind = config.kind(declared).map_err(unsuitable)?;
     let file = match config.label_vectors().map_err(unsuitable)? {
         Some(name) => Some(required(dir, name)?),
         None => None,
@@ -429,8 +427,8 @@ fn kind_in(
     Ok((kind, file))
 }
 
-/// Whether `config.json` of a folder describes a model that can score labels; the name of one more file that it then
-/// needs, the one with learned label vectors.
+/// Checks that `config.json` describes a model that can score labels. Returns the name of the file with learned label
+/// vectors, if the model needs one.
 ///
 /// # Errors
 /// See [`ModelError`].
@@ -441,15 +439,15 @@ pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
         .map_err(|detail| ModelError::unsuitable(dir, detail))
 }
 
-/// What kind of model a folder holds, without reading more of it than that takes.
+/// Returns the kind of a model, without opening its graph or tokenizer.
 ///
 /// # Errors
 /// See [`ModelError`].
-pub fn kind_of(dir: &Path) -> Result<ModelKind, ModelError> {
+pub fn read_kind(dir: &Path) -> Result<ModelKind, ModelError> {
     let config: Config = read_json(&required(dir, "config.json")?)?;
     let manifest = Manifest::read(dir)?;
-    let said = manifest.as_ref().map(Manifest::kind);
-    Ok(kind_in(dir, &config, said)?.0)
+    let declared = manifest.as_ref().map(Manifest::kind);
+    Ok(kind_in(dir, &config, declared)?.0)
 }
 
 #[cfg(test)]

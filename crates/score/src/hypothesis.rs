@@ -1,13 +1,12 @@
-//! What a label is compared as. Pure: a label set goes in, the texts of each label come out.
+//! The texts that represent a label. Pure: a label set in, the texts of each label out.
 //!
-//! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the
-//! mean of the vectors of several texts: the hypothesis and the label's descriptions, which say in plain
-//! words what a bare label leaves open. A classifier compares it with nothing: each of its labels has a logit, and a key
-//! under which that is stored.
+//! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the mean of the
+//! vectors of several texts: the hypothesis, and the label's descriptions, which clarify a bare label. A classifier
+//! compares a post with nothing: each of its labels has a logit, and a key to store it under.
 //!
-//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They count for a label set if
-//! there is one for each of its labels, found by its texts. Otherwise none of them counts, because a learned vector and one
-//! made of words do not compare. The background keeps the vectors of its words.
+//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They are used for a label
+//! set if every one of its labels has one, found by the label's texts. Otherwise none is used, because learned vectors
+//! and computed ones are not comparable. The background always uses computed vectors.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,8 +14,8 @@ use std::collections::hash_map::Entry;
 use crate::folder::ModelKind;
 use crate::labels::{Label, LabelSet};
 
-/// The texts of a label: one for an NLI model, one or more for an embedding model, never none. What a classifier calls a
-/// label is its one text.
+/// Returns the texts of a label, never empty: one for an NLI model, one or more for an embedding model. For a
+/// classifier, it is a text made from the label's name.
 pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     if kind.head().is_some() {
         return vec![format!("class {}", label.label)];
@@ -33,8 +32,8 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     texts
 }
 
-/// What is compared in place of each label: for a label one list of [texts](texts); for the background, which comes
-/// last where something of it is left, one for each of its topics.
+/// Returns the texts to compare with: for each label one list of [texts](texts), then, if any topic is left, a group
+/// for the background with one list per topic.
 pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let labels = set.labels.iter().map(|label| vec![texts(kind, set, label)]);
     let topics = set.background_for(kind).into_iter();
@@ -53,13 +52,13 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
         .collect()
 }
 
-/// The vectors that a model has learned for the labels of a set, in their order, if there is one for each of them.
+/// Returns the learned vectors of a label set, in the order of its labels, if every label has one.
 pub fn learned<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<&'k [f64]>> {
     let found = found(kind, set)?;
     found.into_iter().collect()
 }
 
-/// For each label of a set the vector that a model has learned for it; `None` from a model that has learned none.
+/// Returns each label's learned vector, if it has one; `None` if the model has learned none.
 fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]>>> {
     let ModelKind::Embedding(head) = kind else {
         return None;
@@ -69,10 +68,9 @@ fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]
     (!head.learned.is_empty()).then(|| found.collect())
 }
 
-/// Why labels are compared by their words although the model has learned vectors for some of them, for people; `None` where
-/// it has one for each of them, or for none.
-pub fn why_by_words(kind: &ModelKind, set: &LabelSet) -> Option<String> {
-    /// Labels that are named; more would fill the line.
+/// Returns a user-facing explanation if the model has learned vectors for some of the labels, but not for all of them.
+pub fn missing_learned_vectors(kind: &ModelKind, set: &LabelSet) -> Option<String> {
+    /// Maximum number of labels to name.
     const NAMED: usize = 3;
     let found = found(kind, set)?;
     let labels = set.labels.iter().zip(&found);
@@ -90,12 +88,12 @@ pub fn why_by_words(kind: &ModelKind, set: &LabelSet) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "the model has learned vectors for {learned} of these {of} labels and none for {named}{more}, so it compares all labels \
-         by their words"
+        "the model has learned vectors for {learned} of these {of} labels, but not for {named}{more}, so it uses the texts of all \
+         labels"
     ))
 }
 
-/// The keys of a label set's logits, one a label, and one for the background where something of it is left.
+/// Returns the keys to store logits under: one per label, then one for the background, if any topic is left.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
     let is_learned = learned(kind, set).is_some();
     let groups = groups(kind, set).into_iter();
@@ -118,12 +116,12 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
         .collect()
 }
 
-/// How the key of a background begins: its logits are those of all its topics, [folded](crate::score::fold).
+/// Prefix of a background's key, whose logits are the [fold](crate::score::fold) of its topics' logits.
 const FOLDED: &str = "The mean of the odds of:";
 
-/// Under which key the logits of a pair are stored: equal keys mean equal logits for the same model and text.
+/// Returns the key to store the logits of a pair under: equal keys mean equal logits for the same model and text.
 ///
-/// A line break parts one text from the next, so one within a text is written as two.
+/// A line break separates the texts, so line breaks within a text are doubled.
 pub fn key(texts: &[String]) -> String {
     let texts: Vec<String> = texts
         .iter()
@@ -132,25 +130,25 @@ pub fn key(texts: &[String]) -> String {
     texts.join("\n")
 }
 
-/// The same for a label with a learned vector.
+/// Returns the key of a label with a learned vector.
 ///
-/// One line break begins it. No texts have such a key: the first of them is never empty, and a line break that begins it is
-/// written as two.
+/// It begins with a single line break, which no key made from texts does: the first text is never empty, and a line
+/// break at its start is doubled.
 pub fn learned_key(texts: &[String]) -> String {
     format!("\n{LEARNED}\n{}", key(texts))
 }
 
-/// How the key of a learned vector begins, after a line break.
+/// Prefix of a learned vector's key, after a line break.
 const LEARNED: &str = "A learned vector of:";
 
-/// Labels that a model cannot tell apart, as pairs of slugs: their texts are the same but for the size of letters.
-/// Two labels with the same words are the same to an NLI model, and differ by their descriptions to an embedding model.
-pub fn twins<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)> {
+/// Returns pairs of slugs whose labels the model cannot distinguish: their texts are equal except for case. Two labels
+/// with equal words are ambiguous to an NLI model, but can differ in their descriptions to an embedding model.
+pub fn ambiguous_labels<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)> {
     if kind.head().is_some() {
         return Vec::new();
     }
     let mut first: HashMap<String, &str> = HashMap::new();
-    let mut twins = Vec::new();
+    let mut ambiguous = Vec::new();
     for label in &set.labels {
         let trimmed = Label {
             label: label.label.trim().to_owned(),
@@ -158,13 +156,13 @@ pub fn twins<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)>
         };
         let texts = key(&texts(kind, set, &trimmed)).to_lowercase();
         match first.entry(texts) {
-            Entry::Occupied(other) => twins.push((*other.get(), label.slug.as_str())),
+            Entry::Occupied(other) => ambiguous.push((*other.get(), label.slug.as_str())),
             Entry::Vacant(free) => {
                 free.insert(&label.slug);
             }
         }
     }
-    twins
+    ambiguous
 }
 
 #[cfg(test)]
@@ -176,7 +174,7 @@ mod tests {
     use crate::scripted::{background, embedding, nli, set};
 
     #[test]
-    fn a_line_break_is_not_the_end_of_a_text() {
+    fn line_breaks_within_a_text_are_escaped_in_its_key() {
         let keys = [
             &["a", "b", "c"][..],
             &["a", "b\nc"],
@@ -215,11 +213,11 @@ mod tests {
             descriptions: vec!["Treaties and parties.".into()],
         };
         set.labels = vec![label, other];
-        assert_eq!(twins(&nli, &set), [("climate", "politics")]);
-        assert_eq!(twins(&embedding, &set), []);
+        assert_eq!(ambiguous_labels(&nli, &set), [("climate", "politics")]);
+        assert_eq!(ambiguous_labels(&embedding, &set), []);
     }
 
-    /// A model that has learned vectors of these labels, as [`set`] describes them.
+    /// An embedding model with learned vectors for these labels of [`set`].
     fn having_learned(labels: &[&str]) -> ModelKind {
         let mut head = embedding(1.0, 1.0, 0.0);
         let (worded, set) = (ModelKind::Embedding(head.clone()), set(labels));
@@ -230,13 +228,13 @@ mod tests {
                 vector: vec![1.0, f64::from(number)],
             });
         if !labels.is_empty() {
-            head.learned = Arc::new(LearnedLabels::of(learned.collect()).unwrap());
+            head.learned = Arc::new(LearnedLabels::new(learned.collect()).unwrap());
         }
         ModelKind::Embedding(head)
     }
 
     #[test]
-    fn a_learned_vector_is_stored_under_a_key_of_its_own() {
+    fn a_learned_vector_has_its_own_key() {
         let (kind, worded) = (having_learned(&["food", "sports"]), having_learned(&[]));
         let mut both = set(&["food", "sports"]);
         both.background = Some(background());
@@ -249,7 +247,7 @@ mod tests {
         assert_eq!(keys[2..], by_words[2..], "the background has its words");
         let more = set(&["food", "sports", "chess"]);
         assert_eq!(super::keys(&kind, &more), super::keys(&worded, &more));
-        // No texts make such a key.
+        // No texts have this key.
         let texts = [
             "\nA learned vector of:",
             "This text is about food.",

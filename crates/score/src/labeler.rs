@@ -14,17 +14,17 @@ use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
 use self::prepared::Labels;
-pub use self::prepared::{Prepared, fits};
+pub use self::prepared::{PreparedLabels, fits_window};
 pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
-use super::embedded::TextVector;
+use super::embedding::TextVector;
 use super::engine::{Engine, EngineError};
 use super::text::{EncodedText, Encoder, Sequence};
 use crate::folder::{ModelFolder, ModelKind};
 use crate::score::{PairLogits, Scores};
 
 /// Padded tokens of a batch where a score depends on its batch: few, because a CPU's cache is small.
-const TOKENS_OF_ONE_TEXT: usize = 512;
+const BATCH_DEPENDENT_TOKENS: usize = 512;
 
 /// What came of one text.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub struct TextResult {
 
 /// How it stands with a text and a label.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Pair {
+pub enum PairState {
     /// To be computed.
     #[default]
     Wanted,
@@ -54,40 +54,40 @@ pub enum Pair {
 }
 
 /// The pairs of a text, one a label, and the background's after them; an empty list where all of them are wanted.
-pub type Pairs = Vec<Pair>;
+pub type Pairs = Vec<PairState>;
 
 /// How it stands with a text and a label.
-fn pair_of(pairs: &[Pairs], text: usize, label: usize) -> Pair {
+fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
     let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
     of_text.copied().unwrap_or_default()
 }
 
 /// How a call to [`Labeler::score`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum Completion {
     /// Every text was reported.
     Done,
     /// Asked to stop; texts that were not reported are not done.
-    Stopped,
+    Cancelled,
 }
 
 /// What an engine did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Computed {
+pub struct ComputeStats {
     /// Tokens of rows, special ones included.
     pub tokens: u64,
     /// With what batches were filled up with: rows × width, summed over batches.
     pub padded_tokens: u64,
     /// Batches that were halved because the memory ran out.
     pub oom_splits: u64,
-    /// How long batches took, where there is a clock: see [`Labeler::time_by`].
+    /// How long batches took, where there is a clock: see [`Labeler::set_stopwatch`].
     pub batches: BatchTimes,
 }
 
 /// The time that passed since some moment.
 pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
-impl Computed {
+impl ComputeStats {
     fn add(&mut self, batch: &Batch, padded_tokens: usize) {
         self.tokens += batch.lens.iter().sum::<usize>() as u64;
         self.padded_tokens += padded_tokens as u64;
@@ -100,12 +100,12 @@ pub struct Labeler {
     encoder: Arc<Encoder>,
     engine: Box<dyn Engine>,
     budget: usize,
-    computed: Computed,
+    computed: ComputeStats,
     watch: Option<Stopwatch>,
     /// Numbers of a row, once one was computed.
     width: Option<usize>,
     /// Of which labels it was said last whether their vectors are learned.
-    told: Vec<String>,
+    logged_keys: Vec<String>,
 }
 
 impl Labeler {
@@ -124,23 +124,23 @@ impl Labeler {
             encoder,
             engine,
             // Stays so where a score depends on its batch.
-            budget: TOKENS_OF_ONE_TEXT,
-            computed: Computed::default(),
+            budget: BATCH_DEPENDENT_TOKENS,
+            computed: ComputeStats::default(),
             watch: None,
             width: None,
-            told: Vec::new(),
+            logged_keys: Vec::new(),
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)
     }
 
     /// What was computed since this was asked last; a batch that failed does not count.
-    pub fn take_computed(&mut self) -> Computed {
+    pub fn take_stats(&mut self) -> ComputeStats {
         std::mem::take(&mut self.computed)
     }
 
     /// Measures from now on how long each batch of [`score`](Self::score) takes.
-    pub fn time_by(&mut self, watch: Stopwatch) {
+    pub fn set_stopwatch(&mut self, watch: Stopwatch) {
         self.watch = Some(watch);
     }
 
@@ -166,14 +166,14 @@ impl Labeler {
     }
 
     /// Every row that scoring texts takes, text by text.
-    pub fn rows(&self, prepared: &Prepared, texts: &[EncodedText]) -> Vec<BatchRow> {
+    pub fn rows(&self, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchRow> {
         self.rows_of(prepared, texts, |_, _| true)
     }
 
     /// The rows that texts take for the places that are wanted, of each text by its index.
     fn rows_of(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[EncodedText],
         is_wanted: impl Fn(usize, usize) -> bool,
     ) -> Vec<BatchRow> {
@@ -211,11 +211,11 @@ impl Labeler {
         let window = self.folder.max_tokens;
         if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
             // An embedding is the mean of all tokens, as a rule; a classifier looks at the first one.
-            let least = match self.folder.kind {
+            let min_rows = match self.folder.kind {
                 ModelKind::Embedding(_) => 1,
-                ModelKind::Nli(_) | ModelKind::Classifier(_) => batch::LEAST_ROWS,
+                ModelKind::Nli(_) | ModelKind::Classifier(_) => batch::MIN_ROWS,
             };
-            Shapes::OneWidth { window, least }
+            Shapes::OneWidth { window, min_rows }
         } else if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
             Shapes::Few { window }
         } else {
@@ -229,7 +229,7 @@ impl Labeler {
     /// See [`EngineError`].
     pub fn compute_batch(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[EncodedText],
         rows: &[BatchRow],
     ) -> Result<(), EngineError> {
@@ -263,23 +263,23 @@ impl Labeler {
     /// row without text any more.
     pub fn score(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[EncodedText],
         pairs: &[Pairs],
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
-    ) -> Result<Ended, LabelerError> {
+    ) -> Result<Completion, LabelerError> {
         // A fit reads the vector of a text, and pairs that are known do not have it.
         let pairs = if prepared.needs_vectors() { &[] } else { pairs };
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
-            let of_text = |label: usize| pair_of(pairs, text, label);
+            let of_text = |label: usize| pair_state(pairs, text, label);
             prepared.result(&of_text, raw, vector)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
                 let owners = prepared.owners.iter();
                 owners
-                    .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
+                    .filter(|label| pair_state(pairs, text, **label) == PairState::Wanted)
                     .count()
             })
             .collect();
@@ -289,9 +289,9 @@ impl Labeler {
             done(text, Ok(finish(text, nothing, None)));
         }
         if texts.is_empty() {
-            return Ok(Ended::Done);
+            return Ok(Completion::Done);
         }
-        let is_wanted = |text, place| pair_of(pairs, text, place) == Pair::Wanted;
+        let is_wanted = |text, place| pair_state(pairs, text, place) == PairState::Wanted;
         let rows = self.rows_of(prepared, texts, is_wanted);
         let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
         let sequence = |encoder: &Encoder, row| prepared.sequence(encoder, texts, row);
@@ -308,7 +308,7 @@ impl Labeler {
                     done(row.text, Ok(finish(row.text, raw, None)));
                 }
             } else {
-                let of_places = of_one_row(&prepared.labels, logits);
+                let of_places = split_row(&prepared.labels, logits);
                 let finished = of_places.map(|(rows, vector)| finish(row.text, rows, vector));
                 done(row.text, finished);
             }
@@ -322,27 +322,27 @@ impl Labeler {
     /// As of [`score`](Self::score), and [`LabelerError::Tokenize`].
     pub fn score_all(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[String],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<TextResult, TextError>>>, LabelerError> {
-        self.score_knowing(prepared, texts, &[], stop)
+        self.score_with_known(prepared, texts, &[], stop)
     }
 
     /// The same, where some pairs are known; a text without one that is wanted is not read. `pairs` may be empty.
     ///
     /// # Errors
     /// As of [`score_all`](Self::score_all).
-    pub fn score_knowing(
+    pub fn score_with_known(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[String],
         pairs: &[Pairs],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<TextResult, TextError>>>, LabelerError> {
         let is_read = |text: usize| {
             let pairs = pairs.get(text);
-            pairs.is_none_or(|pairs| pairs.is_empty() || pairs.contains(&Pair::Wanted))
+            pairs.is_none_or(|pairs| pairs.is_empty() || pairs.contains(&PairState::Wanted))
         };
         let encoded = if (0..texts.len()).all(is_read) {
             self.encoder.encode(texts)?
@@ -361,7 +361,7 @@ impl Labeler {
         let ended = self.score(prepared, &encoded, pairs, stop, &mut |text, result| {
             results[text] = Some(result);
         })?;
-        if ended == Ended::Stopped {
+        if ended == Completion::Cancelled {
             return Ok(None);
         }
         let reported = |result: Option<_>| result.expect("every text is reported");
@@ -370,8 +370,17 @@ impl Labeler {
 
     /// Tokens that scoring a text takes, special ones included, padding not.
     #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
-    pub fn tokens(&self, prepared: &Prepared, text: &EncodedText, pairs: &[Pair]) -> f64 {
-        let missing = |label: usize| pairs.get(label).is_none_or(|pair| *pair == Pair::Wanted);
+    pub fn tokens(
+        &self,
+        prepared: &PreparedLabels,
+        text: &EncodedText,
+        pairs: &[PairState],
+    ) -> f64 {
+        let missing = |label: usize| {
+            pairs
+                .get(label)
+                .is_none_or(|pair| *pair == PairState::Wanted)
+        };
         let rows = self.rows_of(prepared, std::slice::from_ref(text), |_, place| {
             missing(place)
         });
@@ -398,14 +407,14 @@ impl Pending {
 }
 
 /// What one row of a text says of each label, and the vector that it is, if it is one.
-fn of_one_row(
+fn split_row(
     labels: &Labels,
     raw: &[f32],
 ) -> Result<(Vec<Vec<f32>>, Option<TextVector>), TextError> {
     match labels {
         Labels::Vectors(labels) => {
-            let vector = TextVector::of(raw);
-            let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
+            let vector = TextVector::quantize(raw);
+            let cosines = vector.cosines(labels).ok_or_else(|| width_mismatch(raw))?;
             Ok((
                 cosines.into_iter().map(|cosine| vec![cosine]).collect(),
                 Some(vector),
@@ -420,7 +429,7 @@ fn of_one_row(
 }
 
 /// A text's vector that is longer or shorter than a label's.
-fn other_width(raw: &[f32]) -> TextError {
+fn width_mismatch(raw: &[f32]) -> TextError {
     TextError::Engine(EngineError::Shape(format!(
         "it gave {} numbers for a text, and another number of them for a label",
         raw.len()

@@ -276,7 +276,7 @@ impl LabelSet {
     pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
         let compares = kind.head().is_none();
         let background = self.background.as_ref().filter(|_| compares);
-        background.map_or_else(Vec::new, |some| some.beside(kind, &self.words()))
+        background.map_or_else(Vec::new, |some| some.topics_for(kind, &self.words()))
     }
 
     /// What is added to the background's logit before it stands beside the labels'; `None` without a background, or with
@@ -304,7 +304,9 @@ impl LabelSet {
         let topics = self.background.iter().flat_map(|some| &some.topics);
         topics
             .filter_map(|topic| {
-                let label = of_label.iter().position(|words| topic.is_in(words))?;
+                let label = of_label
+                    .iter()
+                    .position(|words| topic.shares_word_with(words))?;
                 Some((topic.label.as_str(), self.labels[label].slug.as_str()))
             })
             .collect()

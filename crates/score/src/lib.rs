@@ -1,10 +1,9 @@
-//! Texts in, labels and scores out: zero-shot classification, and classifiers with labels of their own, on ONNX Runtime, in
-//! batches.
+//! Scores texts against labels with zero-shot models and classifiers, in batches, on ONNX Runtime or OpenVINO.
 //!
-//! A zero-shot model labels texts with words that it was never trained on. This crate reads a model folder as the
-//! Hugging Face Hub's ONNX exports lay it out, tokenises each text once, packs texts of similar length into batches, and gives
-//! the scores that the reference pipeline of transformers gives, to 1e-4 in float32, whatever the batch. It needs no
-//! database, no network and no asynchronous runtime.
+//! A zero-shot model assigns labels that it was not trained on. This crate reads a model folder in the layout of the
+//! Hugging Face Hub's ONNX exports, tokenises each text once, packs texts of similar length into batches, and returns
+//! the scores of the transformers reference pipeline, to within 1e-4 in float32 for any batch. It needs no database, no
+//! network and no async runtime.
 //!
 //! ```
 //! use topicmill_score::{Device, Scorer};
@@ -12,7 +11,7 @@
 //! # fn main() -> Result<(), topicmill_score::ScorerError> {
 //! # let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
 //! # use topicmill_score::onnx::Library;
-//! # let Some(library) = Library::OnnxRuntime.in_venv(&repository.join(".venv")) else {
+//! # let Some(library) = Library::OnnxRuntime.find_in_venv(&repository.join(".venv")) else {
 //! #     return Ok(());
 //! # };
 //! # let model = repository.join("models/minilm-reddit-topics");
@@ -32,45 +31,46 @@
 //! # }
 //! ```
 //!
-//! # The rooms
+//! # Modules
 //!
 //! ```text
 //! labels ─▶ hypothesis ─┐
 //! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx, openvino) ─▶ score
 //! ```
 //!
-//! - [`labels`]: a label set with its template, mode, threshold and temperature.
-//!   [`background`]: topics beside it, so that a text may belong to none of the labels.
-//! - [`folder`]: what a model folder is, its manifest and its hashes.
-//! - [`text`]: texts to token ids; [`hypothesis`]: what a label is compared as.
-//! - [`reddit`]: the text of a Reddit post without what its readers do not see.
-//! - [`batch`]: rows into batches within a token budget; `contract`: the tensors that a graph is fed.
-//! - [`engine`]: the trait of what computes a batch; [`onnx`]: ONNX Runtime behind it, the only room that names the
-//!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. `ports`: what a
-//!   graph takes and gives; `fixed`: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
-//! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
-//! - [`labeler`]: folder, encoder and engine put together. [`shortlist`]: a small model before a large one, which picks
-//!   the labels that are scored.
-//! - [`scorer`]: the short way through all of these, as above.
+//! - [`labels`]: the label set with its template, mode, threshold and temperature. [`background`]: background topics, so
+//!   that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels.
+//! - [`folder`]: the model folder, its manifest and its hashes.
+//! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
+//! - [`reddit`]: the text of a Reddit post as its readers see it.
+//! - [`batch`]: plans batches within a token budget. `contract`: builds the input tensors of a graph.
+//! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that names the `ort` crate.
+//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`: pads
+//!   batches to a fixed shape. [`graph_check`]: compares a graph with the reference logits in its manifest.
+//! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
+//! - [`labeler`]: combines folder, tokenizer and engine. [`shortlist`]: a small model that picks the labels that a large
+//!   model scores.
+//! - [`scorer`]: the high-level API shown above.
 //!
 //! # Errors
 //!
-//! An error says what failed and with which file or label. What to do about it depends on the program that uses the
-//! crate, so errors name no flag and no setting.
+//! Errors name the operation that failed and its file or label. The remedy depends on the calling program, so errors
+//! name no flags and no settings.
 
+pub mod any_engine;
 pub mod background;
 pub mod batch;
 mod contract;
-pub mod embedded;
+pub mod embedding;
 pub mod engine;
 pub mod fitted;
 mod fixed;
 pub mod folder;
+pub mod graph_check;
 pub mod hypothesis;
 pub mod labeler;
 pub mod labels;
 pub mod onnx;
-pub mod opened;
 pub mod openvino;
 mod ports;
 pub mod reddit;
@@ -80,17 +80,16 @@ pub mod scorer;
 pub mod scripted;
 pub mod shortlist;
 pub mod text;
-pub mod vectors;
 
+pub use self::any_engine::AnyEngine;
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
-pub use self::embedded::{LabelVector, TextVector};
+pub use self::embedding::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::fitted::{Fitted, FittedClass, FittedError, Provenance};
 pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
-pub use self::opened::OpenedEngine;
 pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};

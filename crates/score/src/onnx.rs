@@ -23,8 +23,8 @@ pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, EngineName, Logits};
+use super::graph_check;
 use super::ports::{Feed, NamedTensor, output_of};
-use super::vectors;
 use crate::folder::{ModelError, ModelFolder, Processor};
 
 /// How a model is loaded.
@@ -46,7 +46,7 @@ pub struct EngineOptions {
 
 /// What a model runs on, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
+pub struct DeviceChoice {
     /// Never [`Device::Auto`].
     pub device: Device,
     /// For people: `asked for`, `no CUDA in this ONNX Runtime`, …
@@ -58,7 +58,7 @@ pub struct Chosen {
 pub struct OnnxEngine {
     runtime: &'static Runtime,
     source: Source,
-    chosen: Chosen,
+    chosen: DeviceChoice,
     feed: Feed,
     output: String,
     /// `None` after a restart that failed.
@@ -77,14 +77,14 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<(ModelFolder, Self), OnnxError> {
         let runtime = load_runtime(options.library.as_deref())?;
-        let ((folder, mut engine), chosen) = settle(runtime, options.device, |device| {
+        let ((folder, mut engine), chosen) = load_on_device(runtime, options.device, |device| {
             let processor = match device {
                 Device::Cuda(_) => Processor::Cuda,
                 Device::Cpu | Device::Auto => Processor::Cpu,
             };
             let folder = ModelFolder::open_for(dir, processor, precision)?;
             let mut engine = Self::on(runtime, &folder, device, options)?;
-            says_what_it_should(&mut engine, &folder)?;
+            check_against_manifest(&mut engine, &folder)?;
             Ok((folder, engine))
         })?;
         engine.chosen = chosen;
@@ -111,28 +111,28 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         if !folder.rounding.is_exact() {
-            return Err(OnnxError::NoRounding(folder.rounding));
+            return Err(OnnxError::UnsupportedPrecision(folder.rounding));
         }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let made = folder.made.as_ref();
+        let spec = folder.spec.as_ref();
         let source = Source {
             graph: folder.graph.clone(),
-            entries: made.map_or_else(Vec::new, |made| {
-                made.graph.session.clone().into_iter().collect()
+            entries: spec.map_or_else(Vec::new, |spec| {
+                spec.graph.session.clone().into_iter().collect()
             }),
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
             weights: options.weights.clone(),
-            whole_on_gpu: made.is_some_and(|made| made.graph.is_whole_on_gpu()),
+            whole_on_gpu: spec.is_some_and(|spec| spec.graph.is_whole_on_gpu()),
         };
         let session = source.session(runtime, device)?;
         let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
         Ok(Self {
             runtime,
-            chosen: Chosen {
+            chosen: DeviceChoice {
                 device,
                 reason: "asked for".to_owned(),
             },
-            feed: Feed::of(&ports_of(session.inputs()), folder).map_err(contract)?,
+            feed: Feed::new(&ports_of(session.inputs()), folder).map_err(contract)?,
             output: output_of(&ports_of(session.outputs()), folder).map_err(contract)?,
             session: Some(session),
             source,
@@ -140,13 +140,13 @@ impl OnnxEngine {
     }
 
     /// What it runs on, and why.
-    pub fn chosen(&self) -> &Chosen {
+    pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
     }
 
     /// The runtime, and threads within a batch.
-    pub(crate) fn computes_with(&self) -> (String, usize) {
-        (self.runtime.told_apart(), self.source.threads)
+    pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
+        (self.runtime.fingerprint(), self.source.threads)
     }
 }
 
@@ -209,23 +209,23 @@ fn run(
 }
 
 /// Asks an engine about the vectors of its folder's manifest, where there is one.
-pub(crate) fn says_what_it_should(
+pub(crate) fn check_against_manifest(
     engine: &mut dyn Engine,
     folder: &ModelFolder,
 ) -> Result<(), OnnxError> {
-    let Some(made) = &folder.made else {
+    let Some(spec) = &folder.spec else {
         return Ok(());
     };
     let path = folder.graph.clone();
-    let tolerance = folder.tolerance(made);
-    match vectors::in_one_batch(engine, made, &folder.kind, &made.vectors) {
-        Err(source) => Err(OnnxError::Try { path, source }),
+    let tolerance = folder.tolerance(spec);
+    match graph_check::check_batch(engine, spec, &folder.kind, &spec.vectors) {
+        Err(source) => Err(OnnxError::Run { path, source }),
         Ok(errors) if errors.logits > tolerance => {
             let detail = format!(
                 "its logits are {:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed",
                 errors.logits
             );
-            Err(OnnxError::Wrong(path, detail))
+            Err(OnnxError::Mismatch(path, detail))
         }
         Ok(errors) => {
             tracing::debug!(
@@ -239,7 +239,7 @@ pub(crate) fn says_what_it_should(
 }
 
 /// Tells out of memory from the rest: the runtime has no code for it.
-pub(crate) fn is_memory_short(message: &str) -> bool {
+pub(crate) fn is_out_of_memory(message: &str) -> bool {
     const SIGNS: &[&str] = &[
         "failed to allocate memory",
         "cannot allocate memory",
@@ -256,7 +256,7 @@ pub(crate) fn is_memory_short(message: &str) -> bool {
 }
 
 pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
-    if is_memory_short(message) {
+    if is_out_of_memory(message) {
         EngineError::OutOfMemory {
             rows: batch.rows(),
             width: batch.width,
@@ -268,14 +268,14 @@ pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
 }
 
 /// Loads on the device asked for; [`Device::Auto`] tries a GPU first and tells why it is not taken.
-fn settle<T>(
+fn load_on_device<T>(
     runtime: &Runtime,
     device: Device,
     load: impl Fn(Device) -> Result<T, OnnxError>,
-) -> Result<(T, Chosen), OnnxError> {
+) -> Result<(T, DeviceChoice), OnnxError> {
     let (device, reason) = match device {
         // Asked before it is tried: the runtime logs an error on trying.
-        Device::Auto if !runtime.knows_cuda() => {
+        Device::Auto if !runtime.has_cuda() => {
             (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
         }
         Device::Auto => match load(Device::Cuda(0)) {
@@ -286,7 +286,7 @@ fn settle<T>(
                 (Device::Cpu, "its folder has no graph for CUDA".to_owned())
             }
             loaded => {
-                let chosen = Chosen {
+                let chosen = DeviceChoice {
                     device: Device::Cuda(0),
                     reason: "found".to_owned(),
                 };
@@ -295,7 +295,7 @@ fn settle<T>(
         },
         device => (device, "asked for".to_owned()),
     };
-    Ok((load(device)?, Chosen { device, reason }))
+    Ok((load(device)?, DeviceChoice { device, reason }))
 }
 
 #[cfg(test)]
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn the_runtime_is_quoted_without_its_source() {
         let said = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
-        assert_eq!(plain(said), "Failed to load x.so");
+        assert_eq!(strip_location(said), "Failed to load x.so");
         assert_eq!(
-            plain("Load model from m.onnx failed"),
+            strip_location("Load model from m.onnx failed"),
             "Load model from m.onnx failed"
         );
     }

@@ -21,7 +21,9 @@ use crate::batch::Batch;
 use crate::contract::{Input, Numbers, Tensor};
 use crate::engine::{Device, Engine, EngineError, Logits};
 use crate::folder::{ModelFolder, Processor, Rounding};
-use crate::onnx::{EngineOptions, OnnxError, classify_error, is_memory_short, says_what_it_should};
+use crate::onnx::{
+    EngineOptions, OnnxError, check_against_manifest, classify_error, is_out_of_memory,
+};
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
 /// A graph that OpenVINO has compiled for this CPU.
@@ -75,7 +77,7 @@ impl OpenVinoEngine {
     ) -> Result<(ModelFolder, Self), OnnxError> {
         let folder = ModelFolder::open_for(dir, Processor::Cpu, precision)?;
         let mut engine = Self::load_unchecked(&folder, options)?;
-        says_what_it_should(&mut engine, &folder)?;
+        check_against_manifest(&mut engine, &folder)?;
         Ok((folder, engine))
     }
 
@@ -110,8 +112,8 @@ impl OpenVinoEngine {
         let contract = |detail| OnnxError::Contract(folder.graph.clone(), detail);
         let ports = compiled
             .ports(folder)
-            .map_err(|error| contract(plain(&error)))?;
-        let feed = Feed::of(&ports.inputs, folder).map_err(contract)?;
+            .map_err(|error| contract(error_line(&error)))?;
+        let feed = Feed::new(&ports.inputs, folder).map_err(contract)?;
         let name = output_of(&ports.outputs, folder).map_err(contract)?;
         let output = if name == wanted_output(folder) {
             Output::Named(name)
@@ -128,8 +130,8 @@ impl OpenVinoEngine {
     }
 
     /// The library, and threads within a batch.
-    pub(crate) fn computes_with(&self) -> (String, usize) {
-        (self.runtime.told_apart(), self.source.threads)
+    pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
+        (self.runtime.fingerprint(), self.source.threads)
     }
 }
 
@@ -142,7 +144,7 @@ impl Engine for OpenVinoEngine {
         self.feed.compute(batch, |part, tensors| {
             compiled
                 .run(tensors, &self.output)
-                .map_err(|error| classify_error(&plain(&error), part))
+                .map_err(|error| classify_error(&error_line(&error), part))
         })
     }
 
@@ -168,15 +170,15 @@ impl Source {
                     let request = graph.create_infer_request()?;
                     Ok(Compiled { request, graph })
                 };
-                compile().map_err(|error| plain(&error))
+                compile().map_err(|error| error_line(&error))
             },
         );
         compiled.map_err(|detail| {
             let path = self.graph.clone();
-            if is_memory_short(&detail) {
+            if is_out_of_memory(&detail) {
                 OnnxError::Memory(path, detail)
             } else {
-                OnnxError::Uncompiled(path, detail)
+                OnnxError::Compile(path, detail)
             }
         })
     }
@@ -295,7 +297,7 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
 }
 
 /// OpenVINO's words in one line.
-fn plain(error: &InferenceError) -> String {
+fn error_line(error: &InferenceError) -> String {
     match &error.message {
         Some(message) => in_one_line(message),
         None => error.kind.to_string(),

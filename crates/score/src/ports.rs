@@ -4,9 +4,9 @@
 //! to read, or why the graph cannot be used.
 
 use super::batch::Batch;
-use super::contract::{Filling, Input, Tensor};
+use super::contract::{Input, InputParams, Tensor};
 use super::engine::{EngineError, Logits};
-use super::folder::{Fixed, ModelFolder, ModelKind};
+use super::folder::{FixedShape, ModelFolder, ModelKind};
 
 /// An input or an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,23 +23,23 @@ pub struct Port {
 #[derive(Debug)]
 pub(crate) struct Feed {
     inputs: Vec<Input>,
-    filling: Filling,
+    params: InputParams,
     vocab_size: Option<usize>,
-    pub(crate) fixed: Fixed,
+    pub(crate) fixed: FixedShape,
     pad_id: u32,
 }
 
 impl Feed {
     /// What a graph with these inputs is fed, or why it cannot be.
-    pub(crate) fn of(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
-        let contract = folder.made.as_ref().map(|made| &made.contract);
-        let filling = Filling {
+    pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
+        let contract = folder.spec.as_ref().map(|spec| &spec.contract);
+        let params = InputParams {
             decoder_start_id: contract.and_then(|contract| contract.decoder_start_id),
             masked: contract.map_or(-10_000.0, |contract| contract.masked),
         };
         Ok(Self {
-            inputs: inputs_of(inputs, &filling, folder)?,
-            filling,
+            inputs: inputs_of(inputs, &params, folder)?,
+            params,
             vocab_size: folder.vocab_size,
             fixed: folder.fixed,
             pad_id: folder.pad_id.unwrap_or_default(),
@@ -57,7 +57,7 @@ impl Feed {
         self.fixed.compute(batch, self.pad_id, &mut |part| {
             let inputs = self.inputs.iter();
             let tensors: Vec<_> = inputs
-                .map(|input| (input.name(), input.of(part, &self.filling)))
+                .map(|input| (input.name(), input.tensor(part, &self.params)))
                 .collect();
             let (dims, data) = run(part, &tensors)?;
             Logits::shaped(&dims, data)
@@ -86,7 +86,7 @@ fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError
 /// What a graph takes, or what does not fit.
 fn inputs_of(
     ports: &[Port],
-    filling: &Filling,
+    params: &InputParams,
     folder: &ModelFolder,
 ) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
@@ -121,8 +121,8 @@ fn inputs_of(
                 Input::Ids.name()
             ));
         }
-        // Found out here and not with the first batch: `Input::of` relies on it.
-        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
+        // Found out here and not with the first batch: `Input::tensor` relies on it.
+        if input == Input::DecoderIds && params.decoder_start_id.is_none() {
             return Err(
                 "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
                     .to_owned(),
@@ -133,7 +133,7 @@ fn inputs_of(
     if !inputs.contains(&Input::Ids) {
         return Err(format!("it has no input `{}`", Input::Ids.name()));
     }
-    if !inputs.iter().any(|input| input.tells_length()) {
+    if !inputs.iter().any(|input| input.marks_length()) {
         return Err(
             "it has no input `attention_mask`, and none else that tells where a row ends"
                 .to_owned(),
@@ -148,7 +148,7 @@ pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String>
     let wanted = wanted_output(folder);
     let found = match (&folder.kind, names.first()) {
         _ if names.contains(&wanted) => wanted,
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(first)) if folder.made.is_none() => {
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(first)) if folder.spec.is_none() => {
             first
         }
         _ => {
@@ -166,9 +166,9 @@ pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String>
 
 /// What the output is called, if the graph has one of that name.
 pub fn wanted_output(folder: &ModelFolder) -> &str {
-    match (&folder.kind, &folder.made) {
+    match (&folder.kind, &folder.spec) {
         (ModelKind::Embedding(head), _) => head.output.as_str(),
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(spec)) => spec.contract.output.as_str(),
         (ModelKind::Nli(_) | ModelKind::Classifier(_), None) => "logits",
     }
 }

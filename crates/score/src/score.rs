@@ -12,7 +12,7 @@
 //! A background stands beside the labels like one more of them: the logits of its topics are [folded](fold) into one. A
 //! text that fits it better than every label is *other*.
 
-use crate::embedded::TextVector;
+use crate::embedding::TextVector;
 use crate::fitted::Fitted;
 use crate::folder::{HeadFunction, ModelKind};
 use crate::labels::Mode;
@@ -102,7 +102,7 @@ pub struct Evidence {
 /// # Panics
 /// If an NLI model lacks a logit.
 pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
-    evidence_beside(kind, mode, logits, None)
+    evidence_with_background(kind, mode, logits, None)
 }
 
 /// As [`evidence`], where the last of the logits are the background's, if there is a
@@ -110,7 +110,7 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
 ///
 /// # Panics
 /// As [`evidence`].
-pub fn evidence_beside(
+pub fn evidence_with_background(
     kind: &ModelKind,
     mode: Mode,
     logits: &[PairLogits],
@@ -313,7 +313,7 @@ impl Evidence {
 
 /// Scores of some labels as scores of all: those that were left out get 0. `labels` are the places of the
 /// others, in order.
-pub fn among(some: Scores, labels: &[usize], count: usize) -> Scores {
+pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
     if labels.len() == count {
         return some;
     }
@@ -334,7 +334,7 @@ fn softplus(x: f64) -> f64 {
 }
 
 /// Entailment against contradiction: the score of one pair by itself.
-pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
+pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
 }
 

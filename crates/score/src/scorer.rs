@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::any_engine::AnyEngine;
 use crate::background::Background;
 use crate::engine::{Device, EngineName};
-use crate::labeler::{Labeler, LabelerError, Prepared, TextError};
+use crate::labeler::{Labeler, LabelerError, PreparedLabels, TextError};
 use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::{EngineOptions, OnnxError};
-use crate::opened::OpenedEngine;
 use crate::score::Outcome;
 
 /// Padded tokens of a batch on a CPU for each thread that computes it: small sorted batches stay in its caches and have
@@ -149,7 +149,7 @@ impl ScorerBuilder {
     /// See [`ScorerError`].
     pub fn load(self) -> Result<Scorer, ScorerError> {
         let precision = self.precision.as_deref();
-        let (folder, engine) = OpenedEngine::open(&self.model, precision, &self.options)?;
+        let (folder, engine) = AnyEngine::open(&self.model, precision, &self.options)?;
         let mut set = self.set;
         if let Some(template) = self.template.or_else(|| folder.template.clone()) {
             set.template = template;
@@ -205,7 +205,7 @@ pub struct Scored {
 pub struct Scorer {
     labeler: Labeler,
     set: LabelSet,
-    prepared: Prepared,
+    prepared: PreparedLabels,
 }
 
 impl Scorer {

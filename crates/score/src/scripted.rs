@@ -10,53 +10,53 @@ use crate::folder::{EmbeddingHead, ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
 /// Answers each row by its own ids alone, so that batch mates must not matter.
-pub struct Scripted {
+pub struct ScriptedEngine {
     /// Numbers a row.
     pub classes: usize,
     /// Padded tokens above which there is no memory.
-    pub memory: usize,
+    pub max_batch_tokens: usize,
     /// A row that holds this id gives no numbers.
-    pub poison: i64,
+    pub nan_id: i64,
     /// A batch that holds this id is not computed.
-    pub curse: i64,
+    pub failing_id: i64,
     /// Batches after which none is computed any more.
-    pub life: usize,
+    pub batches_left: usize,
     /// Whether it wants batches of few shapes, as a GPU does.
     pub few_shapes: bool,
 }
 
-impl Default for Scripted {
+impl Default for ScriptedEngine {
     fn default() -> Self {
         Self {
             classes: 3,
-            memory: usize::MAX,
-            poison: -1,
-            curse: -1,
-            life: usize::MAX,
+            max_batch_tokens: usize::MAX,
+            nan_id: -1,
+            failing_id: -1,
+            batches_left: usize::MAX,
             few_shapes: false,
         }
     }
 }
 
-impl Engine for Scripted {
+impl Engine for ScriptedEngine {
     #[expect(
         clippy::cast_possible_wrap,
         clippy::cast_precision_loss,
         reason = "small numbers"
     )]
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        if batch.ids.len() > self.memory {
+        if batch.ids.len() > self.max_batch_tokens {
             return Err(EngineError::OutOfMemory {
                 rows: batch.rows(),
                 width: batch.width,
                 detail: "scripted".into(),
             });
         }
-        let Some(life) = self.life.checked_sub(1) else {
+        let Some(life) = self.batches_left.checked_sub(1) else {
             return Err(EngineError::Run("no device".into()));
         };
-        self.life = life;
-        if batch.ids.contains(&self.curse) {
+        self.batches_left = life;
+        if batch.ids.contains(&self.failing_id) {
             return Err(EngineError::Run("cursed".into()));
         }
         let mut data = Vec::new();
@@ -67,7 +67,7 @@ impl Engine for Scripted {
                 .enumerate()
                 .map(|(i, id)| id * (i as i64 + 1))
                 .sum();
-            let poisoned = ids.contains(&self.poison);
+            let poisoned = ids.contains(&self.nan_id);
             data.extend((0..self.classes).map(|class| {
                 if poisoned {
                     f32::NAN

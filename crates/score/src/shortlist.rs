@@ -7,7 +7,9 @@
 use sha2::{Digest, Sha256};
 
 use crate::folder::hex;
-use crate::labeler::{Labeler, LabelerError, Pair, Pairs, Prepared, TextError, TextResult};
+use crate::labeler::{
+    Labeler, LabelerError, PairState, Pairs, PreparedLabels, TextError, TextResult,
+};
 use crate::labels::LabelSet;
 use crate::score;
 
@@ -76,7 +78,7 @@ impl Shortlist {
     ///
     /// # Errors
     /// See [`LabelerError`].
-    pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
+    pub fn prepare(&mut self, set: &LabelSet) -> Result<PreparedLabels, LabelerError> {
         self.labeler.prepare(set)
     }
 
@@ -87,16 +89,19 @@ impl Shortlist {
     /// See [`LabelerError`].
     pub fn order(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         texts: &[String],
         known: &[Pairs],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<LabelOrder, TextError>>>, LabelerError> {
-        let results = self.labeler.score_knowing(prepared, texts, known, stop)?;
+        let results = self
+            .labeler
+            .score_with_known(prepared, texts, known, stop)?;
         let kind = &self.labeler.folder().kind;
         let order = |result: TextResult| {
             let logits: Vec<_> = result.logits.into_iter().flatten().collect();
-            score::evidence_beside(kind, prepared.mode(), &logits, prepared.prior()).order()
+            score::evidence_with_background(kind, prepared.mode(), &logits, prepared.prior())
+                .order()
         };
         let orders = |results: Vec<Result<_, _>>| {
             let orders = results.into_iter().map(|result| result.map(order));
@@ -106,8 +111,8 @@ impl Shortlist {
     }
 
     /// The pairs of a text of which nothing is known yet, of a set of so many labels.
-    pub fn pairs(&self, order: &[usize], labels: usize, large: &Prepared) -> Pairs {
-        let mut pairs = vec![Pair::Wanted; large.keys().len()];
+    pub fn pairs(&self, order: &[usize], labels: usize, large: &PreparedLabels) -> Pairs {
+        let mut pairs = vec![PairState::Wanted; large.keys().len()];
         self.leave_out(&mut pairs, order, labels);
         pairs
     }
@@ -121,7 +126,7 @@ impl Shortlist {
             if *place < labels {
                 picked += 1;
                 if picked > self.labels {
-                    pairs[*place] = Pair::LeftOut;
+                    pairs[*place] = PairState::LeftOut;
                 }
             } else {
                 background = picked < self.labels;
@@ -132,7 +137,7 @@ impl Shortlist {
             && order.len() > labels
             && !background
         {
-            *pair = Pair::LeftOut;
+            *pair = PairState::LeftOut;
         }
     }
 }
@@ -140,26 +145,30 @@ impl Shortlist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Scripted, nli_folder, set};
+    use crate::scripted::{ScriptedEngine, nli_folder, set};
 
     #[test]
     fn only_the_first_of_an_order_stay() {
-        let labeler = Labeler::load(nli_folder(), Box::new(Scripted::default()), 4096).unwrap();
+        let labeler =
+            Labeler::load(nli_folder(), Box::new(ScriptedEngine::default()), 4096).unwrap();
         let mut small = Shortlist::new(labeler, 2);
         let prepared = small.prepare(&set(&["a", "b", "c", "d"])).unwrap();
         let pairs = small.pairs(&[3, 1, 0, 2], 4, &prepared);
-        let out = Pair::LeftOut;
-        assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted]);
+        let out = PairState::LeftOut;
+        assert_eq!(pairs, [out, PairState::Wanted, out, PairState::Wanted]);
         // The background is scored beside as many labels as ever, unless all of them come before it.
         for (order, beside) in [
             ([4, 3, 1, 0, 2], true),
             ([3, 4, 1, 0, 2], true),
             ([3, 1, 4, 0, 2], false),
         ] {
-            let mut pairs = vec![Pair::Wanted; 5];
+            let mut pairs = vec![PairState::Wanted; 5];
             small.leave_out(&mut pairs, &order, 4);
-            let background = if beside { Pair::Wanted } else { out };
-            assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted, background]);
+            let background = if beside { PairState::Wanted } else { out };
+            assert_eq!(
+                pairs,
+                [out, PairState::Wanted, out, PairState::Wanted, background]
+            );
         }
     }
 }

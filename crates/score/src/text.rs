@@ -92,7 +92,7 @@ impl Pattern {
     }
 
     /// Reads the pattern off an encoding of one text or two, each of at least one token.
-    fn of(encoding: &Encoding) -> Option<Self> {
+    fn from_encoding(encoding: &Encoding) -> Option<Self> {
         let sequences = encoding.get_sequence_ids();
         let at = |n| {
             let start = sequences.iter().position(|s| *s == Some(n))?;
@@ -175,7 +175,7 @@ impl Encoder {
         let bytes = folder::bounds::read(path)?;
         let encoder = Self::from_bytes(&bytes, path, model.max_tokens, model.pad_id)?;
         drop(bytes);
-        for vector in model.made.iter().flat_map(|made| &made.vectors) {
+        for vector in model.spec.iter().flat_map(|spec| &spec.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
             let Sequence { ids, type_ids } = if let ModelKind::Nli(_) = model.kind {
                 encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
@@ -233,10 +233,12 @@ impl Encoder {
                 "it does not keep the two texts of a pair whole and in order; use another model";
             refused(path, detail)
         };
-        let single = Pattern::of(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
-            .ok_or_else(pattern)?;
-        let pair = Pattern::of(&guarded(|| tokenizer.encode(("a", "a"), true)).map_err(load)?)
-            .ok_or_else(pattern)?;
+        let single =
+            Pattern::from_encoding(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
+                .ok_or_else(pattern)?;
+        let pair =
+            Pattern::from_encoding(&guarded(|| tokenizer.encode(("a", "a"), true)).map_err(load)?)
+                .ok_or_else(pattern)?;
         let pad_id = pad_id
             .or_else(|| {
                 ["<pad>", "[PAD]"]
@@ -293,7 +295,7 @@ impl Encoder {
 
     /// How many tokens a premise may have beside a hypothesis of `hypothesis` tokens; 0 where the hypothesis
     /// alone fills the window.
-    pub fn room_beside(&self, hypothesis: usize) -> usize {
+    pub fn premise_room(&self, hypothesis: usize) -> usize {
         self.max_tokens
             .saturating_sub(self.pair.specials() + hypothesis)
     }
@@ -361,13 +363,13 @@ impl Encoder {
     /// Length of [`Encoder::pair`] of the two.
     pub fn pair_len(&self, premise: &EncodedText, hypothesis: &EncodedText) -> usize {
         self.pair.specials()
-            + premise.len().min(self.room_beside(hypothesis.len()))
+            + premise.len().min(self.premise_room(hypothesis.len()))
             + hypothesis.len()
     }
 
     /// Premise and hypothesis as one sequence; where they are too long together the premise is cut.
     pub fn pair(&self, premise: &EncodedText, hypothesis: &EncodedText) -> Sequence {
-        let keep = premise.len().min(self.room_beside(hypothesis.len()));
+        let keep = premise.len().min(self.premise_room(hypothesis.len()));
         self.pair.splice(&premise.ids[..keep], &hypothesis.ids)
     }
 

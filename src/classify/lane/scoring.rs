@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Event, WINDOWS_IN_FLIGHT, Window};
 use crate::classify::watched::Watched;
 use topicmill_core::TextHash;
-use topicmill_score::labeler::{Pair, Pairs, Prepared, TextResult};
+use topicmill_score::labeler::{PairState, Pairs, PreparedLabels, TextResult};
 use topicmill_score::{Labeler, LabelerError, PairLogits, TextVector};
 use topicmill_store::{ClaimedPost, Classified, Lease};
 
@@ -21,7 +21,7 @@ pub(super) struct Said {
 
 /// The thread of an engine at work.
 pub(super) struct Scoring<'a> {
-    pub prepared: &'a Prepared,
+    pub prepared: &'a PreparedLabels,
     /// Row of `models` under which logits are stored.
     pub model: i64,
     /// Rows of `hypotheses`, one a label.
@@ -80,7 +80,7 @@ impl Scoring<'_> {
         self.recent.truncate(WINDOWS_IN_FLIGHT);
         let mut took = window.claiming;
         took.add(&self.watched.take());
-        let took = Box::new((took, labeler.take_computed()));
+        let took = Box::new((took, labeler.take_stats()));
         self.tell(Event::WindowEnd(lease, window.suspects, took));
         Ok(())
     }
@@ -95,8 +95,8 @@ impl Scoring<'_> {
             if let Some(said) = self.recent.iter().find_map(|of_window| of_window.get(hash)) {
                 vector.clone_from(&said.vector);
                 for (pair, logits) in known.iter_mut().zip(&said.logits) {
-                    if let (Pair::Wanted, Some(logits)) = (*pair, logits) {
-                        *pair = Pair::Known(*logits);
+                    if let (PairState::Wanted, Some(logits)) = (*pair, logits) {
+                        *pair = PairState::Known(*logits);
                     }
                 }
             }
@@ -109,8 +109,8 @@ impl Scoring<'_> {
         &mut self,
         lease: Lease,
         same: &[ClaimedPost],
-        stored: &[Pair],
-        known: &[Pair],
+        stored: &[PairState],
+        known: &[PairState],
         result: TextResult,
     ) -> Said {
         let unstored = wanted(stored);
@@ -154,8 +154,8 @@ impl Scoring<'_> {
 }
 
 /// The labels that are wanted of a text.
-fn wanted(pairs: &[Pair]) -> Vec<usize> {
+fn wanted(pairs: &[PairState]) -> Vec<usize> {
     let pairs = (0..).zip(pairs);
-    let wanted = pairs.filter(|(_, pair)| **pair == Pair::Wanted);
+    let wanted = pairs.filter(|(_, pair)| **pair == PairState::Wanted);
     wanted.map(|(label, _)| label).collect()
 }

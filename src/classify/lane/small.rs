@@ -6,7 +6,7 @@ use super::{Shared, Window, blocking};
 use crate::classify::BacklogError;
 use topicmill_core::TextHash;
 use topicmill_review::rescore::vector_logits;
-use topicmill_score::labeler::{Pair, Pairs, Prepared};
+use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
 use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
@@ -52,7 +52,7 @@ impl Shared<'_> {
     /// The small model's pairs of the texts of a window, as far as they follow from vectors that are stored.
     async fn known_to_small(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedLabels,
         window: &Window,
     ) -> Result<Vec<Pairs>, BacklogError> {
         let (Some(model), Some(labels)) = (self.small_vectors, prepared.label_vectors()) else {
@@ -64,7 +64,7 @@ impl Shared<'_> {
             .wait_in_hand(async || vector_logits(self.worker.store, model, labels, &hashes).await);
         let pairs = |logits: Option<Vec<PairLogits>>| {
             let logits = logits.into_iter().flatten();
-            logits.map(Pair::Known).collect()
+            logits.map(PairState::Known).collect()
         };
         Ok(stored.await?.into_iter().map(pairs).collect())
     }

@@ -31,7 +31,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
         }
         Err(EngineError::Run("the device is gone".into()))
     };
-    let engine = Box::new(Asking(Scripted::default(), 0, engine));
+    let engine = Box::new(Asking(ScriptedEngine::default(), 0, engine));
     let labelers = vec![models(engine)];
     let options = Options {
         settings: RunSettings {
@@ -63,7 +63,7 @@ async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
         gpus: GpuWatch::without_nvml(),
         ..options()
     };
-    let engine = Box::new(Scripted::default());
+    let engine = Box::new(ScriptedEngine::default());
     let labels = set(&["food"]);
     let (ended, done) = scene.label_with(vec![engine], &labels, options).await;
     ended.unwrap();

@@ -26,7 +26,7 @@ pub(super) fn options() -> Options {
 }
 
 /// An engine that asks before each batch, with the number of batches so far, whether it may go on.
-pub(super) struct Asking<F>(pub Scripted, pub usize, pub F);
+pub(super) struct Asking<F>(pub ScriptedEngine, pub usize, pub F);
 
 impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
@@ -37,12 +37,12 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
 }
 
 /// An engine that gives no numbers for a text with the word `17`.
-pub(super) fn poisoned() -> Scripted {
-    let encoder = labeler(Box::new(Scripted::default())).encoder();
+pub(super) fn poisoned() -> ScriptedEngine {
+    let encoder = labeler(Box::new(ScriptedEngine::default())).encoder();
     let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
-    Scripted {
-        poison: i64::from(word),
-        ..Scripted::default()
+    ScriptedEngine {
+        nan_id: i64::from(word),
+        ..ScriptedEngine::default()
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn models(engine: Box<dyn Engine>) -> Models {
 
 /// A labeler for which another engine picks labels.
 pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Models {
-    let large = labeler(Box::new(Scripted::default()));
+    let large = labeler(Box::new(ScriptedEngine::default()));
     // As if of another graph: it puts the labels into another order.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
     let small = Some(Shortlist::new(small, labels));
@@ -154,7 +154,7 @@ impl Scene {
     where
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
-        let engine = Asking(Scripted::default(), 0, ask);
+        let engine = Asking(ScriptedEngine::default(), 0, ask);
         let labels = set(&["food", "music", "travel"]);
         self.label_with(vec![Box::new(engine)], &labels, options())
             .await
@@ -162,7 +162,7 @@ impl Scene {
 
     /// Labels under a label set with scripted engines, and tells what was done.
     pub(super) async fn label_as(&self, labels: &LabelSet) -> ClassifyCounts {
-        let engine = Box::new(Scripted::default());
+        let engine = Box::new(ScriptedEngine::default());
         let (ended, done) = self.label_with(vec![engine], labels, options()).await;
         ended.unwrap();
         done

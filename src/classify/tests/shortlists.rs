@@ -23,9 +23,9 @@ async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
 async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run() {
     let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
-    let broken = Scripted {
-        life: 5,
-        ..Scripted::default()
+    let broken = ScriptedEngine {
+        batches_left: 5,
+        ..ScriptedEngine::default()
     };
     let labelers = vec![shortlisted(broken, 2)];
     let (ended, done) = scene.label_by(labelers, &labels, options()).await;
@@ -41,7 +41,10 @@ async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run
         count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     };
-    let labelers = vec![shortlisted(Asking(Scripted::default(), 0, stopping), 2)];
+    let labelers = vec![shortlisted(
+        Asking(ScriptedEngine::default(), 0, stopping),
+        2,
+    )];
     let (ended, done) = scene.label_by(labelers, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed), (0, 0));

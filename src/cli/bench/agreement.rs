@@ -162,7 +162,9 @@ impl AgreementWorkload {
         if let Ok(openvino) = load_openvino(self.choice.openvino.as_deref()) {
             ways.push(Way::new(EngineName::OpenVino, "fp32"));
             let faster = |way: &Rounding| !way.is_bf16() || openvino.has_bf16();
-            let rounded = Rounding::ways().filter(faster).map(|way| way.to_string());
+            let rounded = Rounding::reduced_modes()
+                .filter(faster)
+                .map(|way| way.to_string());
             let rounded = rounded.filter(|precision| self.folder(precision).is_ok());
             ways.extend(rounded.map(|precision| Way::new(EngineName::OpenVino, &precision)));
         }
@@ -196,7 +198,7 @@ impl AgreementWorkload {
             devices: vec![Device::Cpu],
             engine: way.engine,
             // A folder without a manifest may have a single graph whose name does not give its precision.
-            precision: (way.precision != own.precision || own.made.is_some())
+            precision: (way.precision != own.precision || own.spec.is_some())
                 .then(|| way.precision.clone()),
             ..self.choice.clone()
         };

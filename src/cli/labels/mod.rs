@@ -349,7 +349,7 @@ async fn label_vectors(
         return Ok(None);
     }
     let mut models = setup.models(flags)?;
-    let prepared = models.large.prepare_knowing(set, &known);
+    let prepared = models.large.prepare_with_known(set, &known);
     let prepared = prepared.map_err(BacklogError::from)?;
     Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
 }

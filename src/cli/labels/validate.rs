@@ -11,7 +11,7 @@ use super::{Printout, WhichModel, settings, settings_json};
 use topicmill_core::Topic;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
-use topicmill_score::labeler::{LabelerError, fits};
+use topicmill_score::labeler::{LabelerError, fits_window};
 use topicmill_score::text::Encoder;
 use topicmill_score::{Label, LabelSet};
 
@@ -51,7 +51,7 @@ impl Validate {
         }
         let why = folder
             .as_ref()
-            .and_then(|folder| hypothesis::why_by_words(&folder.kind, &set));
+            .and_then(|folder| hypothesis::missing_learned_vectors(&folder.kind, &set));
         if let Some(why) = why {
             tracing::warn!("{why}");
         }
@@ -119,7 +119,7 @@ fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usiz
             let ids = encoder.encode_whole(&text).map_err(LabelerError::from)?;
             longest = longest.max(ids.len());
         }
-        if !fits(&folder.kind, &encoder, longest) {
+        if !fits_window(&folder.kind, &encoder, longest) {
             return Err(CliError::Labeler(LabelerError::TooLong {
                 label: label.slug.clone(),
                 tokens: longest,
@@ -167,7 +167,7 @@ fn indistinguishable_labels(set: &LabelSet, folder: Option<&ModelFolder>) -> Opt
         }
     }
     let folder = folder?;
-    let (a, b) = *hypothesis::twins(&folder.kind, set).first()?;
+    let (a, b) = *hypothesis::ambiguous_labels(&folder.kind, set).first()?;
     Some(format!(
         "labels `{a}` and `{b}` have the same text, and `{}` does not read descriptions: change the text of one, or give \
          --model an embedding model",

@@ -94,7 +94,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         ("graph", json!(graph.display().to_string())),
         ("precision", json!(model.precision)),
         ("max tokens", number(model.max_tokens)),
-        ("manifest", json!(model.made.is_some())),
+        ("manifest", json!(model.spec.is_some())),
         ("version", json!(version)),
         ("folder", json!(model.dir.display().to_string())),
     ]);

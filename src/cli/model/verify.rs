@@ -12,16 +12,16 @@ use crate::engines::find_model;
 use topicmill_score::folder::Processor;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Graph, Manifest};
+use topicmill_score::graph_check::{self, MaxErrors};
 use topicmill_score::text::Encoder;
-use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
-    Device, EngineOptions, Labeler, LabelerError, ModelFolder, OnnxError, OpenedEngine,
+    AnyEngine, Device, EngineOptions, Labeler, LabelerError, ModelFolder, OnnxError,
 };
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   topicmill model verify models/bart-large-mnli
-  topicmill model verify models/made --format json")]
+  topicmill model verify models/spec --format json")]
 pub struct Verify {
     /// Check the model in this folder
     #[arg(value_name = "DIR")]
@@ -38,7 +38,7 @@ struct Checked {
     hash: &'static str,
     graph: String,
     precision: String,
-    errors: Option<Errors>,
+    errors: Option<MaxErrors>,
     tolerance: Option<f64>,
     state: String,
     wrong: bool,
@@ -150,14 +150,14 @@ fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         device,
         ..options.clone()
     };
-    let tried = || -> Result<Option<Errors>, CliError> {
+    let tried = || -> Result<Option<MaxErrors>, CliError> {
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
-        let mut engine = OpenedEngine::load_unchecked(&model, &options)?;
-        let Some(made) = &model.made else {
+        let mut engine = AnyEngine::load_unchecked(&model, &options)?;
+        let Some(spec) = &model.spec else {
             return Ok(None);
         };
-        let errors = vectors::alone_and_together(&mut engine, made, &model.kind);
+        let errors = graph_check::check_alone_and_batched(&mut engine, spec, &model.kind);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
     match tried() {
@@ -180,7 +180,7 @@ fn run_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
 
 /// Checks a folder without a manifest: only that the graph can be loaded.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
-    let (model, engine) = OpenedEngine::open(folder, None, options)?;
+    let (model, engine) = AnyEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
     let row = Checked {
         file: file.display().to_string(),

@@ -183,8 +183,8 @@ impl Setup {
     pub fn classifier(&self, flags: &ModelFlags) -> Option<(String, ClassifierHead)> {
         let named = flags.model.as_ref();
         let folder = find_model(named.unwrap_or(&self.settings().classify.model));
-        match folder::kind_of(&folder) {
-            Ok(ModelKind::Classifier(head)) => Some((folder::name_of(&folder), head)),
+        match folder::read_kind(&folder) {
+            Ok(ModelKind::Classifier(head)) => Some((folder::model_name(&folder), head)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use topicmill_core::clock::SystemClock;
-use topicmill_score::scripted::{Scripted, nli_folder, set};
+use topicmill_score::scripted::{ScriptedEngine, nli_folder, set};
 
 const RANGE: Range = Range {
     default: 1_024,
@@ -115,9 +115,9 @@ fn without_time_the_default_stays() {
 }
 
 fn tuned(memory: usize, allowance: Allowance) -> (FoundBudget, usize) {
-    let engine = Scripted {
-        memory,
-        ..Scripted::default()
+    let engine = ScriptedEngine {
+        max_batch_tokens: memory,
+        ..ScriptedEngine::default()
     };
     let mut labeler = Labeler::load(nli_folder(), Box::new(engine), 1_024).unwrap();
     let prepared = labeler.prepare(&set(&["food", "music"])).unwrap();
@@ -127,7 +127,7 @@ fn tuned(memory: usize, allowance: Allowance) -> (FoundBudget, usize) {
     let texts = labeler.encoder().encode(&texts).unwrap();
     let clock = SystemClock::shared();
     let found = tune_within(&mut labeler, &prepared, &texts, &clock, allowance, &|| None).unwrap();
-    let computed = labeler.take_computed();
+    let computed = labeler.take_stats();
     assert_eq!(computed.tokens, 0, "trials are no work done");
     (found, labeler.batch_tokens())
 }

@@ -19,7 +19,7 @@ use crate::crashes::{
 use crate::purge::stored_labels;
 use crate::store::fixture;
 use crate::support::builders::at;
-use crate::support::engine::{Scripted, has_onnx_runtime, scripted};
+use crate::support::engine::{ScriptedEngine, has_onnx_runtime, scripted};
 use crate::support::postgres::{databases, postgres};
 use crate::support::program::Program;
 use crate::support::proxy::Proxy;
@@ -28,10 +28,10 @@ fn options() -> Options {
     crate::crashes::options(LEASE)
 }
 
-fn slow() -> Scripted {
-    Scripted {
+fn slow() -> ScriptedEngine {
+    ScriptedEngine {
         batch: Duration::from_millis(10),
-        ..Scripted::default()
+        ..ScriptedEngine::default()
     }
 }
 
@@ -206,9 +206,9 @@ async fn a_lost_renewal_is_retried_before_the_lease_expires() {
     };
     let lease = Duration::from_secs(6);
     let options = Options { lease, ..options() };
-    let slow = || Scripted {
+    let slow = || ScriptedEngine {
         batch: 2 * lease,
-        ..Scripted::default()
+        ..ScriptedEngine::default()
     };
     let labelers = vec![scripted(|_| slow()).into()];
     let (set, mut done) = (label_set(), ClassifyCounts::default());

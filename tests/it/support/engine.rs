@@ -85,7 +85,7 @@ pub fn labeler_with(
 
 /// An engine without a model: its outputs depend on each row's ids only, and it may be slow.
 #[derive(Default)]
-pub struct Scripted {
+pub struct ScriptedEngine {
     /// The time that a batch takes.
     pub batch: Duration,
     /// A batch that contains this text's ids aborts the process, as a faulty runtime does.
@@ -94,7 +94,7 @@ pub struct Scripted {
     pub started: Option<PathBuf>,
 }
 
-impl Engine for Scripted {
+impl Engine for ScriptedEngine {
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         if let Some(started) = self.started.take() {
@@ -121,7 +121,7 @@ impl Engine for Scripted {
 }
 
 /// Returns a labeler on a scripted engine: the default model's tokenizer, with outputs like an NLI model's.
-pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> Scripted) -> Labeler {
+pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> ScriptedEngine) -> Labeler {
     let mut folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
     folder.kind = ModelKind::Nli(NliClasses {
         count: 3,

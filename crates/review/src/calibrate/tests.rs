@@ -211,7 +211,7 @@ fn a_background_shift_calibrates_assigned_labels() {
     });
     let beside = |logit: f32, key: usize, right: &[usize]| GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
-        evidence: score::evidence_beside(
+        evidence: score::evidence_with_background(
             &kind,
             Mode::Single,
             &[logit, 0.0].map(PairLogits::cosine),

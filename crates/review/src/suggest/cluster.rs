@@ -5,7 +5,7 @@
 //! assigned.
 
 use kodama::{Dendrogram, Method, linkage};
-use topicmill_score::embedded::dot;
+use topicmill_score::embedding::dot;
 
 /// Texts nearer than this are near-duplicates, such as weekly threads, and count once. Of 1,311 distinct posts about
 /// eleven topics, one pair in a thousand is nearer than 0.45.

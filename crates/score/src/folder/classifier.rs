@@ -1,39 +1,39 @@
-//! The fixed head of a classifier: the labels that it was trained on, and what makes scores of its logits.
+//! The head of a classifier: the labels that it was trained on, and the function that turns its logits into scores.
 //!
-//! In go `id2label` and `problem_type` of `config.json`; out come the labels in the order of the logits and the function
-//! that the text-classification pipeline of transformers applies where nobody names one.
+//! The input is `id2label` and `problem_type` of `config.json`. The output is the labels in the order of the logits,
+//! and the default function of the transformers text-classification pipeline.
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Labels that a sentence lists before it only counts them.
+/// Maximum number of labels to list in a message.
 const LISTED: usize = 8;
-/// How many labels transformers gives a model that names none.
+/// Number of labels that transformers assumes if a model names none.
 const UNNAMED: usize = 2;
 
-/// What a classifier scores.
+/// Labels and scoring function of a classifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassifierHead {
-    /// The labels in the order of the logits; never empty, each once.
+    /// The labels in the order of the logits; unique and never empty.
     pub labels: Vec<String>,
-    /// What makes scores of the logits unless somebody asks for another one.
+    /// Default function for scores.
     pub function: HeadFunction,
 }
 
 /// `function_to_apply` of transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFunction {
-    /// The labels share one: a text has one of them.
+    /// The labels compete, and a text has one of them.
     Softmax,
-    /// Each label by itself.
+    /// Each label is scored independently.
     Sigmoid,
-    /// The logits as they are: a regression.
+    /// The logits are the scores, for a regression.
     None,
 }
 
 impl ClassifierHead {
-    /// Reads the keys of `config.json` with these names.
+    /// Reads the head from the `config.json` keys of the same names.
     pub(super) fn read(
         id2label: Option<&Map<String, Value>>,
         label2id: Option<&Map<String, Value>>,
@@ -43,19 +43,19 @@ impl ClassifierHead {
         let labels = match (id2label, label2id) {
             (Some(names), _) => numbered("id2label", names.iter().map(by_number))?,
             (None, Some(numbers)) => numbered("label2id", numbers.iter().map(by_name))?,
-            // As transformers names what has no names.
+            // The default names of transformers.
             (None, None) => (0..num_labels.unwrap_or(UNNAMED))
                 .map(|number| format!("LABEL_{number}"))
                 .collect(),
         };
         if labels.is_empty() {
-            return Err("it names no label; add `id2label`, a name for each logit".to_owned());
+            return Err("it has no labels; add `id2label` with a name for each logit".to_owned());
         }
         if let Some(count) = num_labels
             && count != labels.len()
         {
             return Err(format!(
-                "its `num_labels` is {count}, and `id2label` names {}; correct the one that is wrong",
+                "`num_labels` is {count}, but `id2label` has {} names; correct the wrong one",
                 labels.len()
             ));
         }
@@ -65,23 +65,23 @@ impl ClassifierHead {
         })
     }
 
-    /// Whether nobody named its labels: `LABEL_0` is what transformers puts in place of a name.
+    /// Returns true if the labels are the placeholders `LABEL_0`, `LABEL_1`, … of transformers.
     pub fn is_unnamed(&self) -> bool {
         let mut labels = self.labels.iter().enumerate();
         labels.all(|(number, label)| *label == format!("LABEL_{number}"))
     }
 
-    /// What to do where it may be trained on NLI after all: two or three classes that nobody named.
+    /// Returns advice in case the model is an NLI model with unnamed classes: two or three placeholder labels.
     pub fn nli_advice(&self) -> &'static str {
         if self.is_unnamed() && (2..=3).contains(&self.labels.len()) {
-            "; if the model is trained on NLI, name the class that means so `entailment` in `id2label` and `label2id` of \
-             its `config.json`, and it takes any labels"
+            "; if the model is trained on NLI, name its entailment class `entailment` in `id2label` and `label2id` of \
+             its `config.json`, to use it with any labels"
         } else {
             ""
         }
     }
 
-    /// Its labels for people: the first few, and how many there are.
+    /// Returns the first few labels for a message, and the number of the rest.
     pub fn listed(&self) -> String {
         let shown: Vec<String> = self
             .labels
@@ -97,7 +97,7 @@ impl ClassifierHead {
     }
 }
 
-/// What the text-classification pipeline applies, in the order in which it asks.
+/// Returns the function that the text-classification pipeline applies, with its precedence.
 fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction, String> {
     match problem_type {
         Some("regression") => Ok(HeadFunction::None),
@@ -105,7 +105,7 @@ fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction
         Some("single_label_classification") | None if labels == 1 => Ok(HeadFunction::Sigmoid),
         Some("single_label_classification") | None => Ok(HeadFunction::Softmax),
         Some(other) => Err(format!(
-            "its `problem_type` is `{other}`; transformers knows regression, single_label_classification and \
+            "its `problem_type` is `{other}`; transformers supports regression, single_label_classification and \
              multi_label_classification"
         )),
     }
@@ -121,7 +121,7 @@ fn by_name((name, number): (&String, &Value)) -> NumberedLabel {
     Some((usize::try_from(number.as_u64()?).ok()?, name.clone()))
 }
 
-/// Names in the order of their numbers, which go from 0 without a gap.
+/// Sorts names by number; the numbers must be 0, 1, 2, … without a gap.
 fn numbered(
     key: &str,
     entries: impl Iterator<Item = NumberedLabel>,
@@ -130,12 +130,12 @@ fn numbered(
     for one in entries {
         let Some((number, name)) = one else {
             return Err(format!(
-                "`{key}` does not map numbers and names; correct it"
+                "`{key}` does not map numbers to names or names to numbers; correct it"
             ));
         };
         if name.trim().is_empty() {
             return Err(format!(
-                "`{key}` names label {number} with nothing; correct it"
+                "`{key}` has an empty name for label {number}; correct it"
             ));
         }
         if names.insert(number, name).is_some() {
@@ -147,13 +147,13 @@ fn numbered(
         .find(|(place, number)| place != *number)
     {
         return Err(format!(
-            "`{key}` has a gap: it names {number} and not {place}; name each logit, from 0"
+            "`{key}` has a gap: it names {number} but not {place}; name each logit, starting at 0"
         ));
     }
     let mut seen = HashSet::new();
     if let Some(twice) = names.values().find(|name| !seen.insert(name.as_str())) {
         return Err(format!(
-            "`{key}` gives two logits the name `{twice}`; give each its own"
+            "`{key}` has the name `{twice}` twice; give each logit its own"
         ));
     }
     Ok(names.into_values().collect())
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_is_the_one_that_the_pipeline_chooses() {
+    fn the_default_function_is_that_of_the_pipeline() {
         let one = r#""id2label":{"0":"LABEL_0"}"#;
         let two = r#""id2label":{"0":"a","1":"b"}"#;
         for (labels, problem, function) in [
@@ -216,25 +216,28 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not_fit_the_logits_are_refused() {
-        for (config, said) in [
-            (r#"{"id2label":{"0":"a","2":"b"}}"#, "names 2 and not 1"),
-            (r#"{"id2label":{"1":"a","2":"b"}}"#, "names 1 and not 0"),
-            (r#"{"id2label":{"0":"a","1":"a"}}"#, "the name `a`"),
+    fn names_that_do_not_match_the_logits_are_rejected() {
+        for (config, message) in [
+            (r#"{"id2label":{"0":"a","2":"b"}}"#, "names 2 but not 1"),
+            (r#"{"id2label":{"1":"a","2":"b"}}"#, "names 1 but not 0"),
+            (r#"{"id2label":{"0":"a","1":"a"}}"#, "the name `a` twice"),
             (r#"{"id2label":{"0":"a","00":"b"}}"#, "the number 0 twice"),
-            (r#"{"id2label":{"0":"a","1":" "}}"#, "label 1 with nothing"),
+            (
+                r#"{"id2label":{"0":"a","1":" "}}"#,
+                "empty name for label 1",
+            ),
             (r#"{"id2label":{"0":7}}"#, "does not map"),
             (r#"{"id2label":{"x":"a"}}"#, "does not map"),
             (r#"{"label2id":{"a":-1}}"#, "does not map"),
             (r#"{"label2id":{"a":0,"b":0}}"#, "the number 0 twice"),
-            (r#"{"id2label":{}}"#, "names no label"),
+            (r#"{"id2label":{}}"#, "has no labels"),
             (
                 r#"{"num_labels":3,"id2label":{"0":"a","1":"b"}}"#,
                 "`num_labels` is 3",
             ),
         ] {
             let error = read(config).unwrap_err();
-            assert!(error.contains(said), "{config}: {error}");
+            assert!(error.contains(message), "{config}: {error}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What `config.json` and `tokenizer_config.json` say of a model: its kind, its classes, its head and how long a text may be.
+//! Reads `config.json` and `tokenizer_config.json`: the kind of the model, its classes, its head and its token limit.
 //!
-//! Both are the hub's, and read as transformers reads them; only the block `zero_shot` is topicmill's own.
+//! Both files are read as transformers reads them. Only the block `zero_shot` is topicmill's own.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::classifier::ClassifierHead;
-use super::learned::{LearnedLabels, is_beside};
+use super::learned::{LearnedLabels, is_json_file_name};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
-/// Longest sequence of a model that does not say how long it may be.
+/// Token limit of a model that declares none.
 pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 
-/// `tokenizer_config.json` writes 1e30 where there is no limit.
+/// `tokenizer_config.json` has 1e30 if there is no limit.
 const NO_LIMIT: f64 = 1e6;
-/// The same for numbers that are whole.
+/// The same limit for integers.
 const MOST_TOKENS: usize = 1_000_000;
-/// What the block `zero_shot` calls an embedding model.
+/// Mode of an embedding model in the block `zero_shot`.
 const EMBEDDING: &str = "embedding";
-/// What a manifest calls an NLI model.
+/// Kind of an NLI model in a manifest.
 const NLI: &str = "nli";
 
-/// Families that count positions from the padding id on, so that two of their positions are never used.
+/// Model types that number positions from the padding id, so that two positions are never used.
 const OFFSET_POSITIONS: &[&str] = &[
     "camembert",
     "data2vec-text",
@@ -39,9 +39,9 @@ const OFFSET_POSITIONS: &[&str] = &[
     "xmod",
 ];
 
-/// How the architectures of classifiers end.
+/// Suffix of a classifier's architecture.
 const CLASSIFIER: &str = "ForSequenceClassification";
-/// How those end whose labels are of tokens, answers or next words, and of no text.
+/// Suffixes of architectures whose outputs are not labels of whole texts.
 const OTHER_HEADS: &[&str] = &[
     "ForTokenClassification",
     "ForQuestionAnswering",
@@ -53,11 +53,11 @@ const OTHER_HEADS: &[&str] = &[
     "ForPreTraining",
     "ForImageClassification",
     "ForAudioClassification",
-    // Without a head.
+    // A model without a head.
     "Model",
 ];
 
-/// The part of `config.json` that matters here.
+/// The keys of `config.json` that are used here.
 #[derive(Debug, Deserialize)]
 pub(super) struct Config {
     #[serde(default)]
@@ -73,7 +73,7 @@ pub(super) struct Config {
     pub zero_shot: Option<ZeroShot>,
 }
 
-/// Block `zero_shot` of `config.json`: topicmill's own, so unlike the rest it is read strictly where it counts.
+/// Block `zero_shot` of `config.json`. It is topicmill's own, so invalid values are errors.
 #[derive(Debug, Deserialize)]
 pub(super) struct ZeroShot {
     mode: String,
@@ -92,17 +92,18 @@ pub(super) struct TokenizerConfig {
 }
 
 impl Config {
-    /// What kind of model it is, but for [learned label vectors](Self::label_vectors), which lie in a file of their own.
-    /// `said`: the kind that a manifest names.
+    /// Returns the kind of the model, without its [learned label vectors](Self::label_vectors), which are in a separate
+    /// file. `declared` is the kind in the manifest.
     ///
-    /// Without one, a model with an entailment among its classes is NLI, and any other sequence classifier is one.
-    pub fn kind(&self, said: Option<&str>) -> Result<ModelKind, String> {
-        match (&self.zero_shot, said) {
+    /// Without a declared kind, a model with an entailment class is NLI, and any other sequence classifier is a
+    /// classifier.
+    pub fn kind(&self, declared: Option<&str>) -> Result<ModelKind, String> {
+        match (&self.zero_shot, declared) {
             (Some(block), _) if block.mode == EMBEDDING => {
                 block.embedding().map(ModelKind::Embedding)
             }
             (Some(block), _) if block.mode != "nli" => Err(format!(
-                "`zero_shot.mode` is `{}`; topicmill knows `embedding` and `nli`",
+                "`zero_shot.mode` is `{}`; topicmill supports `embedding` and `nli`",
                 block.mode
             )),
             (Some(_), _) | (None, Some(NLI)) => self.nli().map(ModelKind::Nli),
@@ -113,18 +114,18 @@ impl Config {
         }
     }
 
-    /// The name of the file with learned label vectors, which lies beside the configuration, where it names one.
+    /// Returns the name of the file with learned label vectors, which is next to `config.json`, if there is one.
     pub fn label_vectors(&self) -> Result<Option<&str>, String> {
         let Some(block) = &self.zero_shot else {
             return Ok(None);
         };
         match block.label_vectors.as_deref() {
             Some(_) if block.mode != EMBEDDING => Err(format!(
-                "`zero_shot.label_vectors` is for the mode `{EMBEDDING}`, and its mode is `{}`; take it out",
+                "`zero_shot.label_vectors` requires the mode `{EMBEDDING}`, but the mode is `{}`; remove the key",
                 block.mode
             )),
-            Some(name) if !is_beside(name) => Err(format!(
-                "`zero_shot.label_vectors` is {name:?}; write the name of a file in this folder that ends in `.json`"
+            Some(name) if !is_json_file_name(name) => Err(format!(
+                "`zero_shot.label_vectors` is {name:?}; give the name of a `.json` file in this folder"
             )),
             name => Ok(name),
         }
@@ -133,7 +134,7 @@ impl Config {
     fn classifier(&self) -> Result<ModelKind, String> {
         if let Some(other) = self.other_head() {
             return Err(format!(
-                "its architecture is {other}; a classifier of texts is one that ends in {CLASSIFIER}"
+                "its architecture is {other}; the architecture of a text classifier ends in {CLASSIFIER}"
             ));
         }
         let (names, numbers) = (self.id2label.as_ref(), self.label2id.as_ref());
@@ -150,7 +151,7 @@ impl Config {
         names.any(is_one) || keys.any(|name| is_one(name))
     }
 
-    /// A model without any name of a label may be one that has no head at all.
+    /// A model without label names may have no head at all.
     fn is_classifier(&self) -> bool {
         let mut architectures = self.architectures.iter().flatten();
         self.id2label.is_some()
@@ -174,10 +175,10 @@ impl Config {
                 .join(", ")
         };
         let (_, entailment) =
-            // As the pipeline finds it, whatever else the class is called.
+            // The match of the reference pipeline, whatever follows the prefix.
             classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
                 format!(
-                    "none of its classes ({}) is called `entailment`; take a model trained on NLI, such as facebook/bart-large-mnli, or correct `label2id`",
+                    "none of its classes ({}) is named `entailment`; use a model trained on NLI, such as facebook/bart-large-mnli, or correct `label2id`",
                     names()
                 )
             })?;
@@ -188,10 +189,10 @@ impl Config {
                 names()
             ));
         }
-        Ok(NliClasses::of(count, *entailment))
+        Ok(NliClasses::with_entailment(count, *entailment))
     }
 
-    /// (name, index) of each class, in the order of `label2id`, which is where the reference looks.
+    /// Returns (name, index) of each class, in the order of `label2id`, like the reference.
     fn classes(&self) -> Result<Vec<(String, usize)>, String> {
         let pairs: Option<Vec<_>> = match (&self.label2id, &self.id2label) {
             (Some(map), _) => map
@@ -204,12 +205,12 @@ impl Config {
                 .collect(),
             (None, None) => {
                 return Err(
-                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
+                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; use a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
                 );
             }
         };
         pairs.ok_or_else(|| {
-            "`label2id` or `id2label` does not map names and numbers; correct it".to_owned()
+            "`label2id` or `id2label` does not map between names and numbers; correct it".to_owned()
         })
     }
 
@@ -236,7 +237,7 @@ impl Config {
             .into_iter()
             .flatten()
             .filter(|n| (1..MOST_TOKENS).contains(n))
-            // The shortest of the three: beyond it, either positions or the training end.
+            // The smallest limit: beyond it, the model has no positions or was not trained.
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)
     }

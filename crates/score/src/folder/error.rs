@@ -1,4 +1,4 @@
-//! Why a folder is not a model.
+//! Errors in reading a model folder.
 
 use std::fmt::Display;
 use std::io;
@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 
 use super::MANIFEST_FILE;
 
-/// Why a folder is not a model that topicmill can use.
+/// Reasons why a folder cannot be used as a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// There is no such folder.
+    /// The folder does not exist.
     #[error("the model folder `{0}` does not exist")]
     NoFolder(PathBuf),
-    /// A file that every model has is not there: the folder, and the name of the file or a pattern.
-    #[error("the model folder `{0}` has no `{1}`: copy the file from where the model came from")]
+    /// A required file is missing; holds the folder, and the name of the file or a glob pattern.
+    #[error("the model folder `{0}` has no `{1}`: copy it from the source of the model")]
     NoFile(PathBuf, String),
-    /// Several graphs and no rule to choose one.
+    /// There are several graphs, and nothing selects one.
     #[error("{0}")]
     Ambiguous(String),
-    /// No graph that is computed in the precision asked for.
+    /// No graph has the requested precision.
     #[error("{0}")]
     Precision(String),
-    /// No graph of the manifest is for this device and precision.
+    /// The manifest has no graph for this device and precision.
     #[error("{0}")]
     NoGraph(String),
-    /// A file cannot be read, is damaged, or describes no model that can score labels.
+    /// A file cannot be read, is damaged, or does not describe a model that can score labels.
     #[error("{0}")]
     File(String),
 }
 
 impl ModelError {
-    /// What the system says of a file.
+    /// Wraps an I/O error on a file.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
         move |error| {
             let path = path.display();
@@ -41,25 +41,25 @@ impl ModelError {
         }
     }
 
-    /// A graph that cannot be used, whatever is in its weights.
+    /// Reports an unusable graph.
     pub(super) fn graph(path: &Path, detail: impl Display) -> Self {
         let path = path.display();
         Self::File(format!(
-            "load the graph `{path}`: {detail}; take the model from where it came from again"
+            "load the graph `{path}`: {detail}; download the model again"
         ))
     }
 
-    /// A manifest that cannot be used.
+    /// Reports an unusable manifest.
     pub(super) fn manifest(dir: &Path, detail: impl Display) -> Self {
         let path = dir.join(MANIFEST_FILE);
         Self::File(format!("use `{}`: {detail}", path.display()))
     }
 
-    /// A configuration that describes no model that can score labels.
+    /// Reports a configuration that does not describe a model that can score labels.
     pub(super) fn unsuitable(dir: &Path, detail: impl Display) -> Self {
         let path = dir.join("config.json");
         Self::File(format!(
-            "`{}` describes no model that can score labels: {detail}",
+            "`{}` does not describe a model that can score labels: {detail}",
             path.display()
         ))
     }

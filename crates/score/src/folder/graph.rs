@@ -1,9 +1,8 @@
-//! What an ONNX graph says of itself: in which files its weights lie, what its operators are, the shape of its ids, and where
-//! its matrices are.
+//! Reads metadata of an ONNX graph without ONNX Runtime: the files of its weights, its operators, the shape of its ids,
+//! and the location of its matrices.
 //!
-//! A graph names files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
-//! leads to an answer is decoded of the format, the weights are passed over:
-//! <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
+//! A graph may name any weights files. They are hashed along with it, and must be in its folder. Only the needed fields
+//! of the format are decoded, and weights are skipped: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,12 +11,12 @@ use std::path::{Component, Path};
 
 use super::ModelError;
 
-/// Graphs within graphs; no model has three.
+/// Nesting limit of messages; no model nests three graphs.
 const MAX_DEPTH: u32 = 64;
-/// A name and what it is of; most systems take paths of 4,096 bytes.
+/// Size limit of a key-value entry; most systems limit paths to 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
 
-/// Operators that compute with whole numbers of eight bits.
+/// Operators that compute with 8-bit integers.
 const INT8: [&str; 10] = [
     "ConvInteger",
     "DynamicQuantizeLSTM",
@@ -31,30 +30,30 @@ const INT8: [&str; 10] = [
     "QLinearMatMul",
 ];
 
-/// Types of a tensor, as the format numbers them: whole numbers of eight bits, without a sign and with one.
+/// Tensor types of 8-bit integers, unsigned and signed, as numbered by the format.
 const EIGHT_BITS: [u64; 2] = [2, 3];
 
-/// The input whose shape says which batches a graph takes.
+/// The input whose shape determines the batch shape.
 const IDS: &str = "input_ids";
-/// No tensor of a model has more.
+/// Limit of the dimensions of a tensor.
 const MAX_DIMENSIONS: usize = 64;
-/// Tokens of a batch that is filled up to a shape: 2,048 of the longest texts that most models take.
+/// Limit of the padded tokens of a fixed batch shape: 2,048 texts of 512 tokens.
 const MAX_FIXED: usize = 1 << 20;
-/// How deep the inputs, nodes and tensors of the graph itself lie: in the graph, which lies in the model.
+/// Nesting depth of the inputs, nodes and tensors of the main graph: in the graph, which is in the model.
 const OWN_DEPTH: u32 = 2;
 
-/// The sizes that a graph fixes; `None` for one that it leaves open.
+/// The fixed sizes of a batch; `None` for a dynamic size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fixed {
+pub struct FixedShape {
     /// Rows of a batch.
     pub rows: Option<usize>,
-    /// Tokens of a row, filled up.
+    /// Tokens of a row, with padding.
     pub width: Option<usize>,
 }
 
-impl Fixed {
-    /// Reads the shape of `input_ids`, −1 for any size.
-    pub fn of(shape: &[i64]) -> Self {
+impl FixedShape {
+    /// Reads the shape of `input_ids`, with −1 for a dynamic size.
+    pub fn from_dims(shape: &[i64]) -> Self {
         let size = |size: &i64| usize::try_from(*size).ok().filter(|size| *size > 0);
         match shape {
             [rows, width] => Self {
@@ -65,32 +64,32 @@ impl Fixed {
         }
     }
 
-    /// Whether a batch of these sizes is larger than anybody computes.
+    /// Returns true if a batch of this shape is too large to compute.
     pub(super) fn is_too_large(self) -> bool {
         let (rows, width) = (self.rows.unwrap_or(1), self.width.unwrap_or(1));
         rows.saturating_mul(width) > MAX_FIXED
     }
 
-    /// Returns true if the graph fixes a size of its batches.
+    /// Returns true if any size is fixed.
     pub fn is_fixed(self) -> bool {
         self != Self::default()
     }
 }
 
-/// What a graph says of itself.
+/// Metadata of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
-    /// Names of the files beside it that its weights lie in, relative to its folder, sorted.
+pub struct GraphMetadata {
+    /// Names of its external weights files, relative to its folder, sorted.
     pub weights: Vec<String>,
-    /// Whether it computes with whole numbers of eight bits; weights of eight bits alone do not count.
+    /// True if it computes with 8-bit integers; 8-bit weights alone do not count.
     pub is_int8: bool,
-    /// Whether it has weights that are stored as whole numbers of eight bits.
+    /// True if some weights are stored as 8-bit integers.
     pub has_int8_weights: bool,
-    /// The shape of its input `input_ids`, −1 for any size; empty where it says none.
+    /// Shape of the input `input_ids`, −1 for a dynamic size; empty if not declared.
     pub ids: Vec<i64>,
 }
 
-/// Messages of the format that hold the name of a file, or others that do.
+/// Messages of the format that can contain a needed field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     Model,
@@ -100,9 +99,9 @@ enum Message {
     Attribute,
     Sparse,
     Tensor,
-    /// Key and value.
+    /// Key-value pair.
     Entry,
-    /// An input: its name, and what it is.
+    /// A graph input: name and type.
     Input,
     Type,
     TensorType,
@@ -111,7 +110,7 @@ enum Message {
 }
 
 impl Message {
-    /// What lies in a field.
+    /// Returns the type of message in a field.
     fn field(self, number: u64) -> Option<Self> {
         Some(match (self, number) {
             (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
@@ -131,11 +130,11 @@ impl Message {
     }
 }
 
-/// Reads what a graph says of itself.
+/// Reads the metadata of a graph.
 ///
 /// # Errors
-/// [`ModelError::File`] where the file is no graph, or the name of a file leads out of its folder.
-pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
+/// [`ModelError::File`] if the file is not a graph, or names a file outside its folder.
+pub fn metadata(graph: &Path) -> Result<GraphMetadata, ModelError> {
     let file = File::open(graph).map_err(ModelError::read(graph))?;
     let reader = Reader::read(file, None).map_err(|error| ModelError::graph(graph, error))?;
     let names = reader.found.into_iter();
@@ -144,15 +143,15 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
             let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             let path = Path::new(&name);
             if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(plain) {
-                let detail = format!("its weights lie outside of its folder, in {name:?}");
+                let detail = format!("its weights are outside its folder, in {name:?}");
                 return Err(ModelError::graph(graph, detail));
             }
-            // `./x` is `x`.
+            // Normalizes `./x` to `x`.
             let parts = path.components().filter(|part| *part != Component::CurDir);
             Ok(parts.collect::<std::path::PathBuf>().display().to_string())
         })
         .collect::<Result<_, _>>()?;
-    Ok(Facts {
+    Ok(GraphMetadata {
         weights,
         is_int8: reader.is_int8,
         has_int8_weights: reader.has_int8_weights,
@@ -160,32 +159,32 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     })
 }
 
-/// The tensors of a graph, and which of them go into products.
+/// The tensors of a graph, and the names of those that are multiplied.
 #[derive(Debug, Default)]
 pub(crate) struct Tensors {
-    /// All that the graph itself has.
+    /// All tensors of the main graph.
     pub(crate) all: Vec<StoredTensor>,
-    /// The names of what is multiplied.
+    /// Names of the operands of matrix products.
     pub(crate) factors: BTreeSet<Vec<u8>>,
 }
 
-/// Where the numbers of a tensor are.
+/// Location and type of a tensor's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct StoredTensor {
     pub(crate) name: Vec<u8>,
     pub(crate) dims: Vec<i64>,
-    /// As the format numbers types.
+    /// Type, as numbered by the format.
     pub(crate) data_type: u64,
-    /// Place and length of its numbers in the graph's own file.
+    /// Offset and length of its numbers in the graph file.
     pub(crate) raw: (u64, u64),
-    /// Keys and values that say where else they are.
+    /// Key-value pairs that locate external numbers.
     pub(crate) external: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads where the tensors of a graph are, with the inputs of nodes of these operators.
+/// Reads the tensors of a graph, and the input names of nodes with these operators.
 ///
 /// # Errors
-/// Reading the file, or one that is no graph.
+/// An I/O error, also if the file is not a graph.
 pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::Result<Tensors> {
     let wanted = Wanted {
         operators,
@@ -200,13 +199,13 @@ pub(crate) fn tensors(graph: &Path, operators: &'static [&'static str]) -> io::R
         .map_or_else(Tensors::default, |wanted| wanted.tensors))
 }
 
-/// What [`tensors`] collects.
+/// State of [`tensors`].
 struct Wanted {
     operators: &'static [&'static str],
     tensors: Tensors,
-    /// The tensor that is being read.
+    /// The current tensor.
     tensor: StoredTensor,
-    /// Of the node that is being read.
+    /// Input names of the current node.
     inputs: Vec<Vec<u8>>,
     multiplies: bool,
 }
@@ -218,7 +217,7 @@ struct Reader {
     is_int8: bool,
     has_int8_weights: bool,
     ids: Vec<i64>,
-    /// Of the input that is being read.
+    /// Name of the current input.
     name: Vec<u8>,
     shape: Vec<i64>,
     wanted: Option<Wanted>,
@@ -249,7 +248,7 @@ impl Reader {
         match message {
             Message::Input => (self.name, self.shape) = (Vec::new(), Vec::new()),
             Message::Dimension if self.shape.len() == MAX_DIMENSIONS => return Err(damaged()),
-            // Of any size, unless it says one.
+            // Dynamic, unless a size follows.
             Message::Dimension => self.shape.push(-1),
             _ => {}
         }
@@ -284,7 +283,7 @@ impl Reader {
                         (Message::Node, 1, _) | (Message::Tensor, 1 | 8 | 9, _)
                             if self.wanted.is_some() =>
                         {
-                            self.part(message, key >> 3, length, end)?;
+                            self.tensor_field(message, key >> 3, length, end)?;
                         }
                         (Message::Input, 1, _) => self.name = self.bytes(length)?,
                         _ => self.skip(length, end)?,
@@ -294,7 +293,7 @@ impl Reader {
                 _ => return Err(damaged()),
             }
         }
-        // An input of the graph itself, and not of a graph within it.
+        // Only inputs of the main graph, not of nested ones.
         if message == Message::Input && depth == OWN_DEPTH && self.name == IDS.as_bytes() {
             self.ids = std::mem::take(&mut self.shape);
         }
@@ -317,7 +316,7 @@ impl Reader {
         }
     }
 
-    /// One more dimension of the tensor that is being read.
+    /// Adds a dimension to the current tensor.
     fn dimension(&mut self, size: i64) -> io::Result<()> {
         match &mut self.wanted {
             Some(wanted) if wanted.tensor.dims.len() == MAX_DIMENSIONS => Err(damaged()),
@@ -329,8 +328,14 @@ impl Reader {
         }
     }
 
-    /// A field of a node or a tensor that [`tensors`] asks for.
-    fn part(&mut self, message: Message, field: u64, length: u64, end: u64) -> io::Result<()> {
+    /// Reads a field of a node or a tensor for [`tensors`].
+    fn tensor_field(
+        &mut self,
+        message: Message,
+        field: u64,
+        length: u64,
+        end: u64,
+    ) -> io::Result<()> {
         if (message, field) == (Message::Tensor, 9) {
             let raw = (self.at, length);
             self.skip(length, end)?;
@@ -340,7 +345,7 @@ impl Reader {
             return Ok(());
         }
         if (message, field) == (Message::Tensor, 1) {
-            // Dimensions may be packed.
+            // Packed dimensions.
             let stop = self.at + length;
             while self.at < stop {
                 let size = self.varint()?.cast_signed();
@@ -357,7 +362,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Key and value of what a tensor says of its numbers; of these the key `location` names a file.
+    /// Reads a key-value pair of a tensor's external data; the key `location` names a file.
     fn entry(&mut self, length: u64) -> io::Result<()> {
         if length > MAX_ENTRY {
             return Err(damaged());
@@ -389,7 +394,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The name of what a node does.
+    /// Reads the operator of a node.
     fn operator(&mut self, length: u64) -> io::Result<()> {
         let name = self.bytes(length)?;
         let is_one_of = |operators: &[&str]| operators.iter().any(|one| one.as_bytes() == name);
@@ -419,8 +424,8 @@ impl Reader {
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
     }
 
-    /// Number and kind of a field. Readers of the format take the low 32 bits of a longer one, so that a field that we
-    /// pass over would be another one to them.
+    /// Reads the number and wire type of a field. Parsers truncate a longer key to 32 bits, so a key that is skipped
+    /// here could be another field to them.
     fn key(&mut self) -> io::Result<u64> {
         let key = self.varint()?;
         let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;
@@ -445,6 +450,6 @@ impl Reader {
 fn damaged() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "it is cut off, or no ONNX graph",
+        "the file is truncated, or is not an ONNX graph",
     )
 }

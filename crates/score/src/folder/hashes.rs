@@ -1,9 +1,11 @@
-//! SHA-256 of a model's files. Gigabytes of weights take seconds, so what a large file hashed to is remembered
-//! beside it, and holds as long as the file keeps its size and its time of change: the one that the system sets, which
-//! no archive brings along, so that a memory that came with a stranger's folder holds for none of its files.
+//! SHA-256 hashes of model files, with a cache for large ones.
 //!
-//! Loading a model trusts that memory, `topicmill model verify` does not. In a folder that cannot be written
-//! nothing is remembered, and every load reads every byte.
+//! Hashing gigabytes of weights takes seconds, so hashes of large files are cached in a file next to them. An entry is
+//! valid while the file keeps its size and its change time (ctime). Archives cannot set the ctime, so a cache that
+//! comes with an untrusted folder is never valid.
+//!
+//! Loading a model trusts the cache; `topicmill model verify` does not. In a read-only folder nothing is cached, and
+//! every load reads every byte.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,20 +17,20 @@ use sha2::{Digest, Sha256};
 
 use super::ModelError;
 
-/// Where hashes are remembered, in the folder of the files.
-pub const MEMORY_FILE: &str = ".hashes.toml";
-/// Smaller files are read in less time than it takes to notice.
-const REMEMBER_FROM: u64 = 64 << 20;
+/// Name of the cache file, in the folder of the hashed files.
+pub const HASH_CACHE_FILE: &str = ".hashes.toml";
+/// Minimum size of cached files; smaller ones are hashed in no noticeable time.
+const MIN_CACHED_BYTES: u64 = 64 << 20;
 
-/// What a file was when it was read.
+/// Cache entry: size, change time and hash of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Remembered {
+struct CachedHash {
     bytes: u64,
     modified_ns: u64,
     sha256: String,
 }
 
-/// Bytes as lower-case hexadecimal.
+/// Returns bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits
@@ -36,26 +38,26 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// SHA-256 of a file, hex; of a large one that did not change since it was read, from memory.
+/// Returns the SHA-256 of a file, hex; for a large file that has not changed, from the cache.
 ///
 /// # Errors
 /// [`ModelError::File`].
-pub fn known_hash(path: &Path) -> Result<String, ModelError> {
-    remembered(path, REMEMBER_FROM)
+pub fn cached_hash(path: &Path) -> Result<String, ModelError> {
+    hash_with_cache(path, MIN_CACHED_BYTES)
 }
 
-fn remembered(path: &Path, from: u64) -> Result<String, ModelError> {
+fn hash_with_cache(path: &Path, from: u64) -> Result<String, ModelError> {
     let Some((bytes, modified_ns)) = stamp(path).filter(|(bytes, _)| *bytes >= from) else {
         return file_hash(path);
     };
-    let memory = path.with_file_name(MEMORY_FILE);
+    let cache = path.with_file_name(HASH_CACHE_FILE);
     let name = path
         .file_name()
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let read = || -> Option<BTreeMap<String, Remembered>> {
-        toml::from_str(&fs::read_to_string(&memory).ok()?).ok()
+    let read = || -> Option<BTreeMap<String, CachedHash>> {
+        toml::from_str(&fs::read_to_string(&cache).ok()?).ok()
     };
     if let Some(known) = read().and_then(|mut known| known.remove(&name))
         && (known.bytes, known.modified_ns) == (bytes, modified_ns)
@@ -63,23 +65,23 @@ fn remembered(path: &Path, from: u64) -> Result<String, ModelError> {
         return Ok(known.sha256);
     }
     let sha256 = file_hash(path)?;
-    // A file that changed while it was read is read again next time.
+    // If the file changed during the read, the hash is not cached.
     if stamp(path) == Some((bytes, modified_ns)) {
         let mut known = read().unwrap_or_default();
-        let entry = Remembered {
+        let entry = CachedHash {
             bytes,
             modified_ns,
             sha256: sha256.clone(),
         };
         known.insert(name, entry);
-        if let Err(error) = write(&memory, &known) {
-            tracing::debug!(%error, "cannot remember the hash of a model's file");
+        if let Err(error) = write(&cache, &known) {
+            tracing::debug!(%error, "cannot cache the hash of a model file");
         }
     }
     Ok(sha256)
 }
 
-/// Size and time of change, of the content or of what the system notes of the file.
+/// Returns size and change time (ctime on Unix).
 #[cfg(unix)]
 fn stamp(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -102,28 +104,28 @@ fn stamp(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.len(), u64::try_from(modified).ok()?))
 }
 
-/// Whoever reads meanwhile sees all of it or what was there before.
-fn write(memory: &Path, known: &BTreeMap<String, Remembered>) -> io::Result<()> {
+/// Writes the cache atomically.
+fn write(cache: &Path, known: &BTreeMap<String, CachedHash>) -> io::Result<()> {
     let text = toml::to_string(known).map_err(io::Error::other)?;
-    let scratch = memory.with_extension(format!("{}.tmp", std::process::id()));
+    let scratch = cache.with_extension(format!("{}.tmp", std::process::id()));
     fs::write(&scratch, text)?;
-    // Two processes may load one model at the same time, and neither may read half a file.
-    fs::rename(&scratch, memory)
+    // Two processes may load the same model, and neither may read a partial file.
+    fs::rename(&scratch, cache)
 }
 
-/// SHA-256 of a file, hex, every byte read.
+/// Returns the SHA-256 of a file, hex, always reading every byte.
 ///
 /// # Errors
 /// [`ModelError::File`].
 pub fn file_hash(path: &Path) -> Result<String, ModelError> {
-    Ok(hex(&digest_of(path, Sha256::new())?))
+    Ok(hex(&digest_file(path, Sha256::new())?))
 }
 
-/// What a hasher makes of a file's bytes, after what it was given before.
+/// Adds the bytes of a file to a hasher, and returns the digest.
 ///
 /// # Errors
 /// [`ModelError::File`].
-pub fn digest_of<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
+pub fn digest_file<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
     let read = ModelError::read(path);
     let mut file = File::open(path).map_err(&read)?;
     let mut buffer = vec![0; 1 << 20];
@@ -142,36 +144,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_file_is_read_again_only_after_it_changed() {
+    fn a_large_file_is_rehashed_only_after_a_change() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, memory) = (dir.path().join("weights"), dir.path().join(MEMORY_FILE));
+        let (path, cache) = (dir.path().join("weights"), dir.path().join(HASH_CACHE_FILE));
         fs::write(&path, "one").unwrap();
-        let one = remembered(&path, 1).unwrap();
+        let one = hash_with_cache(&path, 1).unwrap();
         assert_eq!(one, hex(&Sha256::digest("one")));
-        // What is remembered is believed.
-        let said = fs::read_to_string(&memory).unwrap();
-        fs::write(&memory, said.replace(&one, "from memory")).unwrap();
-        assert_eq!(remembered(&path, 1).unwrap(), "from memory");
-        // A small file is never remembered.
-        assert_eq!(remembered(&path, 4).unwrap(), one);
-        // Another file of the same size and date is another file.
+        // A valid cache entry is trusted.
+        let cached = fs::read_to_string(&cache).unwrap();
+        fs::write(&cache, cached.replace(&one, "from cache")).unwrap();
+        assert_eq!(hash_with_cache(&path, 1).unwrap(), "from cache");
+        // A small file is never cached.
+        assert_eq!(hash_with_cache(&path, 4).unwrap(), one);
+        // A replacement with the same size and modification time is detected.
         let date = fs::metadata(&path).unwrap().modified().unwrap();
         fs::write(&path, "two").unwrap();
         let file = File::options().append(true).open(&path).unwrap();
         file.set_modified(date).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), date);
-        assert_eq!(remembered(&path, 1).unwrap(), hex(&Sha256::digest("two")));
+        assert_eq!(
+            hash_with_cache(&path, 1).unwrap(),
+            hex(&Sha256::digest("two"))
+        );
     }
 
     #[test]
-    fn a_damaged_memory_is_no_memory() {
+    fn a_damaged_cache_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weights");
         fs::write(&path, "one").unwrap();
-        fs::write(dir.path().join(MEMORY_FILE), "oops = [").unwrap();
-        assert_eq!(remembered(&path, 1).unwrap(), hex(&Sha256::digest("one")));
+        fs::write(dir.path().join(HASH_CACHE_FILE), "oops = [").unwrap();
+        assert_eq!(
+            hash_with_cache(&path, 1).unwrap(),
+            hex(&Sha256::digest("one"))
+        );
         assert!(
-            fs::read_to_string(dir.path().join(MEMORY_FILE))
+            fs::read_to_string(dir.path().join(HASH_CACHE_FILE))
                 .unwrap()
                 .contains("[weights]")
         );

@@ -1,8 +1,9 @@
-//! Vectors that an embedding model has learned for certain labels, in place of those that it makes of their words.
+//! Learned label vectors: vectors that an embedding model has learned for certain labels, used in place of those
+//! computed from the labels' texts.
 //!
-//! In goes the JSON file that the block `zero_shot` of `config.json` names; out come the vectors, found by the texts of
-//! their labels. They were trained on labelled texts, so they fit their labels better than words do. A label with other
-//! texts is not among them: then words count as before, see [`hypothesis`](crate::hypothesis).
+//! The input is the JSON file that the block `zero_shot` of `config.json` names; the output is the vectors, keyed by
+//! the texts of their labels. They were trained on labelled texts, so they fit their labels better than descriptions
+//! do. A label with other texts has no learned vector; see [`hypothesis`](crate::hypothesis).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,17 +14,17 @@ use serde::Deserialize;
 
 use super::{ModelError, bounds, read_json};
 
-/// Labels with their learned vectors; as a rule none.
+/// Labels with learned vectors; usually none.
 #[derive(Clone, PartialEq, Default)]
 pub struct LearnedLabels {
-    /// The texts of each label, in the order of the file.
+    /// The texts of each label, in file order.
     labels: Vec<Vec<String>>,
-    /// By the texts of a label.
+    /// Vectors, keyed by the texts of their label.
     vectors: HashMap<Vec<String>, Vec<f64>>,
     dimensions: usize,
 }
 
-/// The file.
+/// The JSON file.
 #[derive(Debug, Deserialize)]
 struct File {
     labels: Vec<LearnedLabel>,
@@ -32,30 +33,30 @@ struct File {
 /// A label and its vector.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct LearnedLabel {
-    /// What the label is compared as without a learned vector: see [`texts`](crate::hypothesis::texts).
+    /// The texts of the label without a learned vector; see [`texts`](crate::hypothesis::texts).
     pub texts: Vec<String>,
-    /// Its vector, of any length above 0: only its direction counts.
+    /// Its vector, of any length above 0; only the direction counts.
     pub vector: Vec<f64>,
 }
 
 impl LearnedLabels {
-    /// Reads a model's file.
+    /// Reads the file of a model.
     pub(super) fn read(path: &Path) -> Result<Self, ModelError> {
         let file: File = read_json(path)?;
-        Self::of(file.labels).map_err(|detail| {
+        Self::new(file.labels).map_err(|detail| {
             ModelError::File(format!(
-                "use the label vectors in `{}`: {detail}; make the file again, or take `label_vectors` out of the block \
-                 `zero_shot` of `config.json` to compare labels by their words",
+                "use the label vectors in `{}`: {detail}; build the file again, or remove `label_vectors` from the block \
+                 `zero_shot` of `config.json` to use the labels' texts",
                 path.display()
             ))
         })
     }
 
-    /// Checks labels and their vectors; says what is wrong with the first that cannot be used.
-    pub(crate) fn of(labels: Vec<LearnedLabel>) -> Result<Self, String> {
+    /// Validates labels and vectors; the error describes the first invalid one.
+    pub(crate) fn new(labels: Vec<LearnedLabel>) -> Result<Self, String> {
         let dimensions = labels.first().map_or(0, |first| first.vector.len());
         if labels.is_empty() {
-            return Err("it has no label".to_owned());
+            return Err("it has no labels".to_owned());
         }
         let mut learned = Self {
             dimensions,
@@ -68,21 +69,21 @@ impl LearnedLabels {
             if vector.len() != dimensions {
                 let numbers = vector.len();
                 return Err(format!(
-                    "the vector of label {number} has {numbers} numbers, and that of label 1 has {dimensions}"
+                    "the vector of label {number} has {numbers} dimensions, but that of label 1 has {dimensions}"
                 ));
             }
             let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-            // Zeros, and numbers whose squares are too small or too large to be added up.
+            // A zero vector, or numbers whose squares underflow or overflow.
             if !(length.is_finite() && length > 0.0) {
                 return Err(format!(
                     "the vector of label {number} has no direction: its length is {length}"
                 ));
             }
             match learned.vectors.entry(texts) {
-                Entry::Occupied(there) => {
+                Entry::Occupied(other) => {
                     return Err(format!(
-                        "label {number} has the texts of another label: `{}`",
-                        there.key()[0]
+                        "label {number} has the same texts as another label: `{}`",
+                        other.key()[0]
                     ));
                 }
                 Entry::Vacant(free) => {
@@ -94,22 +95,22 @@ impl LearnedLabels {
         Ok(learned)
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no learned vectors.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// How many numbers a vector has.
+    /// Returns the number of dimensions of each vector.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// The vector of the label with these texts.
+    /// Returns the vector of the label with these texts.
     pub fn vector(&self, texts: &[String]) -> Option<&[f64]> {
         self.vectors.get(texts).map(Vec::as_slice)
     }
 
-    /// The first text of each label, in the order of the file: the hypothesis.
+    /// Returns the first text of each label, its hypothesis, in file order.
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = &str> {
         self.labels.iter().map(|texts| texts[0].as_str())
     }
@@ -117,7 +118,7 @@ impl LearnedLabels {
 
 impl fmt::Debug for LearnedLabels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Thousands of numbers say nothing.
+        // The vectors would print thousands of numbers.
         f.debug_struct("LearnedLabels")
             .field("labels", &self.labels.len())
             .field("dimensions", &self.dimensions)
@@ -125,8 +126,8 @@ impl fmt::Debug for LearnedLabels {
     }
 }
 
-/// Whether a configuration may name this file: one that lies beside it.
-pub(super) fn is_beside(name: &str) -> bool {
+/// Returns true for a plain file name that ends in `.json`; the file must be in the model folder.
+pub(super) fn is_json_file_name(name: &str) -> bool {
     let path = Path::new(name);
     path.file_name().is_some_and(|file| file == name) && bounds::is_json(path)
 }
@@ -143,22 +144,22 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_cannot_be_used_are_named() {
+    fn invalid_labels_are_named_in_the_error() {
         let good = || label(&["a"], &[1.0, 0.0]);
-        for (bad, said) in [
+        for (bad, message) in [
             (label(&[], &[1.0, 0.0]), "label 2 has no text"),
             (label(&["b", " "], &[1.0, 0.0]), "label 2 has no text"),
-            (label(&["b"], &[1.0]), "has 1 numbers"),
+            (label(&["b"], &[1.0]), "has 1 dimensions"),
             (label(&["b"], &[0.0, 0.0]), "its length is 0"),
             (label(&["b"], &[1e200, 0.0]), "its length is inf"),
             (label(&["b"], &[f64::NAN, 0.0]), "its length is NaN"),
-            (label(&["a"], &[0.0, 1.0]), "of another label: `a`"),
+            (label(&["a"], &[0.0, 1.0]), "as another label: `a`"),
         ] {
-            let error = LearnedLabels::of(vec![good(), bad]).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            let error = LearnedLabels::new(vec![good(), bad]).unwrap_err();
+            assert!(error.contains(message), "{error}");
         }
-        assert!(LearnedLabels::of(Vec::new()).is_err());
-        let empty = LearnedLabels::of(vec![label(&["a"], &[])]).unwrap_err();
+        assert!(LearnedLabels::new(Vec::new()).is_err());
+        let empty = LearnedLabels::new(vec![label(&["a"], &[])]).unwrap_err();
         assert!(empty.contains("no direction"), "{empty}");
     }
 }

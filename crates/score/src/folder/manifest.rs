@@ -1,8 +1,8 @@
-//! `manifest.toml`: what `tools/model.py` and `tools/train.py` write down about the graphs of a folder.
+//! Reads `manifest.toml`, which `tools/model.py` and `tools/train.py` write.
 //!
-//! The file says which graph is for which device, what a graph is fed, the hash of every file, and for a few
-//! pairs of texts the logits that the model gives, so that a graph that computes something else is noticed.
-//! tools/README.md describes each key.
+//! The manifest gives the device, precision and inputs of each graph, the hash of every file, and reference logits for
+//! a few texts or pairs of texts, so that a graph that computes something else is detected. tools/README.md documents
+//! the keys.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -11,103 +11,103 @@ use serde::Deserialize;
 
 use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, bounds};
 
-/// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
+/// Prefix of the session options that a manifest may set. Other options can make the runtime read or write files.
 const SESSION: &str = "optimization.";
-/// Kinds of model that may have a manifest.
+/// Kinds of models that may have a manifest.
 const KINDS: [&str; 3] = ["nli", "classifier", EMBEDDING];
 const EMBEDDING: &str = "embedding";
-/// The only format there is.
+/// The only supported format version.
 const FORMAT: u32 = 1;
 
-/// A manifest as it is written.
+/// A parsed manifest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Manifest {
     format: u32,
     kind: String,
-    /// Names of the classes in the order of the logits; none of an embedding model.
+    /// Class names in the order of the logits; empty for an embedding model.
     pub classes: Vec<String>,
-    /// Longest pair, special tokens included.
+    /// Token limit of a sequence, special tokens included.
     pub max_tokens: usize,
-    /// Ids are below.
+    /// Vocabulary size; all ids are below it.
     pub vocab_size: usize,
     /// SHA-256 of every other file, hex.
     pub files: BTreeMap<String, String>,
     contract: Contract,
-    /// The graphs by name.
+    /// The graphs, by name.
     pub graphs: BTreeMap<String, Graph>,
     #[serde(default)]
     vectors: Vec<Vector>,
 }
 
-/// What the inputs of a graph hold where the model's configuration decides it.
+/// Input parameters from the model's configuration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Contract {
     /// Name of the output.
     pub output: String,
-    /// Id that fills a row up to the width of its batch.
+    /// Padding id.
     pub pad_id: u32,
-    /// Value of the input `mask` where a row is filled up.
+    /// Value of the input `mask` for padding.
     pub masked: f32,
-    /// First id of the input `decoder_ids`, of a model that has a decoder.
+    /// First id of the input `decoder_ids`, for a model with a decoder.
     pub decoder_start_id: Option<u32>,
 }
 
 /// One graph of the folder.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Graph {
-    /// Its file, and the files of its weights.
+    /// The graph file.
     pub file: String,
-    /// Weights that lie beside it.
+    /// External weights files.
     #[serde(default)]
     pub data: Vec<String>,
     /// `cpu` or `cuda`.
     pub device: String,
     /// `fp32`, `fp16` or `int8`.
     pub precision: String,
-    /// How far a logit of a vector may be off.
+    /// Tolerance of a logit, compared with the reference logits.
     pub tolerance: f64,
-    /// Whether a score depends on what else is in the batch.
+    /// True if a score depends on the other rows of its batch.
     #[serde(default)]
     pub depends_on_batch: bool,
-    /// Kinds of its nodes that a GPU has to wait for; `None` where nobody looked.
+    /// Operators that run on the CPU when the graph runs on a GPU; `None` if not recorded.
     host_ops: Option<Vec<String>>,
-    /// Entries of the session's configuration.
+    /// Session options.
     #[serde(default)]
     pub session: BTreeMap<String, String>,
 }
 
-/// A pair of texts, or for other models than NLI one text, with what the model says of it.
+/// Reference vector: a text, or a pair of texts for NLI, with the model's logits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Vector {
     /// First text.
     pub premise: String,
-    /// Second text, made from a label; empty where the model reads one text.
+    /// Second text, made from a label; empty if the model reads one text.
     #[serde(default)]
     pub hypothesis: String,
-    /// Ids of the row, special tokens included.
+    /// Token ids of the row, special tokens included.
     pub input_ids: Vec<u32>,
-    /// Which text an id belongs to; empty where the model does not ask.
+    /// Type ids of the row; empty if the model does not read them.
     #[serde(default)]
     pub token_type_ids: Vec<u32>,
-    /// Logits of the original model in float32, one a class; of an embedding model the vector of the text.
+    /// Logits of the original model in float32, one per class; for an embedding model, the vector of the text.
     pub logits: Vec<f32>,
 }
 
-/// What a manifest says of the graph that was chosen.
+/// The manifest's entry for the selected graph.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
-    /// Name of the graph, as `cpu-fp32`.
+pub struct GraphSpec {
+    /// Name of the graph, such as `cpu-fp32`.
     pub name: String,
     /// The graph.
     pub graph: Graph,
-    /// What it is fed.
+    /// Input parameters.
     pub contract: Contract,
-    /// What it must say.
+    /// Reference vectors.
     pub vectors: Vec<Vector>,
 }
 
 impl Manifest {
-    /// The manifest of a folder that has one.
+    /// Reads the manifest of a folder, if it has one.
     ///
     /// # Errors
     /// [`ModelError::File`].
@@ -124,23 +124,23 @@ impl Manifest {
             .map_err(|detail| ModelError::manifest(dir, detail))
     }
 
-    /// Reads and checks what a manifest says of itself.
+    /// Parses a manifest and checks that it is consistent.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// A description of the first problem, in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // The format alone first: of another one, a key that is missing would be told as a mistake.
-        let format = toml::from_str::<Format>(text).map_err(|error| said(&error))?;
+        // Check the format version first: in another version, a missing key is not a mistake.
+        let format = toml::from_str::<Format>(text).map_err(|error| one_line(&error))?;
         if format.format != FORMAT {
             return Err(format!(
-                "its format is {}, and this version of topicmill knows {FORMAT}; make the folder again with tools/model.py",
+                "its format is {}, but this version of topicmill supports {FORMAT}; build the folder again with tools/model.py",
                 format.format
             ));
         }
-        let manifest: Self = toml::from_str(text).map_err(|error| said(&error))?;
+        let manifest: Self = toml::from_str(text).map_err(|error| one_line(&error))?;
         if !KINDS.contains(&manifest.kind.as_str()) {
             return Err(format!(
-                "its kind is `{}`; only {} have a manifest",
+                "its kind is `{}`; supported kinds are {}",
                 manifest.kind,
                 KINDS.join(", ")
             ));
@@ -158,10 +158,10 @@ impl Manifest {
             .graphs
             .values()
             .flat_map(|graph| graph.session.keys());
-        // Other entries could make the runtime load a library or write a file.
+        // Other options could make the runtime load a library or write a file.
         if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
             return Err(format!(
-                "its entry `{key}` of `session` is none of those that begin with `{SESSION}`"
+                "its `session` option `{key}` is not allowed; only options that begin with `{SESSION}` are"
             ));
         }
         for (number, vector) in (1..).zip(&manifest.vectors) {
@@ -170,7 +170,7 @@ impl Manifest {
                 .map_err(|problem| format!("vector {number} {problem}"))?;
         }
         if manifest.vectors.is_empty() {
-            return Err("it has no `[[vectors]]` to check a graph with".to_owned());
+            return Err("it has no `[[vectors]]` to check a graph against".to_owned());
         }
         Ok(manifest)
     }
@@ -183,23 +183,23 @@ impl Manifest {
             _ => self.classes.len(),
         };
         if vector.logits.len() != width {
-            return Err("has not one logit a class, or not as many numbers as the first");
+            return Err("does not have one logit per class, or as many dimensions as the first");
         }
         if !vector.token_type_ids.is_empty() && vector.token_type_ids.len() != ids.len() {
-            return Err("has not one type id a token");
+            return Err("does not have one type id per token");
         }
         if ids.is_empty() || ids.len() > self.max_tokens || !ids.iter().all(known) {
-            return Err("has ids that the model cannot read");
+            return Err("has ids outside the vocabulary, too many ids, or none");
         }
         Ok(())
     }
 
-    /// One of [`KINDS`].
+    /// Returns its kind, one of [`KINDS`].
     pub(super) fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Whether kind and classes are those of `config.json`.
+    /// Returns true if kind, classes and output match `config.json`.
     pub(super) fn agrees(&self, kind: &ModelKind) -> bool {
         match kind {
             ModelKind::Nli(classes) => {
@@ -217,7 +217,7 @@ impl Manifest {
         }
     }
 
-    /// The graph for a device: of the precision asked for, or float32 on a CPU and float16 on a GPU.
+    /// Selects the graph for a device, in the given precision; the default is float32 on a CPU and float16 on a GPU.
     pub(super) fn choose(
         &self,
         dir: &Path,
@@ -250,9 +250,9 @@ impl Manifest {
         })
     }
 
-    /// What it says of one of its graphs.
-    pub(super) fn made(&self, name: &str) -> Made {
-        Made {
+    /// Returns the entry of a graph.
+    pub(super) fn spec(&self, name: &str) -> GraphSpec {
+        GraphSpec {
             name: name.to_owned(),
             graph: self.graphs[name].clone(),
             contract: self.contract.clone(),
@@ -262,12 +262,12 @@ impl Manifest {
 }
 
 impl Graph {
-    /// Whether it was made so that a GPU computes every one of its nodes.
+    /// Returns true if the graph was built so that a GPU runs all of its nodes.
     pub(crate) fn is_whole_on_gpu(&self) -> bool {
         self.host_ops.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The file of the graph and those of its weights.
+    /// Returns the graph file and its weights files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.file)
             .chain(&self.data)
@@ -275,8 +275,8 @@ impl Graph {
     }
 }
 
-impl Made {
-    /// What of the manifest decides a score, in one line.
+impl GraphSpec {
+    /// Returns the settings that decide a score, in one line, for the model's hash.
     pub(super) fn identity(&self, max_tokens: usize) -> String {
         let Contract { output, pad_id, .. } = &self.contract;
         let (masked, start) = (self.contract.masked, self.contract.decoder_start_id);
@@ -298,14 +298,14 @@ struct Format {
     format: u32,
 }
 
-/// An error of the parser in one line.
-fn said(error: &toml::de::Error) -> String {
+/// Returns the message of a parser error in one line.
+fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', "; ")
 }
 
-/// Whether a name is that of a file in the folder of the manifest.
+/// Returns true for a plain file name, which refers to the manifest's folder.
 fn is_plain(name: &str) -> bool {
-    // `Path` takes `a/`, `a/.` and `a` for the same.
+    // `Path` treats `a/`, `a/.` and `a` as equal.
     let mut parts = Path::new(name).components();
     let first = parts.next();
     first == Some(Component::Normal(name.as_ref())) && !name.contains('\0')

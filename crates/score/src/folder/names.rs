@@ -1,4 +1,4 @@
-//! Which graph of a folder is meant where no manifest says it, by the names that the hub's exports have.
+//! Selects a graph by the file names of the Hub's exports, for folders without a manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,14 +42,14 @@ pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBu
         (Some(graph), _) => Ok(graph),
         (None, [only]) => Ok(only.clone()),
         (None, several) => Err(ModelError::Ambiguous(format!(
-            "the model folder `{}` has several graphs ({}): choose one by its precision",
+            "the model folder `{}` has several graphs ({}): select one by precision",
             dir.display(),
             names(several)
         ))),
     }
 }
 
-/// What the hub calls a graph of a precision.
+/// Returns the file names of a graph in this precision on the Hub.
 pub fn graph_names(precision: &str) -> Vec<String> {
     match precision {
         "fp32" => vec!["model.onnx".to_owned()],
@@ -60,7 +60,7 @@ pub fn graph_names(precision: &str) -> Vec<String> {
         other => vec![format!("model_{other}.onnx")],
     }
 }
-/// Files of a folder, sorted by name.
+/// Returns the files of a folder, sorted by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let read = ModelError::read(folder);
     let mut files = Vec::new();
@@ -74,8 +74,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files)
 }
 
-/// The precision that the hub's file names tell: `model_fp16.onnx` is `fp16`. A name without one says nothing, so what
-/// the graph computes with does.
+/// Returns the precision in the file name: `model_fp16.onnx` is `fp16`. For a name without one, the operators decide.
 pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     let stem = graph.file_stem().unwrap_or_default().to_string_lossy();
     match stem.strip_prefix("model_") {
@@ -86,8 +85,8 @@ pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     }
 }
 
-/// Weights too large for the graph's own file lie beside it, in files that it names, as a rule `model.onnx.data`,
-/// `model.onnx_data`, `…_data_1`.
+/// Returns the external weights files of a graph: those that it names, and `model.onnx.data`, `model.onnx_data`,
+/// `…_data_1`.
 pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()
@@ -105,7 +104,7 @@ pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<Path
         files.push(required(folder, name)?);
     }
     files.sort();
-    // A file may be found by its name and named by the graph.
+    // A file may match by name and also be named by the graph.
     files.dedup();
     Ok(files)
 }

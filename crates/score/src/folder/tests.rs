@@ -1,4 +1,4 @@
-//! Tests of the model folder, beside it because they are as long as the module.
+//! Tests of the model folder.
 
 use std::fs;
 
@@ -39,17 +39,17 @@ fn max_tokens(config: &str, tokenizer: &str) -> usize {
 }
 
 #[test]
-fn classes_are_chosen_as_the_reference_does() {
+fn classes_are_selected_like_the_reference() {
     let of = |labels: &str| nli(&format!(r#"{{"label2id":{labels}}}"#));
     let parts = |c: NliClasses| (c.count, c.entailment, c.contradiction, c.neutral);
     assert_eq!(parts(nli(BART).unwrap()), (3, 2, 0, Some(1)));
     for (labels, found) in [
-        // Entailment first: the last class is opposed to it.
+        // Entailment first: the last class counts as contradiction.
         (
             r#"{"entailment":0,"neutral":1,"contradiction":2}"#,
             (3, 0, 2, Some(1)),
         ),
-        // By place and not by name: class 0, although the contradiction is class 2.
+        // By position, not by name: class 0 counts as contradiction, although class 2 has the name.
         (
             r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#,
             (3, 1, 0, Some(2)),
@@ -71,7 +71,7 @@ fn classes_are_chosen_as_the_reference_does() {
 }
 
 #[test]
-fn a_kind_follows_from_the_names_of_the_classes() {
+fn the_kind_follows_from_the_class_names() {
     let kind = |config: &str| {
         let config: Config = serde_json::from_str(config).unwrap();
         config.kind(None).map(|kind| kind.as_str())
@@ -85,7 +85,7 @@ fn a_kind_follows_from_the_names_of_the_classes() {
         kind(r#"{"architectures":["BertForSequenceClassification"]}"#),
         Ok("classifier")
     );
-    // Without a head there is nothing to read.
+    // A model without a head has no labels.
     assert!(kind(r#"{"architectures":["BertModel"]}"#).is_err());
     let error = kind(r#"{"architectures":["BertForTokenClassification"],"id2label":{"0":"O"}}"#);
     assert!(error.unwrap_err().contains("BertForTokenClassification"));
@@ -94,7 +94,7 @@ fn a_kind_follows_from_the_names_of_the_classes() {
 }
 
 #[test]
-fn the_window_is_the_smallest_that_anything_says() {
+fn the_token_limit_is_the_smallest_declared() {
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1024}"#), 1024);
     assert_eq!(max_tokens(BART, r#"{"model_max_length":1e30}"#), 1024);
     assert_eq!(max_tokens(BART, r#"{"model_max_length":512}"#), 512);
@@ -112,7 +112,7 @@ fn the_window_is_the_smallest_that_anything_says() {
 }
 
 #[test]
-fn a_graph_is_chosen_by_name_or_by_being_alone() {
+fn a_graph_is_selected_by_name_or_if_it_is_the_only_one() {
     let base = [("config.json", BART), ("tokenizer.json", "{}")];
     let graph = |names: &[&'static str], precision| {
         let mut files = base.to_vec();
@@ -161,7 +161,7 @@ fn a_graph_is_chosen_by_name_or_by_being_alone() {
 }
 
 #[test]
-fn hashes_follow_the_files_that_decide_a_score() {
+fn the_hash_covers_the_files_that_decide_a_score() {
     let base = [
         ("config.json", BART),
         ("tokenizer.json", "{}"),
@@ -192,7 +192,7 @@ fn hashes_follow_the_files_that_decide_a_score() {
     }
 }
 
-/// A folder without a manifest around one of the graphs of the repository.
+/// Creates a model folder without a manifest, with one of the repository's graphs.
 fn around(graph: &str) -> tempfile::TempDir {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");
     let dir = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn around(graph: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_graph_says_itself_whether_it_computes_in_int8() {
+fn int8_graphs_are_recognised_by_their_operators() {
     let dir = around("models/tiny-bart-made/cpu-int8.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "int8");
@@ -214,24 +214,24 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
     assert_eq!(named.manifest_hash, folder.manifest_hash);
     for precision in ["fp32", "bf16"] {
         let error = ModelFolder::open(dir.path(), Some(precision)).unwrap_err();
-        assert!(error.to_string().contains("compute in int8"), "{error}");
+        assert!(error.to_string().contains("operators are int8"), "{error}");
     }
     let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "fp32");
-    // The same graph, whose scores must not be mixed.
+    // The same graph, but its scores must not be mixed with the others.
     let rounded = ModelFolder::open(dir.path(), Some("bf16")).unwrap();
     assert_ne!(rounded.manifest_hash, folder.manifest_hash);
     let error = ModelFolder::open(dir.path(), Some("int8-g32")).unwrap_err();
     assert!(error.to_string().contains("not stored in int8"), "{error}");
     let error = ModelFolder::open(dir.path(), Some("int8")).unwrap_err();
     assert!(error.to_string().contains("model_int8.onnx"), "{error}");
-    // Weights in eight bits alone do not count: it computes in float32.
+    // 8-bit weights alone do not count: the graph computes in float32.
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let exact = ModelFolder::open(&shipped, None).unwrap();
     assert_eq!(exact.precision, "fp32");
     let mut hashes = vec![exact.manifest_hash];
-    for way in Rounding::ways() {
+    for way in Rounding::reduced_modes() {
         let rounded = ModelFolder::open(&shipped, Some(&way.to_string())).unwrap();
         assert_eq!(
             (rounded.precision, rounded.rounding),
@@ -239,7 +239,7 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
         );
         hashes.push(rounded.manifest_hash);
     }
-    // Without a graph in int8, it is the nearest of these ways.
+    // Without an int8 graph, `int8` is the most accurate int8 mode.
     let int8 = ModelFolder::open(&shipped, Some("int8")).unwrap();
     assert_eq!(int8.manifest_hash, hashes[2]);
     hashes.sort_unstable();
@@ -248,7 +248,7 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
 }
 
 #[test]
-fn a_graph_of_one_shape_reads_no_more_than_fits() {
+fn a_fixed_shape_limits_the_tokens_of_a_text() {
     let dir = around("classifiers/odd/fixed.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!((folder.fixed.rows, folder.fixed.width), (Some(1), Some(16)));
@@ -263,8 +263,8 @@ fn a_graph_of_one_shape_reads_no_more_than_fits() {
 }
 
 #[test]
-fn a_shape_that_no_memory_holds_is_refused() {
-    for (shape, refused) in [
+fn a_shape_too_large_for_memory_is_rejected() {
+    for (shape, rejected) in [
         (&[-1, 160][..], false),
         (&[2_048, 512], false),
         (&[1 << 40, 512], true),
@@ -272,12 +272,16 @@ fn a_shape_that_no_memory_holds_is_refused() {
         (&[-1, -1], false),
         (&[1], false),
     ] {
-        assert_eq!(Fixed::of(shape).is_too_large(), refused, "{shape:?}");
+        assert_eq!(
+            FixedShape::from_dims(shape).is_too_large(),
+            rejected,
+            "{shape:?}"
+        );
     }
 }
 
 #[test]
-fn a_manifest_names_files_of_its_own_folder_only() {
+fn a_manifest_may_only_name_files_in_its_folder() {
     let named = |name: &str| {
         let name = serde_json::to_string(name).unwrap();
         let text = format!(

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::{Ended, Labeler, TextError};
+use super::{Completion, Labeler, TextError};
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{EngineError, Logits};
 use crate::folder::ModelKind;
@@ -20,12 +20,12 @@ impl Labeler {
         sequence: &dyn Fn(&Encoder, BatchRow) -> Sequence,
         stop: &dyn Fn() -> bool,
         done: &mut OnRow<'_>,
-    ) -> Result<Ended, EngineError> {
+    ) -> Result<Completion, EngineError> {
         let mut queue: VecDeque<Vec<BatchRow>> = self.plan(rows, self.budget).into();
         let mut failed: HashSet<usize> = HashSet::new();
         while let Some(mut rows) = queue.pop_front() {
             if stop() {
-                return Ok(Ended::Stopped);
+                return Ok(Completion::Cancelled);
             }
             // A text that failed has been reported, and its other rows may wait in later batches.
             rows.retain(|row| !failed.contains(&row.text));
@@ -90,26 +90,26 @@ impl Labeler {
                 halve(rows);
             }
         }
-        Ok(Ended::Done)
+        Ok(Completion::Done)
     }
 
     /// Whether the engine computes a row without text: then a row that failed is itself at fault, else the
     /// engine is broken, say because its GPU vanished.
     fn engine_works(&mut self) -> bool {
         // Numbers that are not finite were computed, too.
-        matches!(self.nothing(), Ok(_) | Err(EngineError::NotFinite(_)))
+        matches!(self.infer_empty(), Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
     /// How many numbers the model gives for a row.
     pub(super) fn width(&mut self) -> Result<usize, EngineError> {
         match self.width {
             Some(width) => Ok(width),
-            None => Ok(self.nothing()?.width),
+            None => Ok(self.infer_empty()?.width),
         }
     }
 
     /// What the model gives for a row without text.
-    fn nothing(&mut self) -> Result<Logits, EngineError> {
+    fn infer_empty(&mut self) -> Result<Logits, EngineError> {
         let nothing = EncodedText::default();
         let row = match self.folder.kind {
             ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
@@ -120,7 +120,7 @@ impl Labeler {
 
     /// Computes a batch, filled up to a shape that the engine wants, and checks what came out of it.
     pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let (shape, pad_id) = (self.shapes().of(batch), self.encoder.pad_id());
+        let (shape, pad_id) = (self.shapes().padded_shape(batch), self.encoder.pad_id());
         let mut padded_tokens = 0;
         let logits = shape.compute(batch, pad_id, &mut |part| {
             padded_tokens += part.ids.len();

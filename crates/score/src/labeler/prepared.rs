@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::{Labeler, LabelerError, Pair, TextResult};
+use super::{Labeler, LabelerError, PairState, TextResult};
 use crate::batch::BatchRow;
-use crate::embedded::{LabelVector, TextVector, unit};
+use crate::embedding::{LabelVector, TextVector, unit};
 use crate::fitted::Fitted;
 use crate::folder::{ClassifierHead, ModelKind};
 use crate::hypothesis;
@@ -15,7 +15,7 @@ use crate::text::{EncodedText, Encoder, Sequence};
 
 /// A label set made ready for a model.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedLabels {
     kind: ModelKind,
     mode: Mode,
     temperature: f64,
@@ -41,7 +41,7 @@ pub(super) enum Labels {
     Classes(Vec<usize>),
 }
 
-impl Prepared {
+impl PreparedLabels {
     /// How scores are made.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -89,9 +89,9 @@ impl Prepared {
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
-        let evidence = score::evidence_beside(&self.kind, self.mode, &logits, self.prior);
+        let evidence = score::evidence_with_background(&self.kind, self.mode, &logits, self.prior);
         let all: Vec<usize> = (0..self.count).collect();
-        let evidence = self.corrected(evidence, &all, Some(vector))?;
+        let evidence = self.apply_fit(evidence, &all, Some(vector))?;
         Some(evidence.scores(self.temperature, self.threshold))
     }
 
@@ -104,7 +104,7 @@ impl Prepared {
     }
 
     /// Corrects the logits of a text if the label set is fitted; `None` without the vector that the fit needs.
-    fn corrected(
+    fn apply_fit(
         &self,
         evidence: Evidence,
         labels: &[usize],
@@ -119,7 +119,7 @@ impl Prepared {
     /// What came of a text, given what its rows gave; of an embedding model one row a place.
     pub(super) fn result(
         &self,
-        pair_of: &dyn Fn(usize) -> Pair,
+        pair_state: &dyn Fn(usize) -> PairState,
         rows: Vec<Vec<f32>>,
         vector: Option<TextVector>,
     ) -> TextResult {
@@ -130,14 +130,14 @@ impl Prepared {
             of_place[*owner].push(row);
         }
         let logits: Vec<Option<PairLogits>> = (0..places)
-            .map(|place| match pair_of(place) {
-                Pair::Wanted => {
+            .map(|place| match pair_state(place) {
+                PairState::Wanted => {
                     let rows = of_place[place].iter();
                     let logits: Vec<_> = rows.map(|row| pair_logits(kind, row)).collect();
                     Some(score::fold(kind, &logits))
                 }
-                Pair::Known(logits) => Some(logits),
-                Pair::LeftOut => None,
+                PairState::Known(logits) => Some(logits),
+                PairState::LeftOut => None,
             })
             .collect();
         let raw = of_place.into_iter().map(|mut rows| match rows.len() {
@@ -152,13 +152,13 @@ impl Prepared {
         some.extend(other);
         // Where the shortlist left the background out, the last logit is a label's and must not be taken for it.
         let prior = self.prior.filter(|_| other.is_some());
-        let evidence = score::evidence_beside(kind, self.mode, &some, prior);
-        let evidence = self.corrected(evidence, &labels, vector.as_ref());
+        let evidence = score::evidence_with_background(kind, self.mode, &some, prior);
+        let evidence = self.apply_fit(evidence, &labels, vector.as_ref());
         let scores = evidence
             .expect("an embedding model gives a vector of its length for each text")
             .scores(self.temperature, self.threshold);
         TextResult {
-            scores: score::among(scores, &labels, self.count),
+            scores: score::spread(scores, &labels, self.count),
             raw: raw.collect(),
             logits,
             vector,
@@ -179,8 +179,8 @@ impl Labeler {
     ///
     /// # Errors
     /// See [`LabelerError`].
-    pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
-        self.prepare_knowing(set, &[])
+    pub fn prepare(&mut self, set: &LabelSet) -> Result<PreparedLabels, LabelerError> {
+        self.prepare_with_known(set, &[])
     }
 
     /// The same, where the vectors of some labels are known, one place a label: they are not computed again. An NLI
@@ -188,11 +188,11 @@ impl Labeler {
     ///
     /// # Errors
     /// See [`LabelerError`].
-    pub fn prepare_knowing(
+    pub fn prepare_with_known(
         &mut self,
         set: &LabelSet,
         known: &[Option<LabelVector>],
-    ) -> Result<Prepared, LabelerError> {
+    ) -> Result<PreparedLabels, LabelerError> {
         set.validate()?;
         if let Some(fitted) = set
             .fitted
@@ -235,7 +235,7 @@ impl Labeler {
         let name = |owner: usize| name_of(set, &owners, owner);
         let nli = matches!(kind, ModelKind::Nli(_));
         for (owner, text) in &texts {
-            if !fits(kind, &self.encoder, text.len()) {
+            if !fits_window(kind, &self.encoder, text.len()) {
                 return Err(LabelerError::TooLong {
                     label: name(*owner),
                     tokens: text.len(),
@@ -260,8 +260,8 @@ impl Labeler {
             owners = (0..keys.len()).collect();
             Labels::Vectors(vectors)
         };
-        self.tell_of_learned(set);
-        Ok(Prepared {
+        self.log_learned_vectors(set);
+        Ok(PreparedLabels {
             kind: self.folder.kind.clone(),
             mode: set.mode,
             temperature: set.temperature,
@@ -277,12 +277,12 @@ impl Labeler {
 
     /// Says whether labels are compared by learned vectors, once for the same labels; nothing of a model without any for
     /// these labels.
-    fn tell_of_learned(&mut self, set: &LabelSet) {
+    fn log_learned_vectors(&mut self, set: &LabelSet) {
         let keys = hypothesis::keys(&self.folder.kind, set);
-        if self.told == keys {
+        if self.logged_keys == keys {
             return;
         }
-        self.told = keys;
+        self.logged_keys = keys;
         let (model, kind, labels) = (&self.folder.name, &self.folder.kind, set.labels.len());
         if hypothesis::learned(kind, set).is_some() {
             tracing::info!(
@@ -292,7 +292,7 @@ impl Labeler {
             );
             return;
         }
-        if let Some(why) = hypothesis::why_by_words(kind, set) {
+        if let Some(why) = hypothesis::missing_learned_vectors(kind, set) {
             tracing::warn!(model, "{why}");
         }
     }
@@ -308,7 +308,8 @@ impl Labeler {
         let Some(found) = hypothesis::learned(&self.folder.kind, set) else {
             return Ok(None);
         };
-        let of_label = |vector: &[f64]| LabelVector::of(head.softmax_scale, vec![vector.to_vec()]);
+        let of_label =
+            |vector: &[f64]| LabelVector::from_sums(head.softmax_scale, vec![vector.to_vec()]);
         let vectors = found.into_iter().map(of_label).collect();
         self.check_learned()?;
         Ok(Some(vectors))
@@ -336,7 +337,7 @@ impl Labeler {
         &self,
         set: &LabelSet,
         head: &ClassifierHead,
-    ) -> Result<Prepared, LabelerError> {
+    ) -> Result<PreparedLabels, LabelerError> {
         let model = || self.folder.name.clone();
         if set.background.is_some() {
             return Err(LabelerError::NoBackground(model()));
@@ -347,7 +348,7 @@ impl Labeler {
                 model: model(),
                 own: head.listed() + head.nli_advice(),
             })?;
-        Ok(Prepared {
+        Ok(PreparedLabels {
             kind: self.folder.kind.clone(),
             mode: set.mode,
             temperature: set.temperature,
@@ -421,7 +422,7 @@ impl Labeler {
         let of_place = |(place, means)| {
             known(place)
                 .cloned()
-                .unwrap_or_else(|| LabelVector::of(scale, means))
+                .unwrap_or_else(|| LabelVector::from_sums(scale, means))
         };
         Ok(of_places.map(of_place).collect())
     }
@@ -436,9 +437,9 @@ fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
 }
 
 /// Whether a label's text of so many tokens leaves room in the model's window.
-pub fn fits(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
+pub fn fits_window(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
     match kind {
-        ModelKind::Nli(_) => encoder.room_beside(tokens) > 0,
+        ModelKind::Nli(_) => encoder.premise_room(tokens) > 0,
         ModelKind::Embedding(_) => tokens <= encoder.room(),
         // Nothing reads it.
         ModelKind::Classifier(_) => true,

@@ -3,9 +3,9 @@
 use super::*;
 use crate::folder::ModelKind;
 use crate::labels::LabelSet;
-use crate::scripted::{Scripted, embedding, nli_folder, set};
+use crate::scripted::{ScriptedEngine, embedding, nli_folder, set};
 
-fn labeler(engine: Scripted, budget: usize) -> Labeler {
+fn labeler(engine: ScriptedEngine, budget: usize) -> Labeler {
     Labeler::load(nli_folder(), Box::new(engine), budget).unwrap()
 }
 
@@ -18,7 +18,7 @@ fn texts() -> Vec<String> {
 
 /// The first token of a word.
 fn id_of(word: &str) -> i64 {
-    let encoder = labeler(Scripted::default(), 1).encoder();
+    let encoder = labeler(ScriptedEngine::default(), 1).encoder();
     i64::from(encoder.single(&encoder.encode_whole(word).unwrap()).ids[1])
 }
 
@@ -38,18 +38,18 @@ fn score(
             );
         })
         .unwrap();
-    assert_eq!(ended, Ended::Done);
+    assert_eq!(ended, Completion::Done);
     results
 }
 
 #[test]
 fn without_memory_batches_are_halved_and_nothing_changes() {
     let (set, texts) = (set(&["sports", "food"]), texts());
-    let expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
+    let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
     let mut small = labeler(
-        Scripted {
-            memory: 300,
-            ..Scripted::default()
+        ScriptedEngine {
+            max_batch_tokens: 300,
+            ..ScriptedEngine::default()
         },
         4096,
     );
@@ -60,17 +60,17 @@ fn without_memory_batches_are_halved_and_nothing_changes() {
 #[test]
 fn few_shapes_change_no_score_whatever_fails() {
     let (set, texts) = (set(&["sports", "food", "climate change"]), texts());
-    let few = |memory| Scripted {
+    let few = |memory| ScriptedEngine {
         few_shapes: true,
-        memory,
-        ..Scripted::default()
+        max_batch_tokens: memory,
+        ..ScriptedEngine::default()
     };
     for memory in [usize::MAX, 600] {
-        let mut any = labeler(Scripted::default(), 1000);
+        let mut any = labeler(ScriptedEngine::default(), 1000);
         let expected = score(&mut any, &set, &texts);
         let mut found = labeler(few(memory), 1000);
         assert_eq!(score(&mut found, &set, &texts), expected, "{memory}");
-        let (any, found) = (any.take_computed(), found.take_computed());
+        let (any, found) = (any.take_stats(), found.take_stats());
         assert_eq!(found.tokens, any.tokens);
         // What fills batches up counts, wherever it comes from.
         assert!(found.padded_tokens > any.padded_tokens, "{found:?}");
@@ -80,16 +80,16 @@ fn few_shapes_change_no_score_whatever_fails() {
     let window = folder.max_tokens;
     let of = |engine| labeler(engine, 1000).shapes();
     assert_eq!(of(few(usize::MAX)), Shapes::Few { window });
-    assert_eq!(of(Scripted::default()), Shapes::Any);
+    assert_eq!(of(ScriptedEngine::default()), Shapes::Any);
 }
 
 #[test]
 fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
     let (set, texts) = (set(&["sports", "food"]), texts());
-    let mut expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
-    let memory = Scripted {
-        memory: 90,
-        ..Scripted::default()
+    let mut expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
+    let memory = ScriptedEngine {
+        max_batch_tokens: 90,
+        ..ScriptedEngine::default()
     };
     let mut small = labeler(memory, 4096);
     let found = score(&mut small, &set, &texts);
@@ -103,9 +103,9 @@ fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
         assert!(found == expected || matches!(found, Some(Err(TextError::OutOfMemory(_)))));
     }
 
-    let poison = Scripted {
-        poison: id_of("17"),
-        ..Scripted::default()
+    let poison = ScriptedEngine {
+        nan_id: id_of("17"),
+        ..ScriptedEngine::default()
     };
     let found = score(&mut labeler(poison, 4096), &set, &texts);
     expected[17] = Some(Err(TextError::NotFinite));
@@ -116,10 +116,10 @@ fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
 fn texts_on_which_the_engine_fails_fail_alone_however_many() {
     let set = set(&["sports", "food"]);
     let mut texts = texts();
-    let expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
-    let cursed = || Scripted {
-        curse: id_of("17"),
-        ..Scripted::default()
+    let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
+    let cursed = || ScriptedEngine {
+        failing_id: id_of("17"),
+        ..ScriptedEngine::default()
     };
     let failed = Some(Err(TextError::Engine(EngineError::Run("cursed".into()))));
     let found = score(&mut labeler(cursed(), 4096), &set, &texts);
@@ -134,9 +134,9 @@ fn texts_on_which_the_engine_fails_fail_alone_however_many() {
 
 #[test]
 fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
-    let broken = Scripted {
-        life: 2,
-        ..Scripted::default()
+    let broken = ScriptedEngine {
+        batches_left: 2,
+        ..ScriptedEngine::default()
     };
     let mut labeler = labeler(broken, 256);
     let prepared = labeler.prepare(&set(&["sports", "food"])).unwrap();
@@ -154,7 +154,7 @@ fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
 
 #[test]
 fn a_label_too_long_for_the_window_is_named() {
-    let mut labeler = labeler(Scripted::default(), 4096);
+    let mut labeler = labeler(ScriptedEngine::default(), 4096);
     let long = "word ".repeat(130);
     let error = labeler.prepare(&set(&["food", &long])).unwrap_err();
     assert!(
@@ -166,9 +166,9 @@ fn a_label_too_long_for_the_window_is_named() {
 #[test]
 fn a_graph_of_another_shape_is_an_error() {
     let mut labeler = labeler(
-        Scripted {
+        ScriptedEngine {
             classes: 2,
-            ..Scripted::default()
+            ..ScriptedEngine::default()
         },
         4096,
     );
@@ -187,9 +187,9 @@ fn a_graph_of_another_shape_is_an_error() {
 fn an_embedding_model_compares_a_text_with_the_mean_of_its_labels_texts() {
     let mut folder = nli_folder();
     folder.kind = ModelKind::Embedding(embedding(1.0, 1.0, 0.0));
-    let engine = Scripted {
+    let engine = ScriptedEngine {
         classes: 5,
-        ..Scripted::default()
+        ..ScriptedEngine::default()
     };
     let mut labeler = Labeler::load(folder, Box::new(engine), 4096).unwrap();
     let set = set(&["sports", "food"]);

@@ -33,7 +33,7 @@ pub enum OnnxError {
     /// The library is another one, too old, or damaged.
     #[error(
         "load {library} from `{path}`: not a library of version {least} or later ({detail})",
-        least = library.least_version()
+        least = library.min_version()
     )]
     Load {
         /// Which one.
@@ -58,7 +58,7 @@ pub enum OnnxError {
     #[error(
         "compute in {0} with ONNX Runtime: it has no such arithmetic on a CPU, and OpenVINO has"
     )]
-    NoRounding(Rounding),
+    UnsupportedPrecision(Rounding),
     /// The GPU asked for cannot be used.
     #[error("use CUDA device {device}: {detail}")]
     Cuda {
@@ -72,7 +72,7 @@ pub enum OnnxError {
     Graph(PathBuf, String),
     /// OpenVINO cannot make the graph ready.
     #[error("compile the graph `{0}` with OpenVINO: {1}")]
-    Uncompiled(PathBuf, String),
+    Compile(PathBuf, String),
     /// The graph is not at fault: there is too little memory for it.
     #[error(
         "load `{0}`: memory is short ({1}); free some or raise the limit (`ulimit -v`, or the container's)"
@@ -80,10 +80,10 @@ pub enum OnnxError {
     Memory(PathBuf, String),
     /// The graph computes something else than the model that it was made from.
     #[error("refuse the graph `{0}`: {1}; make the folder again with tools/model.py")]
-    Wrong(PathBuf, String),
+    Mismatch(PathBuf, String),
     /// The graph does not run.
     #[error("try the graph `{path}`: {source}")]
-    Try {
+    Run {
         /// The file.
         path: PathBuf,
         /// What went wrong.
@@ -101,6 +101,6 @@ pub enum OnnxError {
 impl OnnxError {
     /// Whether what was asked for cannot be had, rather than the model or the library being wrong.
     pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::CpuOnly(_) | Self::NoRounding(_))
+        matches!(self, Self::CpuOnly(_) | Self::UnsupportedPrecision(_))
     }
 }

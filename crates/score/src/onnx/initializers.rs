@@ -11,7 +11,7 @@ use crate::folder::graph::{self, StoredTensor, Tensors};
 const LEAST_BYTES: usize = 1024;
 /// Operators that put a matrix into an order of their own, and can share that. Others may refuse a session whose weights
 /// are shared.
-const FACTORS_OF: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulInteger"];
+const PACKING_OPERATORS: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulInteger"];
 
 /// A matrix that a graph multiplies with.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ pub enum StoredNumbers {
 /// # Errors
 /// Reading a file, or one that is no graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
-    let Tensors { all, factors } = graph::tensors(graph, &FACTORS_OF)?;
+    let Tensors { all, factors } = graph::tensors(graph, &PACKING_OPERATORS)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
     let mut own = File::open(graph)?;
     // Many matrices lie in one file, which is opened once.
@@ -55,7 +55,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
                 .then(|| read_at(&mut own, offset, bytes))
                 .transpose()?
         } else {
-            tensor.outside(folder, bytes, &mut files)?
+            tensor.read_external(folder, bytes, &mut files)?
         };
         let numbers = raw.and_then(|raw| tensor.numbers(&raw));
         if let (Some(numbers), &[rows, columns], Ok(name)) = (
@@ -118,17 +118,17 @@ impl StoredTensor {
     }
 
     /// Its bytes from the file beside the graph that it names; `None` where that is not beside it.
-    fn outside(
+    fn read_external(
         &self,
         folder: &Path,
         bytes: usize,
         files: &mut BTreeMap<String, File>,
     ) -> io::Result<Option<Vec<u8>>> {
-        let told = |key: &str| {
+        let entry = |key: &str| {
             let (_, value) = self.external.iter().find(|(of, _)| of == key.as_bytes())?;
             std::str::from_utf8(value).ok()
         };
-        let Some(location) = told("location") else {
+        let Some(location) = entry("location") else {
             return Ok(None);
         };
         // A graph of a stranger must not name any file of this machine.
@@ -136,7 +136,7 @@ impl StoredTensor {
         if !Path::new(location).components().all(inside) {
             return Ok(None);
         }
-        let Ok(offset) = told("offset").unwrap_or("0").parse::<u64>() else {
+        let Ok(offset) = entry("offset").unwrap_or("0").parse::<u64>() else {
             return Ok(None);
         };
         if !files.contains_key(location) {

@@ -17,11 +17,11 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use self::owner::stranger;
-use super::{OnnxError, is_memory_short};
+pub use self::owner::untrusted_reason;
+use super::{OnnxError, is_out_of_memory};
 
 /// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
-pub const ABOVE_PROGRAM: usize = 5;
+pub const PROGRAM_ANCESTORS: usize = 5;
 
 /// Who says where the library is, or where it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl fmt::Display for Library {
 
 impl Library {
     /// The oldest version that will do.
-    pub(crate) fn least_version(self) -> &'static str {
+    pub(crate) fn min_version(self) -> &'static str {
         match self {
             // The level of its interface that `ort` is built for.
             Self::OnnxRuntime => "1.24",
@@ -86,7 +86,7 @@ impl Library {
     }
 
     /// The library of a virtual environment or of the data folder, where it has one.
-    pub fn in_venv(self, venv: &Path) -> Option<PathBuf> {
+    pub fn find_in_venv(self, venv: &Path) -> Option<PathBuf> {
         // Debian calls its own packages `dist-packages`.
         let pythons = entries(&venv.join("lib"))
             .into_iter()
@@ -99,18 +99,19 @@ impl Library {
         let others = [venv.join(native), venv.join("Lib").join("site-packages")];
         pythons
             .chain(others)
-            .find_map(|site| self.in_folder(&site.join(below)))
+            .find_map(|site| self.find_in_folder(&site.join(below)))
     }
 
-    fn in_folder(self, folder: &Path) -> Option<PathBuf> {
+    fn find_in_folder(self, folder: &Path) -> Option<PathBuf> {
         let mut files = entries(folder);
-        files
-            .retain(|path| self.is_called(&path.file_name().unwrap_or_default().to_string_lossy()));
+        files.retain(|path| {
+            self.matches_name(&path.file_name().unwrap_or_default().to_string_lossy())
+        });
         // Of several versions, the last of the sorted names: the one with its number written out.
         files.pop()
     }
 
-    fn is_called(self, name: &str) -> bool {
+    fn matches_name(self, name: &str) -> bool {
         let (unix, windows) = match self {
             // `libonnxruntime_providers_shared.so` lies beside it.
             Self::OnnxRuntime => ("libonnxruntime.", "onnxruntime.dll"),
@@ -128,7 +129,7 @@ impl Library {
             // No distribution gives it a name without a version, so it is looked for in the folders of all users.
             Self::OpenVino => OPENVINO_FOLDERS
                 .iter()
-                .filter_map(|folder| self.in_folder(Path::new(folder)))
+                .filter_map(|folder| self.find_in_folder(Path::new(folder)))
                 .chain(match std::env::consts::OS {
                     "windows" => Some(PathBuf::from("openvino_c.dll")),
                     "macos" => Some(PathBuf::from("libopenvino_c.dylib")),
@@ -154,9 +155,9 @@ const OPENVINO_FOLDERS: [&str; 9] = [
 
 /// A place where the library may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// Somebody said so: it must be there.
-    Told { path: PathBuf, by: FoundBy },
+    Explicit { path: PathBuf, by: FoundBy },
     /// Found in a virtual environment.
     Found { path: PathBuf, by: FoundBy },
     /// Not found; these names may mean something to the system.
@@ -165,7 +166,7 @@ enum Place {
 
 /// From where a library is looked for.
 #[derive(Debug, Clone, Default)]
-struct Start {
+struct SearchRoots {
     program: Option<PathBuf>,
     /// This user's data folder.
     data: Option<PathBuf>,
@@ -197,8 +198,8 @@ pub fn prefix_of(program: &Path) -> Option<&Path> {
     (name == "bin" || name == "Scripts").then(|| bin.parent())?
 }
 
-impl Start {
-    fn of_the_process() -> Self {
+impl SearchRoots {
+    fn of_this_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),
             data: data_folder(),
@@ -209,13 +210,13 @@ impl Start {
 
 /// Where to load a library from: `asked` is what the caller names, `variable` the value of a variable that names it
 /// (`ORT_DYLIB_PATH`). Also told is each library that was passed over, with why.
-fn place(
+fn locate(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
-    start: &Start,
-) -> (Place, Vec<String>) {
-    let told = |path: PathBuf, by| (Place::Told { path, by }, Vec::new());
+    start: &SearchRoots,
+) -> (Location, Vec<String>) {
+    let told = |path: PathBuf, by| (Location::Explicit { path, by }, Vec::new());
     if let Some(path) = asked.filter(|path| !path.as_os_str().is_empty()) {
         return told(path.to_owned(), FoundBy::Caller);
     }
@@ -223,9 +224,9 @@ fn place(
         return told(path.into(), FoundBy::Variable);
     }
     // Whoever owns the program decides anyway what runs.
-    let owner = start.program.as_deref().and_then(owner::of);
+    let owner = start.program.as_deref().and_then(owner::owner_of);
     let program = start.program.iter().flat_map(|program| {
-        let folders = program.ancestors().skip(1).take(ABOVE_PROGRAM);
+        let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
         folders.map(move |folder| (folder.join(".venv"), owner, FoundBy::Program))
     });
     let prefix = start.program.iter().flat_map(|program| {
@@ -242,39 +243,39 @@ fn place(
     let here = here.map(|here| (here.join(".venv"), None, FoundBy::CurrentFolder));
     let mut passed_over = Vec::new();
     for (folder, owner, by) in program.chain(prefix).chain(data).chain(here) {
-        let Some(path) = library.in_venv(&folder) else {
+        let Some(path) = library.find_in_venv(&folder) else {
             continue;
         };
-        match owner::stranger_but(&path, owner) {
-            None => return (Place::Found { path, by }, passed_over),
+        match owner::untrusted_reason_allowing(&path, owner) {
+            None => return (Location::Found { path, by }, passed_over),
             Some(why) => {
                 passed_over.push(format!("`{}` was not taken, since {why}", path.display()));
             }
         }
     }
-    (Place::System(library.system_names()), passed_over)
+    (Location::System(library.system_names()), passed_over)
 }
 
 /// Loads a library from its [`place`] for this process; `load` says how. Gives what was loaded, from which file, and why
 /// that one.
-pub(crate) fn load_from_place<T>(
+pub(crate) fn locate_and_load<T>(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
     load: impl Fn(&Path) -> Result<T, OnnxError>,
 ) -> Result<(T, PathBuf, FoundBy), OnnxError> {
-    let (place, passed_over) = place(library, asked, variable, &Start::of_the_process());
+    let (place, passed_over) = locate(library, asked, variable, &SearchRoots::of_this_process());
     for other in &passed_over {
         tracing::warn!("{other}; name it yourself if you trust it");
     }
     let names = match place {
-        Place::Told { path, by } if !path.is_file() => {
+        Location::Explicit { path, by } if !path.is_file() => {
             return Err(OnnxError::Missing { library, path, by });
         }
-        Place::Told { path, by } | Place::Found { path, by } => {
+        Location::Explicit { path, by } | Location::Found { path, by } => {
             return Ok((load(&path)?, path, by));
         }
-        Place::System(names) => names,
+        Location::System(names) => names,
     };
     let mut tried = passed_over;
     for name in names {
@@ -289,9 +290,9 @@ pub(crate) fn load_from_place<T>(
 }
 
 /// A library that does not load: it is no such library, or the memory is short.
-pub(crate) fn unloaded(library: Library, path: &Path, detail: String) -> OnnxError {
+pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
     let path = path.to_owned();
-    if is_memory_short(&detail) {
+    if is_out_of_memory(&detail) {
         OnnxError::Memory(path, detail)
     } else {
         OnnxError::Load {
@@ -359,22 +360,22 @@ mod tests {
 
     #[test]
     fn what_the_user_says_comes_first() {
-        let told = |path: &str, by| Place::Told {
+        let told = |path: &str, by| Location::Explicit {
             path: path.into(),
             by,
         };
-        let nowhere = Start::default();
-        let (setting, _) = place(
+        let nowhere = SearchRoots::default();
+        let (setting, _) = locate(
             ORT,
             Some(Path::new("/a.so")),
             Some("/b.so".into()),
             &nowhere,
         );
         assert_eq!(setting, told("/a.so", FoundBy::Caller));
-        let (variable, _) = place(ORT, Some(Path::new("")), Some("/b.so".into()), &nowhere);
+        let (variable, _) = locate(ORT, Some(Path::new("")), Some("/b.so".into()), &nowhere);
         assert_eq!(variable, told("/b.so", FoundBy::Variable));
-        let (system, _) = place(ORT, None, Some(OsString::new()), &nowhere);
-        assert!(matches!(system, Place::System(names) if !names.is_empty()));
+        let (system, _) = locate(ORT, None, Some(OsString::new()), &nowhere);
+        assert!(matches!(system, Location::System(names) if !names.is_empty()));
     }
 
     #[test]
@@ -394,40 +395,40 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (prefix, data) = (dir.path().join("prefix"), dir.path().join("data"));
         let program = touch(prefix.join("bin/topicmill"));
-        let start = Start {
+        let start = SearchRoots {
             program: Some(program),
             data: Some(data.clone()),
             here: None,
         };
-        let found = || place(ORT, None, None, &start).0;
-        assert!(matches!(found(), Place::System(_)), "{:?}", found());
+        let found = || locate(ORT, None, None, &start).0;
+        assert!(matches!(found(), Location::System(_)), "{:?}", found());
         let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
         let users = touch(data.join(NATIVE).join(name));
         let by = FoundBy::DataFolder;
-        assert_eq!(found(), Place::Found { path: users, by });
+        assert_eq!(found(), Location::Found { path: users, by });
         let by = FoundBy::Prefix;
         let system = touch(prefix.join("lib/topicmill").join(NATIVE).join(name));
-        assert_eq!(found(), Place::Found { path: system, by });
+        assert_eq!(found(), Location::Found { path: system, by });
         let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
-        assert_eq!(found(), Place::Found { path: beside, by });
+        assert_eq!(found(), Location::Found { path: beside, by });
     }
 
     #[test]
     fn openvino_is_found_where_onnx_runtime_is_and_neither_is_taken_for_the_other() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
-        let start = Start {
+        let start = SearchRoots {
             data: Some(data.clone()),
-            ..Start::default()
+            ..SearchRoots::default()
         };
-        let found = |library| place(library, None, None, &start).0;
+        let found = |library| locate(library, None, None, &start).0;
         let by = FoundBy::DataFolder;
         let libs = data.join(NATIVE_OPENVINO).join("openvino/libs");
         touch(libs.join("libopenvino.so.2641"));
         touch(libs.join("libopenvino_onnx_frontend.so.2641"));
-        assert!(matches!(found(Library::OpenVino), Place::System(_)));
+        assert!(matches!(found(Library::OpenVino), Location::System(_)));
         let path = touch(libs.join("libopenvino_c.so.2641"));
-        assert!(matches!(found(ORT), Place::System(_)));
-        assert_eq!(found(Library::OpenVino), Place::Found { path, by });
+        assert!(matches!(found(ORT), Location::System(_)));
+        assert_eq!(found(Library::OpenVino), Location::Found { path, by });
     }
 }

@@ -7,8 +7,8 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::library::{FoundBy, Library, load_from_place, unloaded};
-use super::{OnnxError, is_memory_short};
+use super::library::{FoundBy, Library, load_error, locate_and_load};
+use super::{OnnxError, is_out_of_memory};
 
 const LIBRARY: Library = Library::OnnxRuntime;
 
@@ -32,7 +32,7 @@ impl Runtime {
     }
 
     /// Told from other versions of it: name and size of its file.
-    pub fn told_apart(&self) -> String {
+    pub fn fingerprint(&self) -> String {
         let file = std::fs::canonicalize(&self.library).unwrap_or_else(|_| self.library.clone());
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
@@ -40,7 +40,7 @@ impl Runtime {
     }
 
     /// Whether it was built for CUDA; says nothing of a GPU being there.
-    pub fn knows_cuda(&self) -> bool {
+    pub fn has_cuda(&self) -> bool {
         ep::CUDA::is_available().unwrap_or(false)
     }
 }
@@ -62,12 +62,12 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
         // Display says too little of a failed dlopen.
-        ort::init_from(path).map_err(|e| unloaded(LIBRARY, path, format!("{e:?}")))
+        ort::init_from(path).map_err(|e| load_error(LIBRARY, path, format!("{e:?}")))
     };
-    let (builder, library, found_by) = load_from_place(LIBRARY, asked, variable, load)?;
+    let (builder, library, found_by) = locate_and_load(LIBRARY, asked, variable, load)?;
     let start = |e: ort::Error| {
-        let (path, detail) = (library.clone(), plain(&e.to_string()));
-        if is_memory_short(&detail) {
+        let (path, detail) = (library.clone(), strip_location(&e.to_string()));
+        if is_out_of_memory(&detail) {
             OnnxError::Memory(path, detail)
         } else {
             OnnxError::Start {
@@ -90,7 +90,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
 }
 
 /// The runtime's words without the place in its source and what follows the first line.
-pub(super) fn plain(message: &str) -> String {
+pub(super) fn strip_location(message: &str) -> String {
     let message = message
         .split_once("[ONNXRuntimeError] : ")
         .map_or(message, |(_, rest)| rest);

@@ -8,9 +8,9 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::library;
-use super::runtime::{Runtime, plain};
+use super::runtime::{Runtime, strip_location};
 use super::weights::SharedWeights;
-use super::{OnnxError, is_memory_short};
+use super::{OnnxError, is_out_of_memory};
 use crate::engine::Device;
 use crate::ports::Port;
 
@@ -38,19 +38,19 @@ impl Source {
             let built = match built {
                 // A kernel may have no way to share what it makes of a matrix.
                 Err(error) if shared.is_some() => self.build(runtime, None, None).inspect(|_| {
-                    let said = plain(&error.to_string());
+                    let said = strip_location(&error.to_string());
                     tracing::warn!("engines do not share their weights: {said}");
                 }),
                 built => built,
             };
-            return built.map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
+            return built.map_err(|e| graph_error(&self.graph, &strip_location(&e.to_string())));
         };
         let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
             device: number,
             detail,
         })?;
         self.build(runtime, Some(number), None).map_err(|e| {
-            let said = plain(&e.to_string());
+            let said = strip_location(&e.to_string());
             // A damaged file is no fault of the GPU.
             if said.starts_with("Load model from") || said.contains("External ") {
                 return graph_error(&self.graph, &said);
@@ -101,7 +101,7 @@ impl Source {
             }
             builder = builder.with_execution_providers([provider])?;
         } else if let Some(weights) = weights {
-            builder = weights.given(builder, &self.graph)?;
+            builder = weights.apply(builder, &self.graph)?;
         }
         builder.commit_from_file(&self.graph)
     }
@@ -123,7 +123,7 @@ pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
     let preface = format!("Load model from {} failed:", graph.display());
     let detail = said.strip_prefix(&preface).unwrap_or(said);
     let (path, detail) = (graph.to_owned(), detail.trim_end_matches('.').to_owned());
-    if is_memory_short(said) {
+    if is_out_of_memory(said) {
         OnnxError::Memory(path, detail)
     } else {
         OnnxError::Graph(path, detail)
@@ -173,7 +173,7 @@ mod cuda {
     /// the system looks, so that the provider finds them; gives the names of those that are nowhere. Fails where
     /// CUDA cannot work whatever else is there.
     pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
-        if !runtime.knows_cuda() {
+        if !runtime.has_cuda() {
             return Err(format!(
                 "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu`",
                 runtime.library().display()

@@ -40,7 +40,7 @@ impl SharedWeights {
 
     /// Has a session on the CPU use them. Of a graph that is not the first one, or that cannot be read here, it is
     /// left as it is: the session loads its own, and says what is wrong with them.
-    pub(super) fn given(
+    pub(super) fn apply(
         &self,
         mut builder: SessionBuilder,
         graph: &Path,

@@ -8,11 +8,11 @@ use openvino_sys::library as c_library;
 
 use crate::folder::Rounding;
 use crate::onnx::OnnxError;
-use crate::onnx::library::{FoundBy, Library, load_from_place, unloaded};
+use crate::onnx::library::{FoundBy, Library, load_error, locate_and_load};
 
 const LIBRARY: Library = Library::OpenVino;
 /// A function that each version of the library has, by which it is told from other files.
-const MARK: &[u8] = b"ov_get_openvino_version";
+const MARKER_SYMBOL: &[u8] = b"ov_get_openvino_version";
 
 /// OpenVINO, loaded.
 pub struct OpenVino {
@@ -41,7 +41,7 @@ impl OpenVino {
     }
 
     /// Told from other versions of it.
-    pub fn told_apart(&self) -> String {
+    pub fn fingerprint(&self) -> String {
         format!("OpenVINO {}", self.version)
     }
 
@@ -79,7 +79,7 @@ impl OpenVino {
             // Other threads compute beside these, and a container moves its threads as it likes.
             (RwPropertyKey::HintEnableCpuPinning, "NO"),
             (RwPropertyKey::HintSchedulingCoreType, "ANY_CORE"),
-            (other("CPU_RUNTIME_CACHE_CAPACITY"), SHAPES_KEPT),
+            (other("CPU_RUNTIME_CACHE_CAPACITY"), KERNEL_CACHE_SHAPES),
         ];
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         core.set_properties(&DeviceType::CPU, properties)?;
@@ -89,7 +89,7 @@ impl OpenVino {
 }
 
 /// How many kernels it keeps for shapes that were seen: batches have hundreds of shapes, and each takes memory.
-const SHAPES_KEPT: &str = "128";
+const KERNEL_CACHE_SHAPES: &str = "128";
 
 /// Loads OpenVINO; `asked` is where it should be, where the caller knows. A process has one: later calls give the first.
 ///
@@ -104,10 +104,10 @@ pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxErro
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    if !cpu_will_do() {
+    if !is_cpu_supported() {
         return Err(start("this CPU has no AVX2, which OpenVINO computes with"));
     }
-    let ((), library, found_by) = load_from_place(LIBRARY, asked, None, load)?;
+    let ((), library, found_by) = locate_and_load(LIBRARY, asked, None, load)?;
     let core = Core::new().map_err(|error| start(&error.to_string()))?;
     let can = PropertyKey::DeviceCapabilities;
     let can = core
@@ -132,11 +132,14 @@ fn start(detail: &str) -> OnnxError {
 }
 
 fn load(path: &Path) -> Result<(), OnnxError> {
-    let wrong = |detail: String| unloaded(LIBRARY, path, detail);
+    let wrong = |detail: String| load_error(LIBRARY, path, detail);
     // The crate takes any library and stops the program at the first function that it lacks.
     if path.is_file() {
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-        if !bytes.windows(MARK.len()).any(|bytes| bytes == MARK) {
+        if !bytes
+            .windows(MARKER_SYMBOL.len())
+            .any(|bytes| bytes == MARKER_SYMBOL)
+        {
             return Err(wrong("it has no function of OpenVINO".to_owned()));
         }
     }
@@ -160,7 +163,7 @@ fn is_intel_without_amx() -> bool {
 }
 
 /// OpenVINO's own builds are tested with AVX2 on x86-64 and with what every 64-bit ARM has.
-fn cpu_will_do() -> bool {
+fn is_cpu_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]

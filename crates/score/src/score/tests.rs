@@ -150,7 +150,7 @@ fn what_is_left_out_has_no_score_and_is_never_best() {
     let some = pairs(&[all[0], all[2]]);
     for mode in [Mode::Single, Mode::Multi] {
         let of_some = scores(&NLI, mode, 0.0, &some);
-        let spread = among(of_some.clone(), &[0, 2], 4);
+        let spread = spread(of_some.clone(), &[0, 2], 4);
         close(
             &spread.scores,
             &[of_some.scores[0], 0.0, of_some.scores[1], 0.0],
@@ -160,7 +160,7 @@ fn what_is_left_out_has_no_score_and_is_never_best() {
     }
     // Scores of nothing are no reason to take a label that was left out.
     let lost = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(-3e38, 3e38)]));
-    assert_eq!(among(lost, &[1], 3).best, 1);
+    assert_eq!(spread(lost, &[1], 3).best, 1);
     assert_eq!(
         evidence(&NLI, Mode::Single, &pairs(&all)).order(),
         [1, 2, 0, 3]
@@ -175,13 +175,13 @@ fn what_is_left_out_has_no_score_and_is_never_best() {
 fn a_background_is_one_more_label_that_is_nobodys() {
     let three = pairs(&[(1.0, 3.0), (2.0, -1.0), (2.5, 0.0)]);
     let prior = 0.25;
-    let single = evidence_beside(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
+    let single = evidence_with_background(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
     let sum = 1f64.exp() + 2f64.exp() + 2.75f64.exp();
     close(&single.scores, &[1f64.exp() / sum, 2f64.exp() / sum]);
     close(&[single.other_score.unwrap()], &[2.75f64.exp() / sum]);
     assert_eq!((single.best, single.outcome()), (1, Outcome::Other));
     assert!(single.abstained && single.other && single.margin > 0.0);
-    let multi = evidence_beside(&NLI, Mode::Multi, &three, Some(prior));
+    let multi = evidence_with_background(&NLI, Mode::Multi, &three, Some(prior));
     assert_eq!(multi.order(), [1, 2, 0]);
     let multi = multi.scores(1.0, 0.0);
     close(&[multi.scores[1]], &[sigmoid(3.0)]);
@@ -189,12 +189,13 @@ fn a_background_is_one_more_label_that_is_nobodys() {
     close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
     assert_eq!(multi.outcome(), Outcome::Label);
     // One label alone shares a softmax with it; without it, it stands for itself.
-    let one = evidence_beside(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
+    let one =
+        evidence_with_background(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
     close(&one.scores, &[sigmoid(2.0 - 2.75)]);
-    let unsure = evidence_beside(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
+    let unsure = evidence_with_background(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
     assert_eq!(unsure.outcome(), Outcome::Unsure);
     assert!(!unsure.other);
-    let evidence = evidence_beside(&NLI, Mode::Single, &three, Some(prior));
+    let evidence = evidence_with_background(&NLI, Mode::Single, &three, Some(prior));
     close(
         &[evidence.loss(1.0, &[]).unwrap()],
         &[-single.other_score.unwrap().ln()],

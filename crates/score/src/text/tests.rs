@@ -96,7 +96,7 @@ fn a_spliced_pair_is_what_the_tokenizer_makes_of_it() {
                 assert_eq!(encoder.single_len(&premise), single.ids.len());
                 for hypothesis in HYPOTHESES {
                     let ids = encoder.encode_whole(hypothesis).unwrap();
-                    if encoder.room_beside(ids.len()) == 0 {
+                    if encoder.premise_room(ids.len()) == 0 {
                         continue;
                     }
                     let pair = encoder.pair(&premise, &ids);

@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// Why a file may be a stranger's: it, or a folder on the way to it, belongs to neither this user nor root, or others
 /// may write to it. Nobody asks where a system has no such owners.
-pub fn stranger(path: &Path) -> Option<String> {
-    stranger_but(path, None)
+pub fn untrusted_reason(path: &Path) -> Option<String> {
+    untrusted_reason_allowing(path, None)
 }
 
 /// The same, where one more user is none.
 #[cfg(unix)]
-pub(super) fn stranger_but(path: &Path, also: Option<u32>) -> Option<String> {
+pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let me = rustix::process::geteuid().as_raw();
     let why = |place: &Path| -> Option<String> {
@@ -28,7 +28,7 @@ pub(super) fn stranger_but(path: &Path, also: Option<u32>) -> Option<String> {
         if ![0, me].contains(&owner) && Some(owner) != also {
             return Some(format!("`{}` belongs to another user", place.display()));
         }
-        others_write(&found).then(|| format!("others may write to `{}`", place.display()))
+        is_writable_by_others(&found).then(|| format!("others may write to `{}`", place.display()))
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     // The links on the way, and then where they lead.
@@ -41,19 +41,19 @@ pub(super) fn stranger_but(path: &Path, also: Option<u32>) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-pub(super) fn stranger_but(_path: &Path, _also: Option<u32>) -> Option<String> {
+pub(super) fn untrusted_reason_allowing(_path: &Path, _also: Option<u32>) -> Option<String> {
     None
 }
 
 /// Whom a file belongs to.
 #[cfg(unix)]
-pub(super) fn of(path: &Path) -> Option<u32> {
+pub(super) fn owner_of(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     Some(path.metadata().ok()?.uid())
 }
 
 #[cfg(not(unix))]
-pub(super) fn of(_path: &Path) -> Option<u32> {
+pub(super) fn owner_of(_path: &Path) -> Option<u32> {
     None
 }
 
@@ -61,7 +61,7 @@ pub(super) fn of(_path: &Path) -> Option<u32> {
 /// owner alone, as most systems set users up; and of what lies in a folder with the sticky bit, as `/tmp` has it, only
 /// its own owner can exchange it.
 #[cfg(unix)]
-fn others_write(found: &Metadata) -> bool {
+fn is_writable_by_others(found: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     let (mode, is_link) = (found.mode(), found.is_symlink());
     let sticky = found.is_dir() && mode & 0o1000 != 0;

@@ -1,29 +1,29 @@
-//! A text's vector as it is stored, and its cosine with a label's.
+//! Stored text vectors, and their cosines with label vectors.
 //!
-//! In go the numbers that an embedding model gave for a text; out comes the same direction in two bytes a number and four
-//! for their scale. Scores are always made of what was rounded, whether it was computed a moment ago or years before: so
-//! they do not depend on that. How much the rounding moves them is in `benches/results/vectors.md`.
+//! The input is the output of an embedding model for a text. It is stored as its direction, in two bytes per dimension
+//! and four for the scale. Scores are always computed from the rounded vector, so a fresh vector and a stored one give
+//! the same score. See `benches/results/vectors.md` for the rounding error.
 
 use crate::score::fold_cosines;
 
-/// Bytes of the scale, which come first.
+/// Bytes of the scale, at the start.
 const SCALE: usize = size_of::<f32>();
-/// Bytes of a number.
+/// Bytes per dimension.
 const NUMBER: usize = size_of::<i16>();
-/// Sums that a cosine is added up in, side by side. Always as many, so that it is the same on every machine.
+/// Number of partial sums of a dot product; constant, so that the result is the same on every machine.
 const LANES: usize = 16;
 
-/// The vector of a text: its direction, in 16-bit whole numbers and a scale that makes their length 1.
+/// The direction of a text's embedding, as 16-bit integers with a scale that makes its length 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextVector(Vec<u8>);
 
 impl TextVector {
-    /// Rounds what a model gave for a text; zeros stay zeros.
+    /// Quantizes the output of a model; a zero vector stays zero.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the greatest number becomes 32,767, and a scale has room in an f32"
     )]
-    pub fn of(raw: &[f32]) -> Self {
+    pub fn quantize(raw: &[f32]) -> Self {
         let vector = unit(raw.iter().map(|x| f64::from(*x)).collect());
         let greatest = vector.iter().fold(0.0f64, |most, x| most.max(x.abs()));
         let scale = (greatest / f64::from(i16::MAX)) as f32;
@@ -31,7 +31,7 @@ impl TextVector {
         bytes.extend(scale.to_le_bytes());
         for x in vector {
             let steps = if scale > 0.0 {
-                // A float becomes the nearest of what there is: a scale that was rounded down gives no 32,768.
+                // A float-to-int cast saturates, so a scale that was rounded down cannot yield 32,768.
                 (x / f64::from(scale)).round() as i16
             } else {
                 0
@@ -41,7 +41,7 @@ impl TextVector {
         Self(bytes)
     }
 
-    /// A vector as it was stored; `None` if these bytes are none.
+    /// Reads a stored vector; `None` if the bytes are not one.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
         let numbers = bytes.len().checked_sub(SCALE)?;
         let vector = Self(bytes);
@@ -49,12 +49,12 @@ impl TextVector {
             .then_some(vector)
     }
 
-    /// What is stored of it.
+    /// Returns the bytes to store.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many numbers it has.
+    /// Returns the number of dimensions.
     pub fn dimensions(&self) -> usize {
         (self.0.len() - SCALE) / NUMBER
     }
@@ -64,7 +64,7 @@ impl TextVector {
         f32::from_le_bytes(*scale)
     }
 
-    /// Its numbers, of length 1.
+    /// Returns the vector as floats, of length 1.
     pub fn numbers(&self) -> Vec<f32> {
         let scale = self.scale();
         let (steps, _) = self.0[SCALE..].as_chunks();
@@ -74,27 +74,28 @@ impl TextVector {
             .collect()
     }
 
-    /// Its cosine with each label; `None` where a label is of another length, and so of another model.
+    /// Returns the cosine with each label; `None` if a label has another number of dimensions, and so belongs to
+    /// another model.
     pub fn cosines(&self, labels: &[LabelVector]) -> Option<Vec<f32>> {
         let numbers = self.numbers();
         labels.iter().map(|label| label.cosine(&numbers)).collect()
     }
 }
 
-/// What a label is compared with: the mean of the vectors of its texts, of length 1. A background has several of them, one
-/// for each of its topics, and its cosine is the [folded](fold_cosines) one.
+/// The vector of a label: the mean of the vectors of its texts, of length 1. A background has one per topic, and its
+/// cosine is the [folded](fold_cosines) one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelVector {
-    /// What a cosine is multiplied with under a softmax.
+    /// Factor of the cosine in a softmax.
     scale: f32,
-    /// The vectors, end to end.
+    /// The vectors, concatenated.
     numbers: Vec<f32>,
 }
 
 impl LabelVector {
-    /// The directions of some sums, of one length; `scale` is the model's for a softmax.
+    /// Normalizes sums of vectors, all of the same length; `scale` is the model's softmax scale.
     #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
-    pub(crate) fn of(scale: f64, sums: Vec<Vec<f64>>) -> Self {
+    pub(crate) fn from_sums(scale: f64, sums: Vec<Vec<f64>>) -> Self {
         let numbers = sums.into_iter().flat_map(unit);
         Self {
             scale: scale as f32,
@@ -102,7 +103,7 @@ impl LabelVector {
         }
     }
 
-    /// A vector as it was stored; `None` if these bytes are none.
+    /// Reads a stored vector; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
         let mut numbers = numbers.iter().map(|x| f32::from_le_bytes(*x));
@@ -112,14 +113,14 @@ impl LabelVector {
         (rest.is_empty() && !numbers.is_empty() && finite).then_some(Self { scale, numbers })
     }
 
-    /// What is stored of it: four bytes for its scale, and four for each number.
+    /// Returns the bytes to store: four for the scale, and four per number.
     pub fn to_bytes(&self) -> Vec<u8> {
         let numbers = std::iter::once(&self.scale).chain(&self.numbers);
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// The cosine with each of its vectors, of which a background has one for each of its topics, in their order; `None` where
-    /// these numbers are of another length.
+    /// Returns the cosine with each of its vectors, one per topic for a background; `None` if `text` has another number
+    /// of dimensions.
     pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
         let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
         let vectors = is_whole.then(|| self.numbers.chunks(text.len()))?;
@@ -139,7 +140,7 @@ impl LabelVector {
     }
 }
 
-/// The sum of the products, in [`LANES`] sums that a processor adds to at once.
+/// Returns the dot product, accumulated in [`LANES`] partial sums for SIMD.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (a, rest_a) = a.as_chunks::<LANES>();
     let (b, rest_b) = b.as_chunks::<LANES>();
@@ -153,7 +154,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// A vector scaled to length 1; zeros stay zeros.
+/// Scales a vector to length 1; a zero vector stays zero.
 pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     if length > 0.0 {
@@ -171,7 +172,7 @@ mod tests {
     use crate::score::{PairLogits, fold};
     use crate::scripted::embedding;
 
-    /// Numbers that look like a model's, the same each time.
+    /// Pseudo-random numbers in the range of a model's output.
     fn raw(seed: u64, dimensions: usize) -> Vec<f32> {
         let mut random = fastrand::Rng::with_seed(seed);
         let number = |_| (random.f32() - 0.5) * 3.0;
@@ -179,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_vector_is_the_same_vector() {
+    fn a_stored_vector_reads_back_unchanged() {
         for dimensions in [1, 3, 384, 400] {
-            let vector = TextVector::of(&raw(7, dimensions));
+            let vector = TextVector::quantize(&raw(7, dimensions));
             assert_eq!(vector.as_bytes().len(), 4 + 2 * dimensions);
             assert_eq!(vector.dimensions(), dimensions);
             let again = TextVector::from_bytes(vector.as_bytes().to_vec()).unwrap();
@@ -192,28 +193,31 @@ mod tests {
     }
 
     #[test]
-    fn rounding_moves_a_cosine_by_a_hundred_thousandth_at_most() {
+    fn rounding_changes_a_cosine_by_less_than_1e_5() {
         for seed in 0..200 {
             let (text, label) = (raw(seed, 384), raw(seed + 1_000, 384));
             let wide = |raw: &[f32]| unit(raw.iter().map(|x| f64::from(*x)).collect());
             let (exact, of_label) = (wide(&text), wide(&label));
             let cosine: f64 = exact.iter().zip(&of_label).map(|(a, b)| a * b).sum();
-            let stored = TextVector::of(&text).cosines(&[LabelVector::of(20.0, vec![of_label])]);
+            let stored = TextVector::quantize(&text)
+                .cosines(&[LabelVector::from_sums(20.0, vec![of_label])]);
             let error = (f64::from(stored.unwrap()[0]) - cosine).abs();
             assert!(error < 1e-5, "{error}");
         }
     }
 
     #[test]
-    fn several_vectors_have_one_cosine_as_their_cosines_folded() {
+    fn the_cosine_of_several_vectors_is_the_fold_of_their_cosines() {
         let kind = ModelKind::Embedding(embedding(21.0, 23.5, 0.281));
-        let text = TextVector::of(&raw(1, 384));
+        let text = TextVector::quantize(&raw(1, 384));
         let wide = |seed| -> Vec<f64> { raw(seed, 384).into_iter().map(f64::from).collect() };
         let sums = [2, 3, 4].map(wide);
-        let alone = sums.clone().map(|sum| LabelVector::of(21.0, vec![sum]));
+        let alone = sums
+            .clone()
+            .map(|sum| LabelVector::from_sums(21.0, vec![sum]));
         let cosines = text.cosines(&alone).unwrap();
         let pairs: Vec<_> = cosines.into_iter().map(PairLogits::cosine).collect();
-        let together = LabelVector::of(21.0, sums.to_vec());
+        let together = LabelVector::from_sums(21.0, sums.to_vec());
         assert_eq!(
             LabelVector::from_bytes(&together.to_bytes()),
             Some(together.clone())
@@ -223,24 +227,24 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_single_numbers_have_a_vector_too() {
-        let nothing = TextVector::of(&[0.0; 8]);
+    fn zero_vectors_and_single_dimensions_can_be_stored() {
+        let nothing = TextVector::quantize(&[0.0; 8]);
         assert_eq!(nothing.numbers(), [0.0; 8]);
-        let label = LabelVector::of(20.0, vec![vec![1.0; 8]]);
+        let label = LabelVector::from_sums(20.0, vec![vec![1.0; 8]]);
         assert_eq!(
             nothing.cosines(std::slice::from_ref(&label)),
             Some(vec![0.0])
         );
-        let tiny = TextVector::of(&[f32::MIN_POSITIVE, 0.0]);
+        let tiny = TextVector::quantize(&[f32::MIN_POSITIVE, 0.0]);
         assert!((tiny.numbers()[0] - 1.0).abs() < 1e-6);
-        let back = TextVector::of(&[-2.0, 0.0]);
+        let back = TextVector::quantize(&[-2.0, 0.0]);
         assert!((back.numbers()[0] + 1.0).abs() < 1e-6);
         let kept = LabelVector::from_bytes(&label.to_bytes());
         assert_eq!(kept, Some(label));
     }
 
     #[test]
-    fn what_is_no_vector_is_none() {
+    fn invalid_bytes_are_not_a_vector() {
         let mut endless = f32::INFINITY.to_le_bytes().to_vec();
         endless.extend([1, 0]);
         for bytes in [
@@ -254,11 +258,11 @@ mod tests {
             assert_eq!(TextVector::from_bytes(bytes), None);
         }
         let no_number = [f32::NAN.to_le_bytes(); 2].concat();
-        // The third is a scale alone.
+        // The third holds a scale and no numbers.
         for bytes in [&[][..], &[0; 6], &[0; 4], &no_number] {
             assert_eq!(LabelVector::from_bytes(bytes), None);
         }
-        let other = LabelVector::of(20.0, vec![vec![1.0; 9]]);
-        assert_eq!(TextVector::of(&[1.0; 8]).cosines(&[other]), None);
+        let other = LabelVector::from_sums(20.0, vec![vec![1.0; 9]]);
+        assert_eq!(TextVector::quantize(&[1.0; 8]).cosines(&[other]), None);
     }
 }

@@ -7,14 +7,14 @@
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
 use super::labels::Mode;
-use super::score::{PairLogits, evidence, opposed};
+use super::score::{PairLogits, entailment_probability, evidence};
 use super::text::Sequence;
 use crate::folder::ModelKind;
-use crate::folder::manifest::{Made, Vector};
+use crate::folder::manifest::{GraphSpec, Vector};
 
 /// How far a graph is off what it should say.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Errors {
+pub struct MaxErrors {
     /// Largest error of a logit; infinite where one is no number.
     pub logits: f64,
     /// Largest error of a score, as multi mode makes it; of a classifier as its own function does; of an embedding model
@@ -22,7 +22,7 @@ pub struct Errors {
     pub scores: f64,
 }
 
-impl Errors {
+impl MaxErrors {
     fn and(self, other: Self) -> Self {
         Self {
             logits: self.logits.max(other.logits),
@@ -35,28 +35,28 @@ impl Errors {
 ///
 /// # Errors
 /// What the engine says.
-pub fn alone_and_together(
+pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
-    made: &Made,
+    spec: &GraphSpec,
     kind: &ModelKind,
-) -> Result<Errors, EngineError> {
-    let mut errors = in_one_batch(engine, made, kind, &made.vectors)?;
-    for vector in made.vectors.chunks(1) {
-        errors = errors.and(in_one_batch(engine, made, kind, vector)?);
+) -> Result<MaxErrors, EngineError> {
+    let mut errors = check_batch(engine, spec, kind, &spec.vectors)?;
+    for vector in spec.vectors.chunks(1) {
+        errors = errors.and(check_batch(engine, spec, kind, vector)?);
     }
     Ok(errors)
 }
 
 /// Runs vectors in one padded batch, the cheapest way that a wrong mask shows in, too.
-pub(crate) fn in_one_batch(
+pub(crate) fn check_batch(
     engine: &mut dyn Engine,
-    made: &Made,
+    spec: &GraphSpec,
     kind: &ModelKind,
     vectors: &[Vector],
-) -> Result<Errors, EngineError> {
+) -> Result<MaxErrors, EngineError> {
     let batch = Batch::new(
         &vectors.iter().map(sequence).collect::<Vec<_>>(),
-        made.contract.pad_id,
+        spec.contract.pad_id,
     );
     let found = engine.infer(&batch)?;
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
@@ -68,7 +68,7 @@ pub(crate) fn in_one_batch(
             vectors.len(),
         )));
     }
-    let mut errors = Errors::default();
+    let mut errors = MaxErrors::default();
     for (row, vector) in vectors.iter().enumerate() {
         let (found, wanted) = (found.row(row), vector.logits.as_slice());
         let logits = found.iter().zip(wanted).map(|(a, b)| distance(*a, *b));
@@ -87,7 +87,7 @@ pub(crate) fn in_one_batch(
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {
-            vec![opposed(
+            vec![entailment_probability(
                 logits[classes.entailment],
                 logits[classes.contradiction],
             )]

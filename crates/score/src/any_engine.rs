@@ -1,7 +1,7 @@
-//! A model folder and the engine that computes it, whichever that is.
+//! Opens a model folder with either inference engine.
 //!
-//! In go a folder and [`EngineOptions`]; out come the folder as it was read and an engine. ONNX Runtime is taken unless
-//! somebody asks for OpenVINO, or only OpenVINO can do what is asked for.
+//! The input is a folder and [`EngineOptions`]; the output is the folder and a loaded engine. ONNX Runtime is the
+//! default. OpenVINO is used if it is requested, or if only it supports the request.
 
 use std::path::Path;
 
@@ -9,25 +9,25 @@ use crate::batch::Batch;
 use crate::engine::{Device, Engine, EngineError, EngineName, Logits};
 use crate::folder::{ModelFolder, Rounding};
 use crate::onnx::library::Library;
-use crate::onnx::{Chosen, EngineOptions, OnnxEngine, OnnxError};
+use crate::onnx::{DeviceChoice, EngineOptions, OnnxEngine, OnnxError};
 use crate::openvino::OpenVinoEngine;
 
-/// An engine that was opened, whichever library computes.
-pub struct OpenedEngine {
+/// A loaded engine, whichever library it uses.
+pub struct AnyEngine {
     engine: Box<dyn Engine>,
-    /// The library.
+    /// The inference library.
     pub library: Library,
-    /// What it runs on, and why.
-    pub chosen: Chosen,
-    /// Threads within a batch.
+    /// The device, and the reason for it.
+    pub chosen: DeviceChoice,
+    /// Threads within one batch.
     pub threads: usize,
-    /// The library, told from other versions of it.
+    /// Library and version, to tell measurements with different versions apart.
     pub runtime: String,
 }
 
-impl From<OnnxEngine> for OpenedEngine {
+impl From<OnnxEngine> for AnyEngine {
     fn from(engine: OnnxEngine) -> Self {
-        let (runtime, threads) = engine.computes_with();
+        let (runtime, threads) = engine.runtime_and_threads();
         Self {
             library: Library::OnnxRuntime,
             chosen: engine.chosen().clone(),
@@ -38,12 +38,12 @@ impl From<OnnxEngine> for OpenedEngine {
     }
 }
 
-impl From<OpenVinoEngine> for OpenedEngine {
+impl From<OpenVinoEngine> for AnyEngine {
     fn from(engine: OpenVinoEngine) -> Self {
-        let (runtime, threads) = engine.computes_with();
+        let (runtime, threads) = engine.runtime_and_threads();
         Self {
             library: Library::OpenVino,
-            chosen: Chosen {
+            chosen: DeviceChoice {
                 device: Device::Cpu,
                 reason: runtime.clone(),
             },
@@ -54,8 +54,8 @@ impl From<OpenVinoEngine> for OpenedEngine {
     }
 }
 
-impl OpenedEngine {
-    /// Opens a folder with the graph for the device and loads it.
+impl AnyEngine {
+    /// Opens a folder with the graph for the device, and loads it.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -75,12 +75,14 @@ impl OpenedEngine {
         match options.engine {
             EngineName::OnnxRuntime => onnx(),
             EngineName::OpenVino => openvino(),
-            EngineName::Auto if asks_to_round(dir, precision, options.device) => openvino(),
-            EngineName::Auto => onnx().or_else(|error| without_onnx(error, options, openvino)),
+            EngineName::Auto if needs_openvino(dir, precision, options.device) => openvino(),
+            EngineName::Auto => {
+                onnx().or_else(|error| fall_back_to_openvino(error, options, openvino))
+            }
         }
     }
 
-    /// Loads the graph that a folder was opened with, without asking whether the graph is right; the device is not
+    /// Loads the graph of an open folder without checking it against its manifest. The device must not be
     /// [`Device::Auto`].
     ///
     /// # Errors
@@ -101,7 +103,7 @@ impl OpenedEngine {
     }
 }
 
-impl Engine for OpenedEngine {
+impl Engine for AnyEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         self.engine.infer(batch)
     }
@@ -115,19 +117,19 @@ impl Engine for OpenedEngine {
     }
 }
 
-/// Whether the precision is one that only OpenVINO has for the graphs of this folder.
-fn asks_to_round(dir: &Path, precision: Option<&str>, device: Device) -> bool {
-    let way = precision.and_then(Rounding::named);
+/// Returns true if only OpenVINO supports the precision for the graphs of this folder.
+fn needs_openvino(dir: &Path, precision: Option<&str>, device: Device) -> bool {
+    let way = precision.and_then(Rounding::from_name);
     let rounds = |_| match ModelFolder::open(dir, precision) {
         Ok(folder) => !folder.rounding.is_exact(),
-        // OpenVINO says what is wrong with it.
+        // OpenVINO reports the problem.
         Err(_) => true,
     };
     !matches!(device, Device::Cuda(_)) && way.is_some_and(rounds)
 }
 
-/// Where there is no ONNX Runtime at all, OpenVINO gives the same scores.
-fn without_onnx<T>(
+/// Falls back to OpenVINO if ONNX Runtime is not installed; both give the same scores.
+fn fall_back_to_openvino<T>(
     error: OnnxError,
     options: &EngineOptions,
     openvino: impl FnOnce() -> Result<T, OnnxError>,
@@ -138,10 +140,10 @@ fn without_onnx<T>(
     }
     match openvino() {
         Ok(opened) => {
-            tracing::warn!("OpenVINO computes, because there is no ONNX Runtime: {error}");
+            tracing::warn!("using OpenVINO, because ONNX Runtime was not found: {error}");
             Ok(opened)
         }
-        // What is missing is ONNX Runtime, and that is what most people install.
+        // Neither is installed: report ONNX Runtime, the usual choice.
         Err(OnnxError::NotFound { .. }) => Err(error),
         Err(other) => Err(other),
     }
