@@ -187,7 +187,7 @@ fn unusual_models_load_or_are_rejected_with_a_reason() {
         (
             two,
             "three.onnx",
-            "3 numbers a row, and `config.json` names 2 labels",
+            "3 numbers per row, but `config.json` has 2 labels",
         ),
         (THREE, "int8.onnx", "topicmill reads float32 and float16"),
         (
@@ -475,9 +475,9 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
     let others = write("others.toml", pipeline("", &MINE[..2]));
     scene
         .ok(&["classify", "--model", &moods, "--pipeline", &others])
-        .says("instead of those of the pipeline `mine`");
+        .expect_stderr("instead of those of the pipeline `mine`");
     let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
     scene
         .run(&["classify", "--model", &moods, "--pipeline", &beside])
-        .expect_exit(2, "leave the background out");
+        .expect_exit(2, "omit the background");
 }

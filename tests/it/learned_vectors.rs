@@ -172,7 +172,7 @@ fn learned_vectors_apply_to_all_labels_or_none() {
         let (words, _) = score(&by_words, places, "");
         let (found, said) = score(&learned, places, "");
         assert_eq!(found, words);
-        let why = "learned vectors for 3 of these 4 labels and none for `travel`, so it compares all labels by their words";
+        let why = "learned vectors for 3 of these 4 labels, but not for `travel`, so it uses the texts of all labels";
         assert_eq!(said.contains(why), places.len() == 4, "{said}");
         assert_eq!(
             said.contains("learned vectors"),
@@ -226,7 +226,7 @@ fn an_invalid_vectors_file_is_rejected() {
         ),
         (
             json!({ "labels": [] }).to_string(),
-            "it has no label; make the file again, or take",
+            "it has no labels; build the file again, or remove",
         ),
         (
             json!({ "labels": [one(json!([])) ] }).to_string(),
@@ -242,11 +242,11 @@ fn an_invalid_vectors_file_is_rejected() {
         ),
         (
             json!({ "labels": [one(json!([1.0])), one(json!([2.0]))] }).to_string(),
-            "label 2 has the texts of another label",
+            "label 2 has the same texts as another label",
         ),
         (
             json!({ "labels": [one(json!([1.0, 2.0])), another] }).to_string(),
-            "label 2 has 1 numbers, and that of label 1 has 2",
+            "label 2 has 1 dimensions, but that of label 1 has 2",
         ),
     ] {
         fs::write(dir.join("label_vectors.json"), content).unwrap();
@@ -259,8 +259,7 @@ fn an_invalid_vectors_file_is_rejected() {
     let turned = json!({ "labels": [one(json!([3.0, 2.0, 1.0]))] });
     fs::write(dir.join("label_vectors.json"), turned.to_string()).unwrap();
     assert_ne!(identity(), before, "they decide a score");
-    let other =
-        "gives vectors of 384 numbers, and its learned label vectors have 3; make their file again";
+    let other = "computes vectors of 384 dimensions, but its learned label vectors have 3; build their file again";
     refused(&score, &[other]);
     refused(&["model", "verify", &folder], &[other]);
 
@@ -269,10 +268,7 @@ fn an_invalid_vectors_file_is_rejected() {
     fs::write(program.folder.path().join("x.json"), three.to_string()).unwrap();
     for name in ["../x.json", "/etc/hostname", "model.onnx", ".", ""] {
         configure(&dir, Some(name));
-        refused(
-            &score,
-            &["write the name of a file in this folder that ends in `.json`"],
-        );
+        refused(&score, &["give the name of a `.json` file in this folder"]);
     }
 }
 

@@ -119,7 +119,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     };
     refused(
         "the stock optimizer's fusion of BART",
-        "off those that `manifest.toml` records",
+        "from those in `manifest.toml`",
         &|dir| {
             let wrong = fs::read(repository(WRONG)).unwrap();
             change(dir, "cpu-fp32.onnx", true, |_| wrong.clone());
@@ -127,7 +127,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     );
     refused(
         "weights that are cut off, the manifest in order",
-        "is not the one in `manifest.toml`",
+        "differs from `manifest.toml`",
         &|dir| {
             change(dir, "cpu-fp32.onnx", false, |bytes| {
                 bytes[..200_000].to_vec()
@@ -162,7 +162,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
     });
     refused(
         "labels in another order",
-        "its kind, classes or output are not those of `config.json`",
+        "its kind, classes or output differ from `config.json`",
         &|dir| {
             change(dir, "config.json", true, |text| {
                 let mut config: Value = serde_json::from_slice(text).unwrap();
@@ -172,13 +172,9 @@ fn model_errors_are_reported_before_any_text_is_scored() {
             });
         },
     );
-    refused(
-        "another logit",
-        "off those that `manifest.toml` records",
-        &|dir| {
-            replace(dir, "manifest.toml", "logits = [1.", "logits = [2.");
-        },
-    );
+    refused("another logit", "from those in `manifest.toml`", &|dir| {
+        replace(dir, "manifest.toml", "logits = [1.", "logits = [2.");
+    });
     refused("a manifest of the future", "its format is 2", &|dir| {
         replace(dir, "manifest.toml", "format = 1", "format = 2");
     });

@@ -34,7 +34,7 @@ label = \"b\"\n";
 /// Positions of the mistakes in [`BAD`], and the message for each.
 const MISTAKES: [(&str, &str); 17] = [
     ("line 2, column 1", "`nmae`: did you mean `name`?"),
-    ("line 3, column 8", "`singel` is none of single, multi"),
+    ("line 3, column 8", "`singel` is not a mode"),
     ("line 4, column 13", "the threshold 1.5"),
     ("line 5, column 15", "`temperature` is the text `warm`"),
     ("line 6, column 23", "needs exactly one `{}`"),

@@ -110,7 +110,7 @@ mod tests {
     fn a_batch_is_split_and_padded_and_padding_rows_are_dropped() {
         let fixed = FixedShape::from_dims(&[2, 4]);
         let mut seen = Vec::new();
-        let given = fixed
+        let output = fixed
             .compute(&batch(&[3, 2, 1]), 9, &mut |part| {
                 seen.push(part.clone());
                 let data = part

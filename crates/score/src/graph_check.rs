@@ -1,8 +1,8 @@
-//! Whether a graph says what its folder's manifest says that it must.
+//! Compares a graph with the reference logits in its manifest.
 //!
-//! A graph may load, run, and be wrong: an optimizer that takes one kind of model for another changes the
-//! logits and says nothing. So a folder carries a few pairs of texts with the logits of the original model, and
-//! each graph that is loaded is asked about them first.
+//! A graph may load, run, and still be wrong: an optimizer that mistakes the type of a model changes its logits without
+//! an error. So a manifest has the logits of the original model for a few texts, and every loaded graph is checked
+//! against them.
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
@@ -12,13 +12,13 @@ use super::text::Sequence;
 use crate::folder::ModelKind;
 use crate::folder::manifest::{GraphSpec, Vector};
 
-/// How far a graph is off what it should say.
+/// Largest differences between a graph and its reference vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MaxErrors {
-    /// Largest error of a logit; infinite where one is no number.
+    /// Largest error of a logit; infinite if one is NaN.
     pub logits: f64,
-    /// Largest error of a score, as multi mode makes it; of a classifier as its own function does; of an embedding model
-    /// that of a label whose vector is the one that it should be.
+    /// Largest error of a score, in multi mode; for a classifier with its own function; for an embedding model, that of
+    /// a label whose vector is the expected one.
     pub scores: f64,
 }
 
@@ -31,10 +31,10 @@ impl MaxErrors {
     }
 }
 
-/// Runs each vector alone, then all in one batch.
+/// Checks each reference vector alone, then all in one batch.
 ///
 /// # Errors
-/// What the engine says.
+/// Those of the engine.
 pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
     spec: &GraphSpec,
@@ -47,7 +47,7 @@ pub fn check_alone_and_batched(
     Ok(errors)
 }
 
-/// Runs vectors in one padded batch, the cheapest way that a wrong mask shows in, too.
+/// Checks reference vectors in one padded batch, which also exposes a wrong mask.
 pub(crate) fn check_batch(
     engine: &mut dyn Engine,
     spec: &GraphSpec,
@@ -62,7 +62,7 @@ pub(crate) fn check_batch(
     let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(
-            "it gave {} × {} numbers for {} rows of {classes} classes",
+            "it returned {} × {} numbers for {} rows of {classes} classes",
             found.rows,
             found.width,
             vectors.len(),
@@ -76,14 +76,14 @@ pub(crate) fn check_batch(
         let pairs = scores(kind, found, wanted).into_iter();
         for (found, wanted) in pairs.zip(scores(kind, wanted, wanted)) {
             let off = (found - wanted).abs();
-            // `max` passes over what is no number, which would hide the worst error.
+            // `max` ignores NaN, the worst error.
             errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
         }
     }
     Ok(errors)
 }
 
-/// What a row of logits becomes; a vector is compared with the one that it should be.
+/// Returns the scores of a row of logits; an embedding is compared with the expected one.
 fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {
@@ -107,7 +107,7 @@ fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     }
 }
 
-/// The cosine of two vectors.
+/// Returns the cosine of two vectors.
 #[expect(clippy::cast_possible_truncation, reason = "a cosine is stored so")]
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     let sum = |a: &[f32], b: &[f32]| -> f64 {
@@ -129,7 +129,7 @@ fn sequence(vector: &Vector) -> Sequence {
     }
 }
 
-/// A value that is no number is infinitely wrong.
+/// Returns the absolute difference, infinite for NaN.
 fn distance(a: f32, b: f32) -> f64 {
     let distance = (f64::from(a) - f64::from(b)).abs();
     if distance.is_nan() {

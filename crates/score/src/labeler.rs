@@ -1,8 +1,8 @@
-//! Texts to scores: folder, encoder and engine put together.
+//! Scores texts with one model: combines the model folder, the tokenizer and the engine.
 //!
-//! A [`Labeler`] is owned by the thread that computes; its [`Encoder`] is shared, so that another thread can
-//! tokenise the next texts meanwhile. It knows no database and no file: the caller hands in encoded texts and
-//! is called back with the result of each, as soon as its last row was computed.
+//! A [`Labeler`] is owned by the thread that computes. Its [`Encoder`] is shared, so that another thread can tokenise
+//! the next texts at the same time. It accesses no database and no files: the caller passes in encoded texts, and a
+//! callback receives each result as soon as the last row of its text is computed.
 
 mod compute;
 mod error;
@@ -23,68 +23,68 @@ use super::text::{EncodedText, Encoder, Sequence};
 use crate::folder::{ModelFolder, ModelKind};
 use crate::score::{PairLogits, Scores};
 
-/// Padded tokens of a batch where a score depends on its batch: few, because a CPU's cache is small.
+/// Padded tokens of a batch if scores depend on the batch; small enough for a CPU's cache.
 const BATCH_DEPENDENT_TOKENS: usize = 512;
 
-/// What came of one text.
+/// Result of one text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextResult {
-    /// Its scores.
+    /// Scores.
     pub scores: Scores,
-    /// Its logits, one a label, and the background's after them; of what was left out there are none.
+    /// Logits, one per label, then the background's; `None` for skipped labels.
     pub logits: Vec<Option<PairLogits>>,
-    /// For each label every class logit in the order of the model; of an embedding model the cosine, of a classifier the
-    /// label's logit. Empty
-    /// where the logits were known, or the label left out, and for a background of several topics.
+    /// Raw output per label: the class logits of an NLI model, in the order of the model; the cosine of an embedding
+    /// model; the logit of a classifier. Empty if the logits were known or the label was skipped, and for a background
+    /// of several topics.
     pub raw: Vec<Vec<f32>>,
-    /// The vector of the text, where an embedding model computed it.
+    /// Vector of the text, if an embedding model computed it.
     pub vector: Option<TextVector>,
 }
 
-/// How it stands with a text and a label.
+/// State of a (text, label) pair before scoring.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum PairState {
-    /// To be computed.
+    /// Must be computed.
     #[default]
     Wanted,
-    /// Computed before.
+    /// Computed earlier.
     Known(PairLogits),
-    /// Left out by a shortlist: never computed, and its score is 0.
-    LeftOut,
+    /// Skipped by a shortlist: never computed, and its score is 0.
+    Skipped,
 }
 
-/// The pairs of a text, one a label, and the background's after them; an empty list where all of them are wanted.
+/// States of a text's pairs, one per label, then the background's; empty if all are wanted.
 pub type Pairs = Vec<PairState>;
 
-/// How it stands with a text and a label.
+/// Returns the state of a text and a label; wanted if there is none.
 fn pair_state(pairs: &[Pairs], text: usize, label: usize) -> PairState {
     let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
     of_text.copied().unwrap_or_default()
 }
 
-/// How a call to [`Labeler::score`] ended.
+/// Outcome of a call to [`Labeler::score`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// Every text was reported.
     Done,
-    /// Asked to stop; texts that were not reported are not done.
+    /// Cancelled; texts without a report are not scored.
     Cancelled,
 }
 
-/// What an engine did.
+/// Counters of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ComputeStats {
-    /// Tokens of rows, special ones included.
+    /// Number of tokens, special tokens included.
     pub tokens: u64,
-    /// With what batches were filled up with: rows × width, summed over batches.
+    /// Number of tokens with padding: rows × width, summed over batches.
     pub padded_tokens: u64,
-    /// Batches that were halved because the memory ran out.
+    /// Number of batches that were split in half after running out of memory.
     pub oom_splits: u64,
-    /// How long batches took, where there is a clock: see [`Labeler::set_stopwatch`].
+    /// Durations of batches, if there is a clock; see [`Labeler::set_stopwatch`].
     pub batches: BatchTimes,
 }
 
-/// The time that passed since some moment.
+/// Returns the time since a fixed moment.
 pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl ComputeStats {
@@ -102,14 +102,14 @@ pub struct Labeler {
     budget: usize,
     computed: ComputeStats,
     watch: Option<Stopwatch>,
-    /// Numbers of a row, once one was computed.
+    /// Numbers per row, once known.
     width: Option<usize>,
-    /// Of which labels it was said last whether their vectors are learned.
+    /// Keys of the labels for which the learned-vector notice was last logged.
     logged_keys: Vec<String>,
 }
 
 impl Labeler {
-    /// Puts a model and an engine together; `batch_tokens` bounds rows × longest row of a batch.
+    /// Combines a model and an engine. `batch_tokens` limits rows × longest row of a batch.
     ///
     /// # Errors
     /// [`LabelerError::Tokenize`].
@@ -123,7 +123,7 @@ impl Labeler {
             folder,
             encoder,
             engine,
-            // Stays so where a score depends on its batch.
+            // Constant if scores depend on the batch.
             budget: BATCH_DEPENDENT_TOKENS,
             computed: ComputeStats::default(),
             watch: None,
@@ -134,30 +134,30 @@ impl Labeler {
         Ok(labeler)
     }
 
-    /// What was computed since this was asked last; a batch that failed does not count.
+    /// Returns the counters since the last call, and resets them; failed batches do not count.
     pub fn take_stats(&mut self) -> ComputeStats {
         std::mem::take(&mut self.computed)
     }
 
-    /// Measures from now on how long each batch of [`score`](Self::score) takes.
+    /// Measures the duration of each batch of [`score`](Self::score) from now on.
     pub fn set_stopwatch(&mut self, watch: Stopwatch) {
         self.watch = Some(watch);
     }
 
-    /// Padded tokens that a batch may hold; fewer than was set where the memory ran out.
+    /// Returns the padded-token budget of a batch, which shrinks after running out of memory.
     pub fn batch_tokens(&self) -> usize {
         self.budget
     }
 
-    /// Sets how many padded tokens a batch may hold. Of a graph whose scores depend on their batch the size stays
-    /// as it is, because another one would give other scores.
+    /// Sets the padded-token budget of a batch. It has no effect if scores depend on the batch, because another size
+    /// would change them.
     pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
         if !self.folder.depends_on_batch() {
             self.budget = batch_tokens.max(1);
         }
     }
 
-    /// Makes the engine anew, and gives back what memory it took.
+    /// Restarts the engine, and frees its memory.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -165,12 +165,12 @@ impl Labeler {
         self.engine.restart()
     }
 
-    /// Every row that scoring texts takes, text by text.
+    /// Returns every row needed to score texts, text by text.
     pub fn rows(&self, prepared: &PreparedLabels, texts: &[EncodedText]) -> Vec<BatchRow> {
         self.rows_of(prepared, texts, |_, _| true)
     }
 
-    /// The rows that texts take for the places that are wanted, of each text by its index.
+    /// Returns the rows of texts for the wanted labels. `is_wanted` gets the index of the text and of the label.
     fn rows_of(
         &self,
         prepared: &PreparedLabels,
@@ -195,7 +195,7 @@ impl Labeler {
         rows
     }
 
-    /// Rows in batches, as [`score`](Self::score) would put them together within a budget.
+    /// Groups rows into batches, as [`score`](Self::score) would within this budget.
     pub fn plan(&self, rows: Vec<BatchRow>, batch_tokens: usize) -> Vec<Vec<BatchRow>> {
         let grouping = if self.folder.depends_on_batch() {
             Grouping::ByText
@@ -205,12 +205,12 @@ impl Labeler {
         batch::plan(rows, batch_tokens, grouping, self.shapes())
     }
 
-    /// Which shapes batches may have: few where the engine wants that, and where a score does not depend on its batch; of
-    /// one width where a score depends on that, unless the graph has one width only.
+    /// Returns the constraint on batch shapes: few shapes if the engine prefers that and scores do not depend on the
+    /// batch; one width if scores depend on the width, unless the graph has a fixed one.
     pub fn shapes(&self) -> Shapes {
         let window = self.folder.max_tokens;
         if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
-            // An embedding is the mean of all tokens, as a rule; a classifier looks at the first one.
+            // An embedding is usually the mean of all tokens; a classifier reads the first one.
             let min_rows = match self.folder.kind {
                 ModelKind::Embedding(_) => 1,
                 ModelKind::Nli(_) | ModelKind::Classifier(_) => batch::MIN_ROWS,
@@ -223,7 +223,7 @@ impl Labeler {
         }
     }
 
-    /// Computes one batch for its time alone.
+    /// Computes one batch and discards the result, to measure its duration.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -239,28 +239,26 @@ impl Labeler {
             .map(drop)
     }
 
-    /// The model.
+    /// Returns the model folder.
     pub fn folder(&self) -> &ModelFolder {
         &self.folder
     }
 
-    /// Tokenises for this model, on any thread.
+    /// Returns the model's tokenizer, for use on any thread.
     pub fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
     }
 
-    /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
-    /// particular order. Between batches `stop` is asked whether to go on.
+    /// Scores texts, and calls `done` with the index and result of each as soon as it is available, in no particular
+    /// order. Polls `stop` between batches; scoring is cancelled if it returns true.
     ///
-    /// Only pairs that are wanted are computed; a text without one costs no inference. At least one label of a
-    /// text is not left out.
+    /// Only wanted pairs are computed; a text without one costs no inference. Each text must have a label that is not
+    /// skipped.
     ///
-    /// A batch that fails is tried again in halves, down to the row at fault; where the memory ran out the
-    /// budget is halved too, for good.
+    /// A failed batch is retried in halves, down to the failing row. After running out of memory, the budget stays
+    /// halved.
     ///
-    /// # Errors
-    /// [`LabelerError::Engine`], where the trouble is not with one text: the engine does not even compute a
-    /// row without text any more.
+    /// # Errors [`LabelerError::Engine`] if the engine is broken: it cannot even compute a row without text.
     pub fn score(
         &mut self,
         prepared: &PreparedLabels,
@@ -269,7 +267,7 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Completion, LabelerError> {
-        // A fit reads the vector of a text, and pairs that are known do not have it.
+        // A fit reads the text's vector, which known pairs do not include.
         let pairs = if prepared.needs_vectors() { &[] } else { pairs };
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let of_text = |label: usize| pair_state(pairs, text, label);
@@ -283,7 +281,7 @@ impl Labeler {
                     .count()
             })
             .collect();
-        // They need no batch, and no row of theirs would ever report them.
+        // Texts without a wanted pair have no row that would report them.
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
             let nothing = vec![Vec::new(); prepared.owners.len()];
             done(text, Ok(finish(text, nothing, None)));
@@ -316,10 +314,10 @@ impl Labeler {
         Ok(ended)
     }
 
-    /// Scores plain texts and gives what came of each, in their order; `None` where `stop` said so on the way.
+    /// Scores plain texts. Returns their results in order, or `None` if `stop` cancelled it.
     ///
     /// # Errors
-    /// As of [`score`](Self::score), and [`LabelerError::Tokenize`].
+    /// Those of [`score`](Self::score), and [`LabelerError::Tokenize`].
     pub fn score_all(
         &mut self,
         prepared: &PreparedLabels,
@@ -329,10 +327,10 @@ impl Labeler {
         self.score_with_known(prepared, texts, &[], stop)
     }
 
-    /// The same, where some pairs are known; a text without one that is wanted is not read. `pairs` may be empty.
+    /// Scores plain texts with some pairs known. A text without a wanted pair is not tokenised. `pairs` may be empty.
     ///
     /// # Errors
-    /// As of [`score_all`](Self::score_all).
+    /// Those of [`score_all`](Self::score_all).
     pub fn score_with_known(
         &mut self,
         prepared: &PreparedLabels,
@@ -368,7 +366,7 @@ impl Labeler {
         Ok(Some(results.into_iter().map(reported).collect()))
     }
 
-    /// Tokens that scoring a text takes, special ones included, padding not.
+    /// Returns the number of tokens to compute for a text, special tokens included, without padding.
     #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
     pub fn tokens(
         &self,
@@ -388,7 +386,7 @@ impl Labeler {
     }
 }
 
-/// The rows of a text that were computed so far.
+/// Rows of a text computed so far.
 #[derive(Debug, Clone, Default)]
 struct Pending {
     raw: Vec<Vec<f32>>,
@@ -396,9 +394,9 @@ struct Pending {
 }
 
 impl Pending {
-    /// Adds a row and tells how many there are now.
+    /// Adds a row, and returns the number of rows so far.
     fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
-        // Rows of a text come in any order, because batches are made by length.
+        // Rows arrive in any order, because batches are planned by length.
         self.raw.resize(labels, Vec::new());
         self.raw[label] = logits.to_vec();
         self.found += 1;
@@ -406,7 +404,7 @@ impl Pending {
     }
 }
 
-/// What one row of a text says of each label, and the vector that it is, if it is one.
+/// Splits the output of a text's only row into one entry per label; also returns the text's vector, if it is one.
 fn split_row(
     labels: &Labels,
     raw: &[f32],
@@ -428,10 +426,10 @@ fn split_row(
     }
 }
 
-/// A text's vector that is longer or shorter than a label's.
+/// Reports a text vector whose length differs from that of the label vectors.
 fn width_mismatch(raw: &[f32]) -> TextError {
     TextError::Engine(EngineError::Shape(format!(
-        "it gave {} numbers for a text, and another number of them for a label",
+        "it returned {} numbers for a text, but another number for a label",
         raw.len()
     )))
 }

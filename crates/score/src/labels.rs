@@ -1,4 +1,4 @@
-//! What texts are labelled with: a versioned set of labels, and everything that turns logits into one of them.
+//! The label set: versioned labels, with all settings that turn logits into a label.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,27 +11,27 @@ use crate::background::{Background, BackgroundError, BackgroundTopic, Words, wor
 use crate::fitted::{Fitted, FittedError};
 use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
 
-/// Stands where other label sets have a hypothesis template: a classifier has none, and no pipeline file has this one by chance.
+/// Template of a classifier's label set, which has no hypotheses; no pipeline file would have it by chance.
 const CLASS_TEMPLATE: &str = "class {}";
 
-/// How scores over labels are made of logits.
+/// Scoring mode: the function that turns logits into scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One label a text: softmax of the entailment logits over the labels; scores sum to 1.
+    /// One label per text: softmax of the entailment logits over the labels. Scores sum to 1.
     Single,
-    /// Any number of labels a text: each label scored by itself, softmax of (contradiction, entailment); of a classifier
-    /// the sigmoid of its logit.
+    /// Any number of labels per text, each scored independently: softmax of (contradiction, entailment), or the sigmoid
+    /// of a classifier's logit.
     Multi,
-    /// A classifier's logits as they are, which are no shares of 1: a regression.
+    /// The logits of a classifier, unchanged, for a regression.
     Raw,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: &[Self] = &[Self::Single, Self::Multi, Self::Raw];
 
-    /// `single`, `multi` or `raw`, the one spelling.
+    /// Returns `single`, `multi` or `raw`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -57,9 +57,9 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A word that names no mode.
+/// The text is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of single, multi, raw")]
+#[error("`{0}` is not a mode: use `single`, `multi` or `raw`")]
 pub struct ModeError(String);
 
 impl FromStr for Mode {
@@ -76,78 +76,78 @@ impl FromStr for Mode {
 /// One label of a label set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Label {
-    /// Short name, unique in its set.
+    /// Short name, unique in the set.
     pub slug: String,
     /// Candidate label.
     pub label: String,
-    /// Plain descriptions, for embedding models; may be empty.
+    /// Plain-language descriptions, for embedding models; may be empty.
     pub descriptions: Vec<String>,
 }
 
-/// A versioned set of labels with everything that decides a post's label, given its logits.
+/// Versioned labels with all settings that decide a post's label, given its logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelSet {
-    /// Where it comes from, for people.
+    /// Name, for display.
     pub name: String,
     /// Hypothesis template with one `{}`.
     pub template: String,
-    /// How scores are made of logits.
+    /// Scoring mode.
     pub mode: Mode,
-    /// Below this score of the best label the post is given none.
+    /// Minimum score of the best label; below it, a post gets no label.
     pub threshold: f64,
-    /// What logits are divided by before they become scores: 1 leaves them as the model gave them, more makes
-    /// scores less sure, and the order of the labels stays.
+    /// Divisor of the logits before they become scores: 1 has no effect, and more makes scores less confident. It does
+    /// not change the order of the labels.
     pub temperature: f64,
-    /// In order; never empty.
+    /// The labels, in order; never empty.
     pub labels: Vec<Label>,
-    /// Topics that are none of the labels: a text that fits them better than every label is "other".
+    /// Topics outside the label set: a text that fits them better than every label is "other".
     pub background: Option<Background>,
-    /// What was learned from gold labels. Scores are then made of the corrected logits, and the temperature divides those.
+    /// Corrections learned from gold labels, applied to the logits before the temperature.
     pub fitted: Option<Fitted>,
 }
 
-/// Why a label set cannot be used.
+/// Reasons to reject a label set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelSetError {
-    /// No labels.
+    /// There are no labels.
     #[error("the label set has no labels: give at least one")]
     Empty,
-    /// The template does not say where the label goes.
+    /// The template has no `{}` for the label, or several.
     #[error("the hypothesis template `{0}` needs exactly one `{{}}`, where the label goes")]
     Template(String),
-    /// A label without a word.
+    /// A label is empty.
     #[error("label {0} is empty: give it a text")]
     Blank(usize),
-    /// Two labels of one name.
-    #[error("label `{0}` is there twice: remove one")]
+    /// Two labels have the same slug.
+    #[error("label `{0}` occurs twice: remove one")]
     Twice(String),
-    /// With a background the word says what becomes of a text that gets no label.
+    /// With a background, the word is a reserved outcome.
     #[error(
-        "label `{0}`: with a background, this word stands for posts without a label; use another slug"
+        "label `{0}`: with a background, this word is reserved for posts without a label; use another slug"
     )]
     Taken(String),
-    /// A threshold that no score can meet.
+    /// The threshold is out of range.
     #[error("the threshold {0} is not between 0 and 1")]
     Threshold(String),
-    /// A threshold or a temperature for scores that are no shares of 1.
+    /// A threshold or a temperature was set in mode raw.
     #[error(
-        "in mode raw the scores are the logits: a threshold is 0 and a temperature 1 there; take them out"
+        "in mode raw the scores are logits, so threshold and temperature have no effect; remove them"
     )]
     Raw,
-    /// A temperature that gives no scores.
-    #[error("the temperature {0} is no number above 0")]
+    /// The temperature is not a positive finite number.
+    #[error("the temperature {0} is not a number above 0")]
     Temperature(String),
-    /// A background that cannot be used.
+    /// The background is invalid.
     #[error("the background: {0}")]
     Background(#[from] BackgroundError),
-    /// A fit that cannot be used.
+    /// The fit is invalid.
     #[error(transparent)]
     Fitted(#[from] FittedError),
 }
 
 impl LabelSet {
-    /// Checks what the fields alone can tell.
+    /// Validates the fields.
     ///
     /// # Errors
     /// The first of [`Self::faults`].
@@ -155,7 +155,7 @@ impl LabelSet {
         self.faults().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Everything that is wrong with it, as far as the fields alone can tell.
+    /// Returns all problems of the fields.
     pub fn faults(&self) -> Vec<LabelSetError> {
         let mut faults = Vec::new();
         if self.labels.is_empty() {
@@ -199,14 +199,14 @@ impl LabelSet {
         faults
     }
 
-    /// The hypothesis of a label: the template with the candidate label in it.
+    /// Returns the hypothesis of a label: the template with the label inserted.
     pub fn hypothesis(&self, label: &Label) -> String {
-        // Once, because a label may hold `{}` itself.
+        // Once only, because a label may contain `{}`.
         self.template.replacen("{}", &label.label, 1)
     }
 
-    /// SHA-256 over what matters: template, mode, threshold and labels, the temperature where it is not 1, the background
-    /// and the fit where there is one; not the name. Lower-case hex.
+    /// Returns the SHA-256 of template, mode, threshold and labels, of a temperature other than 1, and of background
+    /// and fit if set, but not of the name; in lower-case hex.
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
@@ -214,8 +214,8 @@ impl LabelSet {
         )]
         let temperature = (self.temperature != 1.0).then_some(self.temperature);
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
-        // Each form is the one that was hashed before the next field came. Another form would give stored label sets
-        // new hashes, and every post would be labelled again.
+        // Each form is older than its later fields. Another form would change the hashes of stored label sets, and all
+        // posts would be labelled again.
         let content = match (&self.background, temperature) {
             (Some(background), _) => serde_json::to_string(&(
                 (template, mode, threshold, &self.labels, self.temperature),
@@ -236,7 +236,7 @@ impl LabelSet {
 }
 
 impl LabelSet {
-    /// The labels that a classifier was trained on, scored by the function that transformers would apply.
+    /// Returns the label set of a classifier, with the mode that transformers would use.
     pub fn of_classifier(name: &str, head: &ClassifierHead) -> Self {
         let label = |label: &String| Label {
             slug: label.clone(),
@@ -255,8 +255,8 @@ impl LabelSet {
         }
     }
 
-    /// For each of its labels the logit of a classifier that it is read from; `None` unless its labels are the
-    /// classifier's, in whatever order.
+    /// Returns the index of each label's logit in a classifier; `None` unless the labels are exactly the classifier's,
+    /// in any order.
     pub fn classes_of(&self, head: &ClassifierHead) -> Option<Vec<usize>> {
         let mut classes: HashMap<&str, usize> = head
             .labels
@@ -272,24 +272,23 @@ impl LabelSet {
         found.filter(|_| classes.is_empty())
     }
 
-    /// The topics of its background, if any, that a model is asked about.
+    /// Returns the background topics to score with a model of this kind.
     pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
         let compares = kind.head().is_none();
         let background = self.background.as_ref().filter(|_| compares);
         background.map_or_else(Vec::new, |some| some.topics_for(kind, &self.words()))
     }
 
-    /// What is added to the background's logit before it stands beside the labels'; `None` without a background, or with
-    /// one of which nothing is left.
+    /// Returns the offset of the background's logit; `None` if there is no background, or no topic is left.
     ///
-    /// The folded logit is that of an average topic. With `ln(weight × labels)` all of them weigh as much as
-    /// `weight × labels` labels, however many topics there are.
+    /// The folded logit is that of an average topic. The offset `ln(weight × labels)` gives all topics together the
+    /// weight of `weight × labels` labels, for any number of topics.
     pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
         let background = self.background.as_ref()?;
         #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
         let labels = self.labels.len().max(1) as f64;
         let left = !self.background_for(kind).is_empty();
-        // `fold` gives the mean of the topics' odds. Times the number of labels, it weighs as much as all of them
+        // `fold` returns the mean odds of the topics; times the number of labels, it weighs as much as all labels
         // together.
         left.then(|| (background.weight * labels).ln())
     }
@@ -298,7 +297,8 @@ impl LabelSet {
         words(self.labels.iter().flat_map(Label::named))
     }
 
-    /// The topics of its background that are left out, each with the slug of the first label that it shares a word with.
+    /// Returns the background topics that are left out, each with the slug of the first label that shares a word with
+    /// it.
     pub fn left_out(&self) -> Vec<(&str, &str)> {
         let of_label: Vec<Words> = self.labels.iter().map(|one| words(one.named())).collect();
         let topics = self.background.iter().flat_map(|some| &some.topics);
@@ -314,7 +314,7 @@ impl LabelSet {
 }
 
 impl Label {
-    /// What it is called.
+    /// Returns the texts whose words are compared with topics.
     fn named(&self) -> [&str; 2] {
         [&self.slug, &self.label]
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_label_set_follows_what_matters_and_nothing_else() {
+    fn the_hash_covers_what_decides_labels_and_nothing_else() {
         let a = set(&["x", "y"], "About {}.");
         let with = |change: fn(&mut LabelSet)| {
             let mut changed = a.clone();
@@ -350,7 +350,7 @@ mod tests {
         let mut later = beside.clone();
         later.background.as_mut().unwrap().version = 2;
         assert_ne!(beside.hash(), later.hash());
-        // Stored labels are found by it: it must not change by accident.
+        // Stored labels are keyed by the hash, so it must never change.
         assert_eq!(
             a.hash(),
             "628f74bc667aca4320721d776f55b022ee6a00112ee85e15c2e692cf70aad54e"
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_classifier_has_a_label_set_of_its_own() {
+    fn a_classifier_has_its_own_label_set() {
         let head = ClassifierHead {
             labels: vec!["neg".into(), "pos".into()],
             function: HeadFunction::Sigmoid,
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_label_sets_say_what_is_wrong() {
+    fn invalid_label_sets_are_rejected_with_the_reason() {
         let fault = |labels: &[&str], template| set(labels, template).validate().unwrap_err();
         assert_eq!(fault(&[], "{}"), LabelSetError::Empty);
         let template = LabelSetError::Template("no braces".into());
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_shares_a_word_with_a_label_is_left_out_and_named() {
+    fn a_topic_that_shares_a_word_with_a_label_is_left_out() {
         let mut set = set(&["Gaming", "cooking at home", "Olympics"], "{}");
         set.background = Some(crate::scripted::background());
         assert_eq!(
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prior_weighs_all_topics_against_all_labels() {
+    fn the_prior_balances_all_topics_and_all_labels() {
         let kind = crate::scripted::nli_folder().kind;
         let mut set = set(&["a1", "a2", "a3", "a4"], "{}");
         assert_eq!(set.prior_for(&kind), None);

@@ -1,7 +1,7 @@
-//! ONNX Runtime, behind [`Engine`]. Nothing outside this room names the `ort` crate.
+//! ONNX Runtime as an [`Engine`]. No other module names the `ort` crate.
 //!
-//! The library is loaded once a process, from where [`library`] finds it, always by its
-//! path: left to itself `ort` panics where it finds none. One session computes one batch at a time.
+//! The library is loaded once per process, always from a path that [`library`] finds, because `ort` panics if it cannot
+//! find one by itself. A session computes one batch at a time.
 
 mod error;
 mod initializers;
@@ -27,33 +27,33 @@ use super::graph_check;
 use super::ports::{Feed, NamedTensor, output_of};
 use crate::folder::{ModelError, ModelFolder, Processor};
 
-/// How a model is loaded.
+/// Options for loading a model.
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
-    /// What to compute on.
+    /// The device to compute on.
     pub device: Device,
-    /// Threads within one batch on the CPU; `None` for one a core that this process may use.
+    /// Threads within one batch on a CPU; `None` for one per available core.
     pub threads: Option<usize>,
-    /// The ONNX Runtime library; `None` for where one is found, see [`library`].
+    /// Path of the ONNX Runtime library; `None` to search for it, see [`library`].
     pub library: Option<PathBuf>,
-    /// What computes.
+    /// The inference library.
     pub engine: EngineName,
-    /// The library of OpenVINO; `None` for where one is found.
+    /// Path of the OpenVINO library; `None` to search for it.
     pub openvino: Option<PathBuf>,
-    /// On a CPU, where several engines compute with one graph: given to all of them, they keep its weights once.
+    /// On a CPU, weights to share among all engines of a graph, so that they are kept in memory once.
     pub weights: Option<SharedWeights>,
 }
 
-/// What a model runs on, and why.
+/// The device of a loaded model, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceChoice {
     /// Never [`Device::Auto`].
     pub device: Device,
-    /// For people: `asked for`, `no CUDA in this ONNX Runtime`, …
+    /// User-facing reason: `asked for`, `no CUDA in this ONNX Runtime`, …
     pub reason: String,
 }
 
-/// A graph in a session of ONNX Runtime.
+/// A graph in an ONNX Runtime session.
 #[derive(Debug)]
 pub struct OnnxEngine {
     runtime: &'static Runtime,
@@ -61,13 +61,13 @@ pub struct OnnxEngine {
     chosen: DeviceChoice,
     feed: Feed,
     output: String,
-    /// `None` after a restart that failed.
+    /// `None` after a failed restart.
     session: Option<Session>,
 }
 
 impl OnnxEngine {
-    /// Opens a folder with the graph for the device and loads it. [`Device::Auto`] takes the first GPU where it
-    /// and a graph for it can be used, else the CPU.
+    /// Opens a folder with the graph for the device, and loads it. [`Device::Auto`] uses the first GPU if it works and
+    /// there is a graph for it, otherwise the CPU.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -91,8 +91,8 @@ impl OnnxEngine {
         Ok((folder, engine))
     }
 
-    /// Loads the graph that a folder was opened with, on a device that is not [`Device::Auto`], without asking whether the
-    /// graph is right.
+    /// Loads the graph of an open folder without checking it against its manifest. The device must not be
+    /// [`Device::Auto`].
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -139,12 +139,12 @@ impl OnnxEngine {
         })
     }
 
-    /// What it runs on, and why.
+    /// Returns the device, and the reason for it.
     pub fn chosen(&self) -> &DeviceChoice {
         &self.chosen
     }
 
-    /// The runtime, and threads within a batch.
+    /// Returns the runtime's fingerprint, and the threads within a batch.
     pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
         (self.runtime.fingerprint(), self.source.threads)
     }
@@ -152,17 +152,18 @@ impl OnnxEngine {
 
 impl Engine for OnnxEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let session = self
-            .session
-            .as_mut()
-            .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
+        let session = self.session.as_mut().ok_or_else(|| {
+            EngineError::Run(
+                "the session was lost in a failed restart; start the program again".to_owned(),
+            )
+        })?;
         self.feed.compute(batch, |part, tensors| {
             run(session, tensors, &self.output).map_err(|e| classify_error(&e.to_string(), part))
         })
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
-        // First give back what the old session holds.
+        // Free the old session's memory first.
         self.session = None;
         let session = self
             .source
@@ -173,12 +174,12 @@ impl Engine for OnnxEngine {
     }
 
     fn wants_few_shapes(&self) -> bool {
-        // A graph of one shape fills batches up itself.
+        // A graph with a fixed shape is padded to it anyway.
         matches!(self.chosen.device, Device::Cuda(_)) && !self.feed.fixed.is_fixed()
     }
 }
 
-/// The dimensions of the output, and its numbers.
+/// Runs a session; returns the dimensions of the output, and its numbers.
 fn run(
     session: &mut Session,
     tensors: &[NamedTensor<'_>],
@@ -202,13 +203,13 @@ fn run(
         (dims, data.to_vec())
     } else {
         let (dims, data) = value.try_extract_tensor::<half::f16>()?;
-        // A graph in float16 may give float16; scores are made of float32 whatever the graph.
+        // A float16 graph may return float16; scores are always computed from float32.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
     Ok((dims.to_vec(), data))
 }
 
-/// Asks an engine about the vectors of its folder's manifest, where there is one.
+/// Checks an engine against the reference vectors of its manifest, if there is one.
 pub(crate) fn check_against_manifest(
     engine: &mut dyn Engine,
     folder: &ModelFolder,
@@ -222,7 +223,7 @@ pub(crate) fn check_against_manifest(
         Err(source) => Err(OnnxError::Run { path, source }),
         Ok(errors) if errors.logits > tolerance => {
             let detail = format!(
-                "its logits are {:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed",
+                "its logits differ by {:.2} from those in `manifest.toml`; the tolerance is {tolerance:.2e}",
                 errors.logits
             );
             Err(OnnxError::Mismatch(path, detail))
@@ -231,14 +232,14 @@ pub(crate) fn check_against_manifest(
             tracing::debug!(
                 error = errors.logits,
                 tolerance,
-                "the graph says what its manifest says"
+                "the graph matches its manifest"
             );
             Ok(())
         }
     }
 }
 
-/// Tells out of memory from the rest: the runtime has no code for it.
+/// Recognises out-of-memory errors by their text, because the runtime has no error code for them.
 pub(crate) fn is_out_of_memory(message: &str) -> bool {
     const SIGNS: &[&str] = &[
         "failed to allocate memory",
@@ -251,7 +252,7 @@ pub(crate) fn is_out_of_memory(message: &str) -> bool {
         "cudaerrormemoryallocation",
     ];
     let lower = message.to_lowercase();
-    // So does a loader speak of a disk that runs no programs.
+    // Loaders use the same words if the file system is mounted `noexec`.
     SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
 }
 
@@ -267,14 +268,14 @@ pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
     }
 }
 
-/// Loads on the device asked for; [`Device::Auto`] tries a GPU first and tells why it is not taken.
+/// Loads on the given device. [`Device::Auto`] tries a GPU first, and gives the reason if it is not used.
 fn load_on_device<T>(
     runtime: &Runtime,
     device: Device,
     load: impl Fn(Device) -> Result<T, OnnxError>,
 ) -> Result<(T, DeviceChoice), OnnxError> {
     let (device, reason) = match device {
-        // Asked before it is tried: the runtime logs an error on trying.
+        // Checked before loading, because the runtime logs an error on a failed attempt.
         Device::Auto if !runtime.has_cuda() => {
             (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
         }
@@ -300,12 +301,12 @@ fn load_on_device<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::runtime::plain;
+    use super::runtime::strip_location;
     use super::session::cuda_provider;
     use super::*;
 
     #[test]
-    fn out_of_memory_is_told_from_other_failures_by_its_words() {
+    fn out_of_memory_is_recognised_by_the_message() {
         let batch = Batch {
             ids: vec![1, 2],
             type_ids: vec![0, 0],
@@ -333,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn float32_is_never_tf32_on_a_gpu() {
-        // ONNX Runtime computes in TF32 unless it is told not to.
+    fn tf32_is_disabled_on_a_gpu() {
+        // ONNX Runtime uses TF32 by default.
         let options = format!("{:?}", cuda_provider(3));
         for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
             let said = [key, value].map(|word| options.find(&format!("\"{word}\"")));
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_quoted_without_its_source() {
+    fn source_locations_are_stripped_from_runtime_messages() {
         let said = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
         assert_eq!(strip_location(said), "Failed to load x.so");
         assert_eq!(

@@ -1,11 +1,10 @@
-//! OpenVINO, behind [`Engine`]. Nothing outside this room names the `openvino` crate.
+//! OpenVINO as an [`Engine`]. No other module names the `openvino` crate.
 //!
-//! It computes the graphs of the same model folders on CPUs, as a rule in float32 and on request with numbers that are
-//! [rounded](Rounding). The library
-//! is loaded once a process, where somebody asks for it, from where [`library`](crate::onnx::library) finds it.
+//! It runs the graphs of the same model folders on CPUs, in float32 or on request in a [reduced precision](Rounding).
+//! The library is loaded on first use, once per process, from the path that [`library`](crate::onnx::library) finds.
 //!
-//! Left to itself OpenVINO computes less exactly than a graph says: in bfloat16 where the CPU has it, and with inputs that
-//! it rounds to eight bits where weights have eight. Then a score depends on its batch. So both are set here.
+//! By default OpenVINO reduces the precision itself: to bfloat16 if the CPU supports it, and to 8-bit activations for
+//! 8-bit weights. A score then depends on its batch, so both options are always set here.
 
 mod runtime;
 
@@ -26,17 +25,17 @@ use crate::onnx::{
 };
 use crate::ports::{Feed, NamedTensor, Port, output_of, wanted_output};
 
-/// A graph that OpenVINO has compiled for this CPU.
+/// A graph compiled by OpenVINO for this CPU.
 pub struct OpenVinoEngine {
     runtime: &'static OpenVino,
     source: Source,
     feed: Feed,
     output: Output,
-    /// `None` after a restart that failed.
+    /// `None` after a failed restart.
     compiled: Option<Compiled>,
 }
 
-/// What a compiled graph is made of.
+/// Parameters of a compiled graph, kept to rebuild it.
 struct Source {
     graph: PathBuf,
     threads: usize,
@@ -44,12 +43,12 @@ struct Source {
 }
 
 struct Compiled {
-    // Before the graph that it belongs to, so that it goes first.
+    // Dropped before its graph.
     request: InferRequest,
     graph: CompiledModel,
 }
 
-/// Where the numbers come from: OpenVINO may have another name for what a graph names.
+/// Selector of the output; OpenVINO may rename the outputs of a graph.
 enum Output {
     Named(String),
     First,
@@ -66,7 +65,7 @@ impl fmt::Debug for OpenVinoEngine {
 }
 
 impl OpenVinoEngine {
-    /// Opens a folder with its graph for CPUs and loads it.
+    /// Opens a folder with its graph for CPUs, and loads it.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -81,7 +80,7 @@ impl OpenVinoEngine {
         Ok((folder, engine))
     }
 
-    /// Loads the graph that a folder was opened with, without asking whether the graph is right.
+    /// Loads the graph of an open folder without checking it against its manifest.
     ///
     /// # Errors
     /// See [`OnnxError`].
@@ -101,7 +100,7 @@ impl OpenVinoEngine {
         };
         if source.rounding.is_bf16() && !runtime.has_bf16() {
             tracing::warn!(
-                "this CPU has no instructions for bf16, so OpenVINO imitates them: float32 is faster here"
+                "this CPU has no bf16 instructions, so OpenVINO emulates them: float32 is faster here"
             );
         } else if source.rounding.is_bf16() && !runtime.has_fast_bf16() {
             tracing::warn!(
@@ -129,7 +128,7 @@ impl OpenVinoEngine {
         })
     }
 
-    /// The library, and threads within a batch.
+    /// Returns the library with its version, and the threads within a batch.
     pub(crate) fn runtime_and_threads(&self) -> (String, usize) {
         (self.runtime.fingerprint(), self.source.threads)
     }
@@ -137,10 +136,11 @@ impl OpenVinoEngine {
 
 impl Engine for OpenVinoEngine {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let compiled = self
-            .compiled
-            .as_mut()
-            .ok_or_else(|| EngineError::Run("the graph was lost; start again".to_owned()))?;
+        let compiled = self.compiled.as_mut().ok_or_else(|| {
+            EngineError::Run(
+                "the graph was lost in a failed restart; start the program again".to_owned(),
+            )
+        })?;
         self.feed.compute(batch, |part, tensors| {
             compiled
                 .run(tensors, &self.output)
@@ -149,7 +149,7 @@ impl Engine for OpenVinoEngine {
     }
 
     fn restart(&mut self) -> Result<(), EngineError> {
-        // First give back what the old one holds.
+        // Free the old graph's memory first.
         self.compiled = None;
         let compiled = self
             .source
@@ -163,7 +163,7 @@ impl Engine for OpenVinoEngine {
 impl Source {
     fn compile(&self, runtime: &OpenVino) -> Result<Compiled, OnnxError> {
         let compiled = self.graph.to_str().map_or_else(
-            || Err("its path is no text in UTF-8".to_owned()),
+            || Err("its path is not valid UTF-8".to_owned()),
             |path| {
                 let compile = || {
                     let mut graph = runtime.compile(path, self.threads, self.rounding)?;
@@ -184,7 +184,7 @@ impl Source {
     }
 }
 
-/// What a graph takes and gives.
+/// Inputs and outputs of a graph.
 struct Ports {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -197,7 +197,7 @@ impl Compiled {
         for index in 0..self.graph.get_output_size()? {
             outputs.push(port(&self.graph.get_output_by_index(index)?)?);
         }
-        // A node has several names, and any of them is given.
+        // A node has several names, and OpenVINO may list any of them.
         let wanted = wanted_output(folder);
         if let Ok(node) = self.graph.get_output_by_name(wanted) {
             outputs.insert(0, port(&node)?);
@@ -218,7 +218,7 @@ impl Compiled {
         if inputs.len() == self.graph.get_input_size()? {
             return Ok(inputs);
         }
-        // One that nobody here has heard of: it is told by the name that OpenVINO has for it.
+        // An unknown input is reported by OpenVINO's name for it.
         for index in 0..self.graph.get_input_size()? {
             let port = port(&self.graph.get_input_by_index(index)?)?;
             if !Input::ALL.iter().any(|input| input.name() == port.name) {
@@ -251,7 +251,7 @@ impl Compiled {
         };
         let dims = given.get_shape()?.get_dimensions().to_vec();
         let data = match given.get_element_type()? {
-            // Scores are made of float32 whatever the graph.
+            // Scores are always computed from float32.
             ElementType::F16 => {
                 let data = given.get_data::<half::f16>()?;
                 data.iter().map(|x| x.to_f32()).collect()
@@ -282,21 +282,21 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
     };
     let shape = node.get_partial_shape()?;
     let dims = shape.get_dimensions().iter();
-    // A dimension from a least to a greatest size is fixed where both are one.
+    // A dimension is fixed if its minimum and maximum are equal.
     let dims = dims.map(|dim| {
-        let (least, most) = (dim.get_min(), dim.get_max());
-        if least == most { most } else { -1 }
+        let (min, max) = (dim.get_min(), dim.get_max());
+        if min == max { max } else { -1 }
     });
     let dims: Vec<i64> = dims.collect();
     Ok(Port {
         name: node.get_name()?,
         kind: Some(kind),
-        // No number of dimensions looks like none of them.
+        // An unknown rank also has no dimensions.
         shape: (!dims.is_empty()).then_some(dims),
     })
 }
 
-/// OpenVINO's words in one line.
+/// Returns an OpenVINO error in one line.
 fn error_line(error: &InferenceError) -> String {
     match &error.message {
         Some(message) => in_one_line(message),
@@ -304,19 +304,19 @@ fn error_line(error: &InferenceError) -> String {
     }
 }
 
-/// A message without the places in its source, and without the names that OpenVINO has for what went wrong.
+/// Strips source locations and OpenVINO's own error names from a message.
 fn in_one_line(message: &str) -> String {
     const LACKS: &str = "No conversion rule found for operations: ";
     if let Some((_, operators)) = message.split_once(LACKS) {
         let operators = operators.lines().next().unwrap_or_default().trim();
-        return format!("it cannot compute the operators {operators}");
+        return format!("the operators {operators} are not supported");
     }
     let is_place = |line: &&str| {
         let line = line.trim();
         line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '")
     };
-    let told: Vec<&str> = message.lines().filter(|line| !is_place(line)).collect();
-    match told.as_slice() {
+    let kept: Vec<&str> = message.lines().filter(|line| !is_place(line)).collect();
+    match kept.as_slice() {
         [] => message.lines().next().unwrap_or_default().trim().to_owned(),
         lines => {
             let lines = lines.iter().map(|line| line.trim());

@@ -1,25 +1,25 @@
-//! What a graph takes and gives, as the library that loaded it tells, against what its folder says. Pure.
+//! Checks a graph's inputs and outputs against its model folder. Pure: no I/O.
 //!
-//! In go the ports of a graph in words that every library has; out come the [`Input`]s to fill and the name of the output
-//! to read, or why the graph cannot be used.
+//! The input is the graph's ports, in terms common to all inference libraries. The output is the [`Input`]s to feed and
+//! the name of the output to read, or the reason why the graph cannot be used.
 
 use super::batch::Batch;
 use super::contract::{Input, InputParams, Tensor};
 use super::engine::{EngineError, Logits};
 use super::folder::{FixedShape, ModelFolder, ModelKind};
 
-/// An input or an output.
+/// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Its name in the graph.
     pub name: String,
-    /// Type of its numbers, as [`Input::kind`] writes it; `None` for what is no tensor.
+    /// Type of its numbers, as in [`Input::kind`]; `None` if it is not a tensor.
     pub kind: Option<String>,
-    /// Its dimensions, −1 for one of any size; `None` where not even their number is known.
+    /// Its dimensions, −1 for a dynamic size; `None` if the rank is unknown.
     pub shape: Option<Vec<i64>>,
 }
 
-/// What a loaded graph is fed, whichever library computes it.
+/// The inputs to feed to a loaded graph, for any inference library.
 #[derive(Debug)]
 pub(crate) struct Feed {
     inputs: Vec<Input>,
@@ -30,7 +30,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// What a graph with these inputs is fed, or why it cannot be.
+    /// Checks a graph's inputs, and returns what to feed.
     pub(crate) fn new(inputs: &[Port], folder: &ModelFolder) -> Result<Self, String> {
         let contract = folder.spec.as_ref().map(|spec| &spec.contract);
         let params = InputParams {
@@ -46,8 +46,7 @@ impl Feed {
         })
     }
 
-    /// Computes a batch, cut to the graph's own shape. `run` gives the output for the tensors of a part: its dimensions, and
-    /// its numbers.
+    /// Computes a batch, split and padded to the graph's fixed shape. `run` computes one part from its tensors.
     pub(crate) fn compute(
         &self,
         batch: &Batch,
@@ -65,13 +64,13 @@ impl Feed {
     }
 }
 
-/// The dimensions of a graph's output, and its numbers.
+/// Dimensions and numbers of a graph's output.
 pub(crate) type Output = (Vec<i64>, Vec<f32>);
 
-/// The tensor of an input, by its name.
+/// Name and tensor of an input.
 pub(crate) type NamedTensor<'b> = (&'static str, Tensor<'b>);
 
-/// Checks every id: a graph reads a negative one from the end of its table and says nothing.
+/// Checks every id, because a graph silently reads a negative one from the end of its table.
 fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
     let Some(vocab_size) = vocab_size else {
         return Ok(());
@@ -83,7 +82,7 @@ fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError
     }
 }
 
-/// What a graph takes, or what does not fit.
+/// Returns the inputs of a graph, or the reason why they are not supported.
 fn inputs_of(
     ports: &[Port],
     params: &InputParams,
@@ -97,7 +96,7 @@ fn inputs_of(
         else {
             let known = Input::ALL.map(Input::name).join(", ");
             return Err(format!(
-                "it wants the input `{}`; topicmill gives {known}",
+                "it requires the input `{}`; topicmill provides {known}",
                 port.name
             ));
         };
@@ -105,7 +104,7 @@ fn inputs_of(
             return Err(format!(
                 "its input `{}` is {}, not {}",
                 input.name(),
-                port.kind.as_deref().unwrap_or("no tensor"),
+                port.kind.as_deref().unwrap_or("not a tensor"),
                 input.kind()
             ));
         }
@@ -121,10 +120,10 @@ fn inputs_of(
                 Input::Ids.name()
             ));
         }
-        // Found out here and not with the first batch: `Input::tensor` relies on it.
+        // Checked here rather than with the first batch; `Input::tensor` relies on it.
         if input == Input::DecoderIds && params.decoder_start_id.is_none() {
             return Err(
-                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
+                "it requires `decoder_ids`, but no `manifest.toml` has `decoder_start_id`"
                     .to_owned(),
             );
         }
@@ -135,14 +134,13 @@ fn inputs_of(
     }
     if !inputs.iter().any(|input| input.marks_length()) {
         return Err(
-            "it has no input `attention_mask`, and none else that tells where a row ends"
-                .to_owned(),
+            "it has no input `attention_mask`, or another one for the length of a row".to_owned(),
         );
     }
     Ok(inputs)
 }
 
-/// The output that is read of what a graph gives, or what does not fit.
+/// Returns the name of the output to read, or the reason why there is none.
 pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String> {
     let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
     let wanted = wanted_output(folder);
@@ -164,7 +162,7 @@ pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String>
     Ok(found.to_owned())
 }
 
-/// What the output is called, if the graph has one of that name.
+/// Returns the preferred name of the output.
 pub fn wanted_output(folder: &ModelFolder) -> &str {
     match (&folder.kind, &folder.spec) {
         (ModelKind::Embedding(head), _) => head.output.as_str(),
@@ -173,15 +171,15 @@ pub fn wanted_output(folder: &ModelFolder) -> &str {
     }
 }
 
-/// What can be known of an output before anything is computed: the type of its numbers, and how many there are a row.
+/// Checks the declared type and width of an output.
 fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
     let name = &port.name;
     let Some(kind) = &port.kind else {
-        return Err(format!("its output `{name}` is no tensor"));
+        return Err(format!("its output `{name}` is not a tensor"));
     };
     if !["float32", "float16"].contains(&kind.as_str()) {
         return Err(format!(
-            "its output `{name}` is {kind}, and topicmill reads float32 and float16"
+            "its output `{name}` is {kind}; topicmill reads float32 and float16"
         ));
     }
     let (Some(width), Some(shape)) = (folder.kind.width(), &port.shape) else {
@@ -190,11 +188,11 @@ fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
     match shape[..] {
         [_] if width == 1 => Ok(()),
         [_, given] if given > 0 && usize::try_from(given) != Ok(width) => Err(format!(
-            "its output `{name}` has {given} numbers a row, and `config.json` names {width} labels"
+            "its output `{name}` has {given} numbers per row, but `config.json` has {width} labels"
         )),
         [] | [_, _] => Ok(()),
         _ => Err(format!(
-            "its output `{name}` has {} dimensions, and a row of numbers for each text has two; is it a model without a \
+            "its output `{name}` has {} dimensions, but one row of numbers per text has two; is it a model without a \
              head?",
             shape.len()
         )),

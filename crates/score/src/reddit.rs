@@ -1,7 +1,7 @@
-//! The text of a Reddit post as its readers see it.
+//! Converts a Reddit post to the text that its readers see.
 //!
-//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and addresses of pictures, and a
-//! removed text is replaced by a placeholder. Readers see none of that, and it changes labels, so models do not read it.
+//! Reddit stores posts in Markdown. Its editor adds zero-width characters, escapes and image URLs, and replaces removed
+//! texts by placeholders. Readers see none of these, but they would change labels, so models do not get them.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -9,16 +9,16 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::Deserialize;
 
-/// Version of the rule that [`reddit_text`] and [`post_text`] follow: another one wherever the result for any text changes.
+/// Version of the rule behind [`reddit_text`] and [`post_text`], incremented with every change of their results.
 pub static TEXT_RULE: LazyLock<u32> = LazyLock::new(|| RULE.version);
 
-/// The rule, from `reddit_text.toml`.
+/// The rule in `reddit_text.toml`.
 struct Rule {
     version: u32,
     placeholder: Regex,
     invisible: Regex,
     blank_lines: Regex,
-    /// A character that each match contains, the pattern, and what is left.
+    /// A character that every match contains, the pattern, and the replacement.
     markup: Vec<(char, Regex, String)>,
 }
 
@@ -48,8 +48,8 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
     }
 });
 
-/// Returns the text of a post that models read: its title, and where it has a body, a blank line and the body, both as
-/// [`reddit_text`] returns them. It is empty where both are placeholders.
+/// Returns the text of a post for models: title and body, separated by a blank line, each as returned by
+/// [`reddit_text`]. Placeholders are left out, so the text may be empty.
 ///
 /// ```
 /// use topicmill_score::reddit::post_text;
@@ -62,7 +62,7 @@ pub fn post_text(title: &str, body: &str) -> String {
     joined([reddit_text(title), reddit_text(body)].iter())
 }
 
-/// Joins the parts of a text with blank lines, without those that are empty or placeholders.
+/// Joins the parts of a text with blank lines, without empty parts and placeholders.
 pub fn joined(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut whole = String::new();
     for part in parts {
@@ -78,8 +78,7 @@ pub fn joined(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     whole
 }
 
-/// Returns a title or a body as readers of Reddit see it: without zero-width characters, escapes, pictures and the signs of
-/// Markdown. A placeholder stays.
+/// Returns a title or body without zero-width characters, escapes, images and Markdown syntax. Placeholders stay.
 ///
 /// ```
 /// use topicmill_score::reddit::reddit_text;
@@ -115,14 +114,14 @@ fn replace(text: &mut Cow<'_, str>, pattern: &Regex, left: &str) {
     }
 }
 
-/// Returns true for a text that only says that a text was removed, such as `[deleted by user]`.
+/// Returns true if the text is a placeholder for a removed text, such as `[deleted by user]`.
 pub fn is_placeholder(text: &str) -> bool {
-    // The longest known ones have some 100 characters.
+    // The longest known placeholders have about 100 characters.
     text.len() < 400 && text.contains('[') && RULE.placeholder.is_match(text)
 }
 
-/// Returns a text with each character reference of HTML decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`.
-/// Anything that only resembles one stays.
+/// Decodes HTML character references once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. Other text with an
+/// ampersand stays.
 ///
 /// ```
 /// use topicmill_score::reddit::unescaped;
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_readers_do_not_see_is_left_out() {
+    fn invisible_markup_is_removed() {
         for (given, seen) in [
             ("plain 2*3*4 and 5 * 6 * 7, snake_case_name, a\\b", None),
             ("C:\\new and #tag, 10 > 9, a - b, x|y", None),
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_text_with_marks_of_the_editor_is_the_same_text() {
+    fn editor_artifacts_do_not_change_the_text() {
         let plain = post_text("My loaf", "First paragraph.\n\nSecond one.");
         for body in [
             "&#x200B;\n\nFirst paragraph.\n\nSecond one.",
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_known_in_all_their_forms() {
+    fn all_known_placeholders_are_recognised() {
         for text in [
             "[removed]",
             "[deleted]",

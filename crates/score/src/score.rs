@@ -1,43 +1,42 @@
-//! Logits into scores. Pure, and the one place where scores are made, so that stored logits give the same
-//! scores as fresh ones.
+//! Turns logits into scores. Pure: no I/O. All scores are computed here, so that stored logits give the same scores as
+//! fresh ones.
 //!
-//! The reference is the zero-shot pipeline of transformers. Single mode: softmax of the entailment logits
-//! over the labels. Multi mode, and a single label in either mode: softmax of (contradiction, entailment) for
-//! each label by itself. An embedding model puts its scaled cosine in place of the logit. A temperature divides
-//! what stands under the softmax or the sigmoid.
+//! The reference is the zero-shot pipeline of transformers. Single mode is a softmax of the entailment logits over the
+//! labels. Multi mode, and a single label in either mode, is a softmax of (contradiction, entailment) per label. An
+//! embedding model uses its scaled cosine as the logit. A temperature divides the logits.
 //!
-//! A classifier is scored as the text-classification pipeline does: a softmax over its labels, even where there is one, a
-//! sigmoid of each, or the logits as they are.
+//! A classifier is scored like the text-classification pipeline: a softmax over its labels, even over a single one, a
+//! sigmoid per label, or the logits unchanged.
 //!
-//! A background stands beside the labels like one more of them: the logits of its topics are [folded](fold) into one. A
-//! text that fits it better than every label is *other*.
+//! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
+//! it better than every label is *other*.
 
 use crate::embedding::TextVector;
 use crate::fitted::Fitted;
 use crate::folder::{HeadFunction, ModelKind};
 use crate::labels::Mode;
 
-/// What a model said of one (text, hypothesis) pair.
+/// Logits of one (text, hypothesis) pair.
 ///
-/// With an embedding model, `entailment` is the cosine of the two vectors, and the others are `None`; with a classifier it
-/// is the logit of the label.
+/// For an embedding model, `entailment` is the cosine of the two vectors, and for a classifier the logit of the label;
+/// the other fields are `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
-    /// Logit of the class that the label is read from.
+    /// Logit of the class that scores the label.
     pub entailment: f32,
-    /// Logit of the class that multi mode opposes to it.
+    /// Logit of the class that multi mode contrasts with it.
     pub contradiction: Option<f32>,
-    /// Logit of the third class, where there is one.
+    /// Logit of the third class, if there is one.
     pub neutral: Option<f32>,
 }
 
 impl PairLogits {
-    /// What a classifier says of a text and one of its labels.
+    /// Wraps a classifier's logit of a label.
     pub fn class(logit: f32) -> Self {
         Self::cosine(logit)
     }
 
-    /// What an embedding model says of a pair.
+    /// Wraps an embedding model's cosine.
     pub fn cosine(cosine: f32) -> Self {
         Self {
             entailment: cosine,
@@ -50,33 +49,33 @@ impl PairLogits {
 /// Scores of one text over a label set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// One a label, in the order of the set, 0 to 1; in [`Mode::Raw`] any number.
+    /// One score per label, in the order of the set, from 0 to 1; any number in [`Mode::Raw`].
     pub scores: Vec<f64>,
-    /// Index of the best; the first among equals.
+    /// Index of the best label; the first of equals.
     pub best: usize,
-    /// What came first less what came second, the background included; of one label alone its score.
+    /// Best score minus second-best score, the background included; for a single label its score.
     pub margin: f64,
-    /// The text gets none of the labels: it is other, or the best lies under the label set's threshold.
+    /// True if the text gets no label: it is other, or the best score is below the threshold.
     pub abstained: bool,
-    /// The background came before every label.
+    /// True if the background scores higher than every label.
     pub other: bool,
-    /// The background's score, where there is one.
+    /// Score of the background, if there is one.
     pub other_score: Option<f64>,
 }
 
-/// What becomes of a text.
+/// Labelling outcome of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It gets the best label.
+    /// The text gets the best label.
     Label,
-    /// It belongs to none of the labels.
+    /// The text belongs to none of the labels.
     Other,
-    /// The best label lies under the threshold.
+    /// The best score is below the threshold.
     Unsure,
 }
 
 impl Scores {
-    /// What becomes of the text.
+    /// Returns the outcome.
     pub fn outcome(&self) -> Outcome {
         match (self.other, self.abstained) {
             (true, _) => Outcome::Other,
@@ -86,27 +85,27 @@ impl Scores {
     }
 }
 
-/// The logits of one text as they become scores, before the temperature.
+/// Logits of one text, combined per label and ready for scoring, before the temperature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// One a label, in the order of the set.
+    /// One logit per label, in the order of the set.
     logits: Vec<f64>,
-    /// The background's, with its prior.
+    /// Logit of the background, with its prior.
     other: Option<f64>,
-    /// What is made of them.
+    /// Function that turns the logits into scores.
     function: HeadFunction,
 }
 
-/// What there is for each label, given the logits of one text against each label in the order of the set.
+/// Combines the logits of one text against each label, in the order of the set.
 ///
 /// # Panics
-/// If an NLI model lacks a logit.
+/// If an NLI model's logit is missing.
 pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
     evidence_with_background(kind, mode, logits, None)
 }
 
-/// As [`evidence`], where the last of the logits are the background's, if there is a
-/// [prior](crate::labels::LabelSet::prior_for) for it.
+/// Like [`evidence`], with the background's logits last, if there is a [prior](crate::labels::LabelSet::prior_for) for
+/// it.
 ///
 /// # Panics
 /// As [`evidence`].
@@ -120,8 +119,8 @@ pub fn evidence_with_background(
         (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
         (ModelKind::Classifier(_), Mode::Single) => HeadFunction::Softmax,
         (_, Mode::Multi) => HeadFunction::Sigmoid,
-        // As the pipeline does with a single label: a softmax of one number is always 1. A background counts as company.
-        // `Raw` is a mode that a label set of another kind cannot have: see `LabelerError::Raw`.
+        // Like the pipeline for a single label, because a softmax of one number is always 1; a background counts as a
+        // second label. `LabelerError::Raw` rules out mode raw here.
         (_, Mode::Single | Mode::Raw) if logits.len() == 1 => HeadFunction::Sigmoid,
         (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
     };
@@ -132,7 +131,7 @@ pub fn evidence_with_background(
             ModelKind::Nli(_) if each_by_itself => {
                 let contradiction = pair
                     .contradiction
-                    .expect("an NLI model gives a logit to every class");
+                    .expect("an NLI model has a logit for every class");
                 first - f64::from(contradiction)
             }
             ModelKind::Nli(_) | ModelKind::Classifier(_) => first,
@@ -151,11 +150,11 @@ pub fn evidence_with_background(
     }
 }
 
-/// The logits of several topics as those of one: the log of the mean of their odds, in the unit of a logit, or of an
-/// embedding model of its cosine. One topic stays what it is.
+/// Folds the logits of several topics into one: the log of the mean of their odds, or for an embedding model the
+/// equivalent cosine. A single topic is returned unchanged.
 ///
 /// # Panics
-/// If an NLI model lacks a logit, and for a classifier, which has no topics.
+/// If an NLI model's logit is missing, and for a classifier, which has no topics.
 pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     if let [one] = logits {
         return *one;
@@ -172,10 +171,10 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
             let second = || {
                 logits.iter().map(|pair| {
                     let logit = pair.contradiction;
-                    f64::from(logit.expect("an NLI model gives a logit to every class"))
+                    f64::from(logit.expect("an NLI model has a logit for every class"))
                 })
             };
-            // What multi mode needs is the difference, so that is what is folded.
+            // Multi mode uses the difference, so the difference is folded.
             let entailment = log_mean(first());
             let apart = log_mean(first().zip(second()).map(|(a, b)| a - b));
             let neutral: Option<Vec<f64>> = logits
@@ -191,7 +190,7 @@ pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     }
 }
 
-/// The cosine that stands for several, of a model with this scale for a softmax: see [`fold`].
+/// Folds cosines into one, for a model with this softmax scale; see [`fold`].
 pub(crate) fn fold_cosines(scale: f64, cosines: impl Iterator<Item = f64> + Clone) -> f32 {
     single(log_mean(cosines.map(|cosine| scale * cosine)) / scale)
 }
@@ -204,7 +203,7 @@ fn single(x: f64) -> f32 {
     x as f32
 }
 
-/// The log of the mean of eˣ.
+/// Returns the logarithm of the mean of eˣ.
 fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
     let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
     let (sum, count) = logits.fold((0.0, 0.0), |(sum, count), x| {
@@ -215,8 +214,7 @@ fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Evidence {
-    /// Corrects the logits as a fit says, see [`Fitted::apply`]. `labels` are the positions of the labels that the text has
-    /// logits for.
+    /// Applies a fit; see [`Fitted::apply`]. `labels` are the indices of the labels with a logit.
     pub fn fitted(
         &self,
         fitted: &Fitted,
@@ -227,29 +225,28 @@ impl Evidence {
         Some(self.with_logits(logits, other))
     }
 
-    /// Scores under a temperature, and what follows from a threshold. At temperature 1 they are the reference's
-    /// to the bit: a division by 1 changes no number.
+    /// Returns scores at a temperature, and the outcome at a threshold. At temperature 1 they equal the reference
+    /// exactly.
     ///
-    /// # Panics
-    /// Without a label: a label set is never empty.
+    /// # Panics If there are no labels; a label set is never empty.
     pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
         let logits = self.all().map(|x| x / temperature);
         let mut scores: Vec<f64> = match self.function {
             HeadFunction::Sigmoid => logits.map(sigmoid).collect(),
             HeadFunction::Softmax => softmax(logits),
-            // No share of 1, so there is no threshold for it either.
+            // Logits are not probabilities, so there is no threshold.
             HeadFunction::None => return rank(self.all().collect(), None, f64::NEG_INFINITY),
         };
         let other = self.other.and_then(|_| scores.pop());
         rank(scores, other, threshold)
     }
 
-    /// Returns the logits of the labels, and that of the background.
+    /// Returns the logits of the labels, and of the background.
     pub fn logits(&self) -> (&[f64], Option<f64>) {
         (&self.logits, self.other)
     }
 
-    /// Returns the same with other logits.
+    /// Returns a copy with other logits.
     #[must_use]
     pub fn with_logits(&self, logits: Vec<f64>, other: Option<f64>) -> Self {
         Self {
@@ -259,23 +256,24 @@ impl Evidence {
         }
     }
 
-    /// Returns the same with a summand on the background's logit; as it is without a background.
+    /// Returns a copy with an offset on the background's logit, if there is a background.
     #[must_use]
     pub fn shifted(&self, shift: f64) -> Self {
         self.with_logits(self.logits.clone(), self.other.map(|other| other + shift))
     }
 
-    /// True if the labels compete for the text: a softmax over all of them, rather than a sigmoid for each.
+    /// True if the labels compete: a softmax over all of them, rather than a sigmoid per label.
     pub fn is_softmax(&self) -> bool {
         self.function == HeadFunction::Softmax
     }
 
-    /// The labels' logits, and the background's.
+    /// Returns the logits of the labels, then that of the background.
     fn all(&self) -> impl Iterator<Item = f64> + Clone {
         self.logits.iter().copied().chain(self.other)
     }
 
-    /// The places of the labels, and of the background after the last of them, the best first; of equals the first.
+    /// Returns the indices of the labels, and of the background as the one after the last label, from best to worst;
+    /// ties keep their order.
     pub fn order(&self) -> Vec<usize> {
         let all: Vec<f64> = self.all().collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
@@ -283,9 +281,9 @@ impl Evidence {
         order
     }
 
-    /// Minus the log of the probability that scores under a temperature give to the right labels; where none of them
-    /// is right, to the background. `None` where they share one softmax and there is no background: none of these has
-    /// no place in it; and for a regression, which gives no probability.
+    /// Returns the negative log-likelihood of the right labels at a temperature; if there are none, that of the
+    /// background. `None` for a softmax without a background, in which "none of these" has no probability, and for a
+    /// regression.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
         let logits = || self.all().map(|x| x / temperature);
         let is_right = |place: usize| {
@@ -300,7 +298,7 @@ impl Evidence {
             let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
             return Some(signed.map(softplus).sum());
         }
-        // In single mode one label is right, so a second one in the gold table would not count.
+        // Single mode has one right label; any further gold label is ignored.
         let right = match right.first() {
             Some(right) => self.logits[*right],
             None => self.other?,
@@ -311,8 +309,8 @@ impl Evidence {
     }
 }
 
-/// Scores of some labels as scores of all: those that were left out get 0. `labels` are the places of the
-/// others, in order.
+/// Expands scores of some labels to all labels; skipped labels get 0. `labels` are the indices of the scored ones, in
+/// order.
 pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
     if labels.len() == count {
         return some;
@@ -328,12 +326,12 @@ pub fn spread(some: Scores, labels: &[usize], count: usize) -> Scores {
     }
 }
 
-/// ln(1 + eˣ), for any x.
+/// Returns ln(1 + eˣ) without overflow.
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// Entailment against contradiction: the score of one pair by itself.
+/// Returns the softmax of entailment against contradiction.
 pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
 }
@@ -341,7 +339,7 @@ pub fn entailment_probability(entailment: f32, contradiction: f32) -> f64 {
 fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     let mut best = 0;
     for (i, score) in scores.iter().enumerate() {
-        // `>` and not `>=`: of equal scores the first label wins, as in the reference.
+        // Strictly greater, so that the first of equals wins, as in the reference.
         if *score > scores[best] {
             best = i;
         }
@@ -368,13 +366,13 @@ fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     }
 }
 
-/// The softmax of two numbers is the sigmoid of their difference.
+/// Returns the sigmoid, which equals the softmax of two numbers with this difference.
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
 fn softmax(logits: impl Iterator<Item = f64> + Clone) -> Vec<f64> {
-    // Less the greatest, or exp overflows.
+    // Subtract the maximum to keep exp from overflowing.
     let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = logits.map(|x| (x - top).exp()).collect();
     let sum: f64 = weights.iter().sum();

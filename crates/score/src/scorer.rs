@@ -1,4 +1,4 @@
-//! The short way: a model folder, labels and texts in; a label and a score for each label out.
+//! The high-level API: a model folder, labels and texts in; a label and scores per text out.
 
 use std::path::PathBuf;
 
@@ -10,36 +10,36 @@ use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::{EngineOptions, OnnxError};
 use crate::score::Outcome;
 
-/// Padded tokens of a batch on a CPU for each thread that computes it: small sorted batches stay in its caches and have
-/// little padding, and fewer tokens do not fill the units of a thread (benches/results/python.md).
+/// Default padded tokens of a batch on a CPU, per thread. Small sorted batches stay in cache and need little padding;
+/// smaller ones leave a thread underused (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
-/// Padded tokens of a batch on a CPU, however many threads: more are slower (benches/results/sweep.md).
+/// Maximum default of padded tokens on a CPU, for any number of threads; more are slower (benches/results/sweep.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
-/// Padded tokens of a batch on a GPU: enough work to hide what a launch costs.
+/// Default padded tokens of a batch on a GPU, enough to hide the launch overhead.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
 
-/// Why a [`Scorer`] cannot be made or cannot score.
+/// Reasons why a [`Scorer`] cannot be built or cannot score.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScorerError {
-    /// The model, its folder, or ONNX Runtime.
+    /// An error in the model folder or the inference library.
     #[error(transparent)]
     Onnx(#[from] OnnxError),
-    /// The labels, the tokenizer, or the engine.
+    /// An error in the labels, the tokenizer or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
-    /// One of the texts.
+    /// One of the texts could not be scored.
     #[error("score text {index}: {source}")]
     Text {
-        /// Its place among the texts, from 0.
+        /// Index of the text, from 0.
         index: usize,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: TextError,
     },
 }
 
-/// Collects what a [`Scorer`] needs; made by [`Scorer::builder`].
+/// Builder of a [`Scorer`], returned by [`Scorer::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "`load` makes the scorer"]
 pub struct ScorerBuilder {
@@ -53,8 +53,8 @@ pub struct ScorerBuilder {
 }
 
 impl ScorerBuilder {
-    /// Adds a label with a plain description. A classifier has labels of its own, so it is given none. A description helps an embedding model; an NLI model reads the label
-    /// alone. An empty description counts as none.
+    /// Adds a label with a plain-language description, for any model but a classifier, which has its own labels.
+    /// Embedding models use the description; NLI models read only the label. The description may be empty.
     pub fn label(mut self, label: impl Into<String>, description: impl Into<String>) -> Self {
         let (label, description) = (label.into(), description.into());
         let mut descriptions = vec![description];
@@ -67,7 +67,7 @@ impl ScorerBuilder {
         self
     }
 
-    /// Takes a whole label set, with its template, in place of everything said about labels so far.
+    /// Sets a whole label set with its template, replacing all earlier label settings.
     pub fn label_set(mut self, set: LabelSet) -> Self {
         self.template = Some(set.template.clone());
         self.mode = Some(set.mode);
@@ -75,75 +75,75 @@ impl ScorerBuilder {
         self
     }
 
-    /// One label a text (the default), or each label for itself. The default for a classifier is the function that
-    /// transformers would apply.
+    /// Sets the scoring mode. The default is one label per text; for a classifier, the function that transformers would
+    /// use.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = Some(mode);
         self
     }
 
-    /// The hypothesis template, with one `{}` where the label goes. The default is the model's own, or else
-    /// `This text is about {}.`
+    /// Sets the hypothesis template, with one `{}` for the label. The default is the model's own, or `This text is
+    /// about {}.`
     pub fn template(mut self, template: impl Into<String>) -> Self {
         self.template = Some(template.into());
         self
     }
 
-    /// A text whose best score is lower gets no label: from 0 (the default) to 1.
+    /// Sets the minimum score of a label, from 0 (the default) to 1.
     pub fn threshold(mut self, threshold: f64) -> Self {
         self.set.threshold = threshold;
         self
     }
 
-    /// Ordinary topics beside the labels: a text that fits them better than every label gets none.
+    /// Sets background topics: a text that fits them better than every label gets no label.
     pub fn background(mut self, background: Background) -> Self {
         self.set.background = Some(background);
         self
     }
 
-    /// What to compute on; the default takes a GPU where one can be used.
+    /// Sets the device. The default is a GPU if one can be used.
     pub fn device(mut self, device: Device) -> Self {
         self.options.device = device;
         self
     }
 
-    /// Which graph of the folder to take, such as `fp32`, `fp16` or `int8`; the default is the folder's choice.
+    /// Sets the precision of the graph, such as `fp32`, `fp16` or `int8`. The default depends on the folder.
     pub fn precision(mut self, precision: impl Into<String>) -> Self {
         self.precision = Some(precision.into());
         self
     }
 
-    /// Threads within a batch on a CPU; the default is one for each core that this process may use.
+    /// Sets the threads within a batch on a CPU. The default is one per available core.
     pub fn threads(mut self, threads: usize) -> Self {
         self.options.threads = Some(threads);
         self
     }
 
-    /// Padded tokens (rows × longest row) that a batch may hold.
+    /// Sets the maximum padded tokens (rows × longest row) of a batch.
     pub fn batch_tokens(mut self, batch_tokens: usize) -> Self {
         self.batch_tokens = Some(batch_tokens);
         self
     }
 
-    /// The ONNX Runtime library; the default is [where one is found](crate::onnx::library).
+    /// Sets the path of the ONNX Runtime library. By default, it is [searched for](crate::onnx::library).
     pub fn library(mut self, library: impl Into<PathBuf>) -> Self {
         self.options.library = Some(library.into());
         self
     }
 
-    /// The library that computes; the default is ONNX Runtime.
+    /// Sets the inference library. The default is ONNX Runtime.
     pub fn engine(mut self, engine: EngineName) -> Self {
         self.options.engine = engine;
         self
     }
 
-    /// The library of OpenVINO; the default is [where one is found](crate::onnx::library).
+    /// Sets the path of the OpenVINO library. By default, it is [searched for](crate::onnx::library).
     pub fn openvino(mut self, library: impl Into<PathBuf>) -> Self {
         self.options.openvino = Some(library.into());
         self
     }
 
-    /// Reads the folder, checks the graph against its manifest, and makes the labels ready.
+    /// Loads the model, checks its graph against the manifest, and prepares the labels.
     ///
     /// # Errors
     /// See [`ScorerError`].
@@ -174,7 +174,7 @@ impl ScorerBuilder {
     }
 }
 
-/// Padded tokens of a batch where nobody says how many; `threads` compute it.
+/// Returns the default padded tokens of a batch, for this number of threads.
 pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
     match device {
         Device::Cpu | Device::Auto => {
@@ -185,23 +185,23 @@ pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
     }
 }
 
-/// What came of a text.
+/// Result of one text.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scored {
-    /// Slug of the best label; `None` where its score lies under the threshold, or the text is other.
+    /// Slug of the best label; `None` if its score is below the threshold, or the text is other.
     pub label: Option<String>,
-    /// Whether the text got the label, fits the background better, or is unsure.
+    /// Labelling outcome: labelled, other, or unsure.
     pub outcome: Outcome,
-    /// The best score, 0 to 1; in [`Mode::Raw`] any number.
+    /// Best score, from 0 to 1; any number in [`Mode::Raw`].
     pub score: f64,
-    /// What came first less what came second, the background included; with one label alone its score.
+    /// Best score minus second-best score, the background included; for a single label its score.
     pub margin: f64,
-    /// The score of each label, in the order of the label set.
+    /// Score of each label, in the order of the label set.
     pub scores: Vec<f64>,
 }
 
-/// A model with a label set made ready for it.
+/// A loaded model with a prepared label set.
 pub struct Scorer {
     labeler: Labeler,
     set: LabelSet,
@@ -209,7 +209,7 @@ pub struct Scorer {
 }
 
 impl Scorer {
-    /// Begins with the path of a model folder, see [`folder`](crate::folder).
+    /// Returns a builder for a model folder; see [`folder`](crate::folder).
     pub fn builder(model: impl Into<PathBuf>) -> ScorerBuilder {
         let set = LabelSet {
             name: "labels".to_owned(),
@@ -232,20 +232,19 @@ impl Scorer {
         }
     }
 
-    /// The label set that texts are scored against.
+    /// Returns the label set in use.
     pub fn label_set(&self) -> &LabelSet {
         &self.set
     }
 
-    /// Scores texts, in their order. Texts are put into batches by length, so one call with many texts is faster than
-    /// many calls.
+    /// Scores texts, in order. Texts are batched by length, so one call with many texts is faster than many calls.
     ///
     /// # Errors
-    /// [`ScorerError::Text`] for the first text that cannot be scored, [`ScorerError::Labeler`] where none can.
+    /// [`ScorerError::Text`] for the first text that cannot be scored, [`ScorerError::Labeler`] if none can be.
     pub fn score_all<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Scored>, ScorerError> {
         let texts: Vec<String> = texts.iter().map(|text| text.as_ref().to_owned()).collect();
         let results = self.labeler.score_all(&self.prepared, &texts, &|| false)?;
-        let results = results.expect("nobody asked it to stop");
+        let results = results.expect("scoring was not cancelled");
         let scored = results.into_iter().enumerate().map(|(index, result)| {
             let scores = result
                 .map_err(|source| ScorerError::Text { index, source })?

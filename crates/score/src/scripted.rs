@@ -1,4 +1,4 @@
-//! An engine for tests: no model, no runtime, and failures on demand.
+//! An engine for tests, without a model or a runtime, that fails on demand.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use crate::background::{Background, BackgroundTopic};
 use crate::folder::{EmbeddingHead, ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
-/// Answers each row by its own ids alone, so that batch mates must not matter.
+/// Computes each row from its own ids alone, so that other rows of the batch must not matter.
 pub struct ScriptedEngine {
-    /// Numbers a row.
+    /// Numbers per row.
     pub classes: usize,
-    /// Padded tokens above which there is no memory.
+    /// Padded tokens above which a batch runs out of memory.
     pub max_batch_tokens: usize,
-    /// A row that holds this id gives no numbers.
+    /// Rows with this token id yield NaN.
     pub nan_id: i64,
-    /// A batch that holds this id is not computed.
+    /// Batches with this token id fail.
     pub failing_id: i64,
-    /// Batches after which none is computed any more.
+    /// Batches before the engine breaks for good.
     pub batches_left: usize,
-    /// Whether it wants batches of few shapes, as a GPU does.
+    /// True if it prefers few batch shapes, like a GPU.
     pub few_shapes: bool,
 }
 
@@ -57,7 +57,7 @@ impl Engine for ScriptedEngine {
         };
         self.batches_left = life;
         if batch.ids.contains(&self.failing_id) {
-            return Err(EngineError::Run("cursed".into()));
+            return Err(EngineError::Run("scripted".into()));
         }
         let mut data = Vec::new();
         for (row, len) in batch.lens.iter().enumerate() {
@@ -67,9 +67,9 @@ impl Engine for ScriptedEngine {
                 .enumerate()
                 .map(|(i, id)| id * (i as i64 + 1))
                 .sum();
-            let poisoned = ids.contains(&self.nan_id);
+            let is_nan = ids.contains(&self.nan_id);
             data.extend((0..self.classes).map(|class| {
-                if poisoned {
+                if is_nan {
                     f32::NAN
                 } else {
                     ((sum + class as i64 * 37) % 101) as f32 / 10.0 - 5.0
@@ -88,7 +88,7 @@ impl Engine for ScriptedEngine {
     }
 }
 
-/// The default model's tokenizer with the outputs of an NLI model.
+/// Returns the default model's folder, declared as an NLI model.
 pub fn nli_folder() -> ModelFolder {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     let mut folder = ModelFolder::open(&dir, None).unwrap();
@@ -96,7 +96,7 @@ pub fn nli_folder() -> ModelFolder {
     folder
 }
 
-/// Three classes, of which the last is the entailment.
+/// Returns an NLI model with three classes, the last of which is entailment.
 pub fn nli() -> ModelKind {
     ModelKind::Nli(NliClasses {
         count: 3,
@@ -106,7 +106,7 @@ pub fn nli() -> ModelKind {
     })
 }
 
-/// An embedding model with this scale for a softmax, and this scale and bias for a sigmoid.
+/// Returns an embedding head with these scales and bias.
 pub fn embedding(softmax_scale: f64, sigmoid_scale: f64, sigmoid_bias: f64) -> EmbeddingHead {
     EmbeddingHead {
         output: "v".into(),
@@ -117,7 +117,7 @@ pub fn embedding(softmax_scale: f64, sigmoid_scale: f64, sigmoid_bias: f64) -> E
     }
 }
 
-/// A label set of single mode, each label with one description.
+/// Returns a label set in single mode, with one description per label.
 pub fn set(labels: &[&str]) -> LabelSet {
     let label = |l: &&str| Label {
         slug: (*l).into(),
@@ -136,7 +136,7 @@ pub fn set(labels: &[&str]) -> LabelSet {
     }
 }
 
-/// A background of four topics, three of them for NLI models.
+/// Returns a background of four topics, three of them for NLI models.
 pub fn background() -> Background {
     let topic = |(label, also, nli): &(&str, &str, bool)| BackgroundTopic {
         label: (*label).into(),

@@ -1,8 +1,7 @@
-//! A small model before a large one: the small one puts the labels of each text in order, and the large one scores the first
-//! of them.
+//! Shortlists labels: a small model ranks the labels of each text, and a large model scores only the first of them.
 //!
-//! Labels that were left out get a score of 0. The outcome is not that of the large model alone, so both together have a
-//! name and a hash of their own, under which their results are stored.
+//! Skipped labels get a score of 0. The result differs from that of the large model alone, so the pair has its own name
+//! and hash for storage.
 
 use sha2::{Digest, Sha256};
 
@@ -13,11 +12,11 @@ use crate::labeler::{
 use crate::labels::LabelSet;
 use crate::score;
 
-/// A model, and the small one that picks labels for it, if any. Both may work at the same time, on threads of their own.
+/// A model with an optional small model that shortlists labels for it. Both may run concurrently, on their own threads.
 pub struct Models {
-    /// Scores.
+    /// The model that scores.
     pub large: Labeler,
-    /// Picks the labels that are scored.
+    /// The model that shortlists labels.
     pub small: Option<Shortlist>,
 }
 
@@ -28,7 +27,7 @@ impl From<Labeler> for Models {
 }
 
 impl Models {
-    /// The display name, and a hash of all that decides the scores.
+    /// Returns the display name, and a hash of everything that decides the scores.
     pub fn identity(&self) -> (String, String) {
         let large = self.large.folder();
         let Some(Shortlist { labeler, labels }) = &self.small else {
@@ -41,40 +40,40 @@ impl Models {
         (name, hex(&Sha256::digest(parts)))
     }
 
-    /// How many labels of a set of so many are scored.
+    /// Returns the number of labels that are scored, out of a set of this size.
     pub fn scored_labels(&self, labels: usize) -> usize {
         let small = self.small.as_ref();
         small.map_or(labels, |small| small.labels.min(labels))
     }
 }
 
-/// The places of the labels of a text in their set, and of the background after the last of them, the best first.
+/// Indices of labels from best to worst; the background has the index after the last label.
 pub type LabelOrder = Vec<usize>;
 
-/// A small model, and how many labels it picks.
+/// A small model, and the number of labels that it keeps.
 pub struct Shortlist {
     labeler: Labeler,
     labels: usize,
 }
 
 impl Shortlist {
-    /// Picks so many labels, 1 or more.
+    /// Creates a shortlist of this many labels, at least 1.
     pub fn new(labeler: Labeler, labels: usize) -> Self {
         let labels = labels.max(1);
         Self { labeler, labels }
     }
 
-    /// The model.
+    /// Returns the small model.
     pub fn labeler(&self) -> &Labeler {
         &self.labeler
     }
 
-    /// How many labels it picks.
+    /// Returns the number of labels that it keeps.
     pub fn labels(&self) -> usize {
         self.labels
     }
 
-    /// Makes a label set ready for [`order`](Self::order).
+    /// Prepares a label set for [`order`](Self::order).
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -82,8 +81,8 @@ impl Shortlist {
         self.labeler.prepare(set)
     }
 
-    /// The order in which it puts the labels of each text; `None` where `stop` said so on the way. `known` is what is known
-    /// of the pairs of each text; empty where nothing is.
+    /// Ranks the labels of each text; `None` if `stop` cancelled it. `known` holds the known pairs of each text, or is
+    /// empty.
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -110,15 +109,15 @@ impl Shortlist {
         Ok(results.map(orders))
     }
 
-    /// The pairs of a text of which nothing is known yet, of a set of so many labels.
+    /// Returns the pairs of a text with nothing known, for a set of this many labels.
     pub fn pairs(&self, order: &[usize], labels: usize, large: &PreparedLabels) -> Pairs {
         let mut pairs = vec![PairState::Wanted; large.keys().len()];
         self.leave_out(&mut pairs, order, labels);
         pairs
     }
 
-    /// Leaves out of a text's pairs the labels that are not among the first of an order, and the background where that
-    /// many labels come before it.
+    /// Marks the labels behind the first ones of a ranking as skipped, and the background if that many labels precede
+    /// it.
     pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
         let mut picked = 0;
         let mut background = false;
@@ -126,18 +125,18 @@ impl Shortlist {
             if *place < labels {
                 picked += 1;
                 if picked > self.labels {
-                    pairs[*place] = PairState::LeftOut;
+                    pairs[*place] = PairState::Skipped;
                 }
             } else {
                 background = picked < self.labels;
             }
         }
-        // The two models may read different topics of it, and one of them none.
+        // The two models may use different background topics, or none.
         if let Some(pair) = pairs.get_mut(labels)
             && order.len() > labels
             && !background
         {
-            *pair = PairState::LeftOut;
+            *pair = PairState::Skipped;
         }
     }
 }
@@ -148,23 +147,23 @@ mod tests {
     use crate::scripted::{ScriptedEngine, nli_folder, set};
 
     #[test]
-    fn only_the_first_of_an_order_stay() {
+    fn only_the_first_labels_of_a_ranking_are_scored() {
         let labeler =
             Labeler::load(nli_folder(), Box::new(ScriptedEngine::default()), 4096).unwrap();
         let mut small = Shortlist::new(labeler, 2);
         let prepared = small.prepare(&set(&["a", "b", "c", "d"])).unwrap();
         let pairs = small.pairs(&[3, 1, 0, 2], 4, &prepared);
-        let out = PairState::LeftOut;
+        let out = PairState::Skipped;
         assert_eq!(pairs, [out, PairState::Wanted, out, PairState::Wanted]);
-        // The background is scored beside as many labels as ever, unless all of them come before it.
-        for (order, beside) in [
+        // The background is scored along with the shortlisted labels, unless all of them precede it.
+        for (order, is_scored) in [
             ([4, 3, 1, 0, 2], true),
             ([3, 4, 1, 0, 2], true),
             ([3, 1, 4, 0, 2], false),
         ] {
             let mut pairs = vec![PairState::Wanted; 5];
             small.leave_out(&mut pairs, &order, 4);
-            let background = if beside { PairState::Wanted } else { out };
+            let background = if is_scored { PairState::Wanted } else { out };
             assert_eq!(
                 pairs,
                 [out, PairState::Wanted, out, PairState::Wanted, background]

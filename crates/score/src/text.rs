@@ -1,9 +1,9 @@
-//! Texts to token ids, each text once.
+//! Tokenises texts, each text once.
 //!
-//! The reference tokenises every (post, label) pair by itself. The ids of a pair are those of its two texts
-//! with special tokens around them, so here each post and each hypothesis is tokenised once and pairs are
-//! spliced from the pieces: the same ids, an order of magnitude sooner. Where the special tokens go is read
-//! off the tokenizer's own output when the [`Encoder`] is made, and checked against it.
+//! The reference tokenises every (post, label) pair. The ids of a pair are those of its two texts with special tokens
+//! around them, so here each post and each hypothesis is tokenised once, and pairs are spliced from the parts. The ids
+//! are the same, but ten times faster. [`Encoder`] derives the positions of special tokens from the tokenizer's output,
+//! and verifies them.
 
 mod bounds;
 
@@ -14,72 +14,73 @@ use tokenizers::{Encoding, Tokenizer};
 
 use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 
-/// English has four to five characters a token; with eight hardly any text is tokenised twice.
+/// English has four to five characters per token; with eight, hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;
 
-/// Tokens at the end of a cut text that are not trusted: the cut may have split a word. `WordPiece` reads a
-/// word of more than 100 characters as one unknown token, so half of one may leave up to 100 tokens behind.
+/// Tokens at the end of a truncated text to discard, because a word may be split. `WordPiece` maps a word of more than
+/// 100 characters to one unknown token, so half of one may leave up to 100 tokens.
 const MARGIN_TOKENS: usize = 128;
 
-/// No text is read further than this, however few tokens it has (a megabyte of blanks has none).
+/// Maximum length to read, for texts with very few tokens, such as a megabyte of spaces.
 const MAX_CHARS: usize = 1 << 20;
 
-/// Why a text cannot be turned into tokens.
+/// Reasons why texts cannot be tokenised.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizeError {
-    /// The tokenizer's file cannot be used.
+    /// The tokenizer file is invalid.
     #[error("load the tokenizer `{0}`: {1}; copy or export the file again")]
     Load(PathBuf, #[source] tokenizers::Error),
-    /// The tokenizer's file cannot be read.
+    /// The tokenizer file cannot be read.
     #[error(transparent)]
     File(#[from] ModelError),
-    /// The tokenizer asks for what no model's does, joins two texts in a way that cannot be taken apart, or is of another
-    /// model.
+    /// The tokenizer exceeds the limits, does not join pairs in a way that can be spliced, or belongs to another model.
     #[error("use the tokenizer `{0}`: {1}")]
-    Refused(PathBuf, String),
-    /// The library failed on a text.
-    #[error("tokenise a text: {0}; the tokenizer's file does not fit, export the model again")]
+    Rejected(PathBuf, String),
+    /// The tokenizer library failed on a text.
+    #[error(
+        "tokenise a text: {0}; the tokenizer file does not match the model, export the model again"
+    )]
     Encode(#[source] tokenizers::Error),
 }
 
-/// A text as token ids without special tokens, no longer than the model can take.
+/// Token ids of a text without special tokens, truncated to the model's limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedText {
     ids: Vec<u32>,
 }
 
 impl EncodedText {
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no token.
+    /// Returns true if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
-/// What one row of a batch holds: token ids and, of equal length, their type ids.
+/// Token ids of one row, with type ids of the same length.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sequence {
     /// Token ids, special tokens included.
     pub ids: Vec<u32>,
-    /// 0 or 1: which of the two texts a token belongs to, for models that ask.
+    /// Type ids: 0 for the first text and 1 for the second, for models that read them.
     pub type_ids: Vec<u32>,
 }
 
-/// A run of special tokens with their type ids.
+/// Consecutive special tokens with their type ids.
 type Specials = Vec<(u32, u32)>;
 
-/// The special tokens around one text or two.
+/// Special tokens around one text or a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     prefix: Specials,
     /// Type id of the first text.
     first: u32,
-    /// Between the texts; of a single text empty.
+    /// Tokens between the texts of a pair; empty for a single text.
     middle: Specials,
     /// Type id of the second text.
     second: u32,
@@ -91,7 +92,7 @@ impl Pattern {
         self.prefix.len() + self.middle.len() + self.suffix.len()
     }
 
-    /// Reads the pattern off an encoding of one text or two, each of at least one token.
+    /// Derives the pattern from the encoding of one text or a pair, each of at least one token.
     fn from_encoding(encoding: &Encoding) -> Option<Self> {
         let sequences = encoding.get_sequence_ids();
         let at = |n| {
@@ -124,7 +125,7 @@ impl Pattern {
             second,
             suffix: specials(rest, ids.len()),
         };
-        // Whatever belongs to a text must have been within its one run.
+        // All tokens of a text must be in one run.
         let texts = sequences.iter().flatten().count();
         (pattern.specials() + texts == ids.len()).then_some(pattern)
     }
@@ -155,7 +156,7 @@ impl Pattern {
     }
 }
 
-/// Turns texts into ids and ids into the sequences that a model reads. Shared between threads.
+/// Tokenises texts, and builds the sequences that a model reads. Shared between threads.
 #[derive(Debug)]
 pub struct Encoder {
     tokenizer: Tokenizer,
@@ -166,10 +167,10 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The encoder of a model; where the folder has vectors it must give their ids.
+    /// Loads the encoder of a model, and checks it against the ids of the manifest's reference vectors.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`] and [`TokenizeError::Refused`].
+    /// [`TokenizeError::Load`] and [`TokenizeError::Rejected`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
         let bytes = folder::bounds::read(path)?;
@@ -182,22 +183,22 @@ impl Encoder {
             } else {
                 encoder.single(&premise)
             };
-            // A model that reads no type ids has none in its manifest.
+            // Models without type ids have none in the manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {
-                return Err(refused(
+                return Err(rejected(
                     path,
-                    "it gives other ids than `manifest.toml` records, so it is of another model; make the folder again with tools/model.py",
+                    "its ids differ from those in `manifest.toml`, so it belongs to another model; build the folder again with tools/model.py",
                 ));
             }
         }
         Ok(encoder)
     }
 
-    /// The encoder that the bytes of a `tokenizer.json` describe; `path` is what errors name.
+    /// Builds an encoder from the bytes of a `tokenizer.json`; `path` is for error messages.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`] and [`TokenizeError::Refused`].
+    /// [`TokenizeError::Load`] and [`TokenizeError::Rejected`].
     pub fn from_bytes(
         bytes: &[u8],
         path: &Path,
@@ -205,9 +206,9 @@ impl Encoder {
         pad_id: Option<u32>,
     ) -> Result<Self, TokenizeError> {
         bounds::check(bytes).map_err(|detail| {
-            refused(
+            rejected(
                 path,
-                &format!("{detail}; take the model from somebody you trust"),
+                &format!("{detail}; download the model again from a source that you trust"),
             )
         })?;
         let tokenizer = guarded(|| Tokenizer::from_bytes(bytes));
@@ -221,17 +222,16 @@ impl Encoder {
         max_tokens: usize,
         pad_id: Option<u32>,
     ) -> Result<Self, TokenizeError> {
-        // A tokenizer's file may bring its own idea of both.
+        // A tokenizer file may configure both.
         tokenizer.with_padding(None);
         let load = |error| TokenizeError::Load(path.to_owned(), error);
         tokenizer.with_truncation(None).map_err(load)?;
-        // Text is data: `[SEP]` or `</s>` in a post must not become the special token of that name.
+        // Posts are data: `[SEP]` or `</s>` in a post must not become a special token.
         tokenizer.set_encode_special_tokens(true);
 
         let pattern = || {
-            let detail =
-                "it does not keep the two texts of a pair whole and in order; use another model";
-            refused(path, detail)
+            let detail = "it does not keep the two texts of a pair contiguous and in order; use another model";
+            rejected(path, detail)
         };
         let single =
             Pattern::from_encoding(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
@@ -245,7 +245,7 @@ impl Encoder {
                     .iter()
                     .find_map(|token| tokenizer.token_to_id(token))
             })
-            // Any id will do: what is filled up is masked.
+            // Any id works, because padding is masked.
             .unwrap_or(0);
         let encoder = Self {
             tokenizer,
@@ -261,9 +261,9 @@ impl Encoder {
         }
     }
 
-    /// Whether splicing gives what the tokenizer gives on texts other than those the pattern was read off.
+    /// Returns true if splicing gives the tokenizer's own result on other texts.
     fn agrees_with_tokenizer(&self) -> Result<bool, tokenizers::Error> {
-        // Of several tokens each, with punctuation: a tokenizer that adds something between words shows here.
+        // Several tokens with punctuation, to detect tokens that are added between words.
         let (a, b) = ("Two words, or three.", "another text");
         let ids = |text| {
             self.tokenizer
@@ -283,40 +283,40 @@ impl Encoder {
         ))
     }
 
-    /// Longest sequence, special tokens included.
+    /// Returns the token limit of a sequence, special tokens included.
     pub fn max_tokens(&self) -> usize {
         self.max_tokens
     }
 
-    /// Id that fills a row up to the width of its batch.
+    /// Returns the padding id.
     pub fn pad_id(&self) -> u32 {
         self.pad_id
     }
 
-    /// How many tokens a premise may have beside a hypothesis of `hypothesis` tokens; 0 where the hypothesis
-    /// alone fills the window.
+    /// Returns the maximum number of premise tokens in a pair with a hypothesis of this length; 0 if the hypothesis
+    /// fills the window.
     pub fn premise_room(&self, hypothesis: usize) -> usize {
         self.max_tokens
             .saturating_sub(self.pair.specials() + hypothesis)
     }
 
-    /// How many tokens a single text may have.
+    /// Returns the maximum number of tokens in a single text.
     pub fn room(&self) -> usize {
         self.max_tokens.saturating_sub(self.single.specials())
     }
 
-    /// Encodes texts in parallel, cut to what the model can take.
+    /// Tokenises texts in parallel, truncated to the model's limit.
     ///
     /// # Errors
-    /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
+    /// [`TokenizeError::Encode`] if the tokenizer is broken.
     pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
-        // A post may have 40,000 characters, and a model reads some 2,000 of them: the rest is not worth tokenising.
+        // A post may have 40,000 characters, but a model reads about 2,000, so the rest is not tokenised.
         let heads = texts
             .iter()
             .map(|text| head(text.as_ref(), chars))
             .collect::<Vec<_>>();
-        // `fast` leaves out the places of tokens in the text, which nobody needs here.
+        // The `fast` variant omits token offsets, which are not used.
         let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
@@ -326,10 +326,10 @@ impl Encoder {
             .collect()
     }
 
-    /// Every token of a text, cut nowhere: hypotheses are short, and one that is not is an error to report.
+    /// Tokenises a text without truncation. Used for hypotheses; one that is too long is an error to report.
     ///
     /// # Errors
-    /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
+    /// [`TokenizeError::Encode`] if the tokenizer is broken.
     pub fn encode_whole(&self, text: &str) -> Result<EncodedText, TokenizeError> {
         let encoding =
             guarded(|| self.tokenizer.encode_fast(text, false)).map_err(TokenizeError::Encode)?;
@@ -338,7 +338,7 @@ impl Encoder {
         })
     }
 
-    /// Reads on where the first `chars` characters of a text did not give tokens enough.
+    /// Reads more of a text if its first `chars` characters gave too few tokens.
     fn finish(
         &self,
         text: &str,
@@ -349,7 +349,7 @@ impl Encoder {
             && chars < MAX_CHARS
             && head(text, chars).len() < text.len()
         {
-            // In large steps: a megabyte of blanks takes a few rounds.
+            // In large steps, so that a megabyte of spaces takes few rounds.
             chars *= 4;
             encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;
@@ -360,44 +360,44 @@ impl Encoder {
         })
     }
 
-    /// Length of [`Encoder::pair`] of the two.
+    /// Returns the length of [`Encoder::pair`].
     pub fn pair_len(&self, premise: &EncodedText, hypothesis: &EncodedText) -> usize {
         self.pair.specials()
             + premise.len().min(self.premise_room(hypothesis.len()))
             + hypothesis.len()
     }
 
-    /// Premise and hypothesis as one sequence; where they are too long together the premise is cut.
+    /// Joins premise and hypothesis into a sequence; if it is too long, the premise is truncated.
     pub fn pair(&self, premise: &EncodedText, hypothesis: &EncodedText) -> Sequence {
         let keep = premise.len().min(self.premise_room(hypothesis.len()));
         self.pair.splice(&premise.ids[..keep], &hypothesis.ids)
     }
 
-    /// Length of [`Encoder::single`].
+    /// Returns the length of [`Encoder::single`].
     pub fn single_len(&self, text: &EncodedText) -> usize {
         self.single.specials() + text.len().min(self.room())
     }
 
-    /// One text as a sequence, cut to the window.
+    /// Returns a single text as a sequence, truncated to the window.
     pub fn single(&self, text: &EncodedText) -> Sequence {
         self.single
             .splice(&text.ids[..text.len().min(self.room())], &[])
     }
 }
 
-fn refused(path: &Path, detail: &str) -> TokenizeError {
-    TokenizeError::Refused(path.to_owned(), detail.to_owned())
+fn rejected(path: &Path, detail: &str) -> TokenizeError {
+    TokenizeError::Rejected(path.to_owned(), detail.to_owned())
 }
 
-/// What the library gives; where it panics, as over a damaged table, an error.
+/// Calls the library, and turns a panic, such as over a damaged table, into an error.
 fn guarded<T>(read: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, tokenizers::Error> {
     catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err("its tables do not fit together".into()))
+        .unwrap_or_else(|_| Err("its tables are inconsistent".into()))
 }
 
-/// The first `chars` characters of a text.
+/// Returns the first `chars` characters of a text.
 fn head(text: &str, chars: usize) -> &str {
-    // A character takes at least a byte, so this needs no counting.
+    // A character has at least one byte, so this avoids counting.
     if text.len() <= chars {
         return text;
     }

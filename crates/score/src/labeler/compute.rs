@@ -1,4 +1,4 @@
-//! Rows through the engine, batch by batch, and what is done when one fails.
+//! Runs rows through the engine batch by batch, and recovers from failed batches.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,12 +8,12 @@ use crate::engine::{EngineError, Logits};
 use crate::folder::ModelKind;
 use crate::text::{EncodedText, Encoder, Sequence};
 
-/// Is called with what came of each row.
+/// Callback for the result of each row.
 type OnRow<'a> = dyn FnMut(BatchRow, Result<&[f32], TextError>) + 'a;
 
 impl Labeler {
-    /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
-    /// other rows are left out.
+    /// Computes rows batch by batch. If one row of a text fails, the text is reported once and its other rows are
+    /// skipped.
     pub(super) fn compute(
         &mut self,
         rows: Vec<BatchRow>,
@@ -27,7 +27,7 @@ impl Labeler {
             if stop() {
                 return Ok(Completion::Cancelled);
             }
-            // A text that failed has been reported, and its other rows may wait in later batches.
+            // Skip texts that were already reported as failed.
             rows.retain(|row| !failed.contains(&row.text));
             let Some(longest) = rows.iter().map(|row| row.len).max() else {
                 continue;
@@ -35,11 +35,10 @@ impl Labeler {
             let mut halve = |mut rows: Vec<BatchRow>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
-                // At the front, so that texts that were begun are finished before others. They hold memory until their
-                // last row.
+                // At the front, so that started texts finish first; they hold memory until their last row.
                 queue.push_front(rows);
             };
-            // Planned when the budget was larger.
+            // The batch was planned with a larger budget.
             let padded = self.shapes().tokens(longest, rows.len());
             if rows.len() > 1 && padded > self.budget {
                 halve(rows);
@@ -66,7 +65,7 @@ impl Labeler {
                 self.engine.restart()?;
             }
             if let [row] = rows[..] {
-                // One text at fault must not end a run, and a broken engine must not fail every text one by one.
+                // One bad text must not end the run, and a broken engine must not fail all texts one by one.
                 if !self.engine_works() {
                     return Err(error);
                 }
@@ -85,7 +84,7 @@ impl Labeler {
                 tracing::warn!(
                     rows = rows.len(),
                     batch_tokens = self.budget,
-                    "a batch failed and is tried again in halves: {error}"
+                    "a batch failed and is retried in halves: {error}"
                 );
                 halve(rows);
             }
@@ -93,14 +92,14 @@ impl Labeler {
         Ok(Completion::Done)
     }
 
-    /// Whether the engine computes a row without text: then a row that failed is itself at fault, else the
-    /// engine is broken, say because its GPU vanished.
+    /// Returns true if the engine computes a row without text. Then a failed row is itself the cause; otherwise the
+    /// engine is broken, for example because the GPU disappeared.
     fn engine_works(&mut self) -> bool {
-        // Numbers that are not finite were computed, too.
+        // NaN or infinity still means that the engine computes.
         matches!(self.infer_empty(), Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
-    /// How many numbers the model gives for a row.
+    /// Returns the number of outputs per row.
     pub(super) fn width(&mut self) -> Result<usize, EngineError> {
         match self.width {
             Some(width) => Ok(width),
@@ -108,7 +107,7 @@ impl Labeler {
         }
     }
 
-    /// What the model gives for a row without text.
+    /// Computes a row without text.
     fn infer_empty(&mut self) -> Result<Logits, EngineError> {
         let nothing = EncodedText::default();
         let row = match self.folder.kind {
@@ -118,7 +117,7 @@ impl Labeler {
         self.infer(&Batch::new(&[row], self.encoder.pad_id()))
     }
 
-    /// Computes a batch, filled up to a shape that the engine wants, and checks what came out of it.
+    /// Computes a batch, padded to a shape that suits the engine, and validates the output.
     pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         let (shape, pad_id) = (self.shapes().padded_shape(batch), self.encoder.pad_id());
         let mut padded_tokens = 0;
@@ -131,7 +130,7 @@ impl Labeler {
             != (batch.rows(), expected, batch.rows() * expected)
         {
             return Err(EngineError::Shape(format!(
-                "it gave {} × {} numbers for {} rows, where {expected} a row were expected",
+                "it returned {} × {} numbers for {} rows; {expected} per row were expected",
                 logits.rows,
                 logits.width,
                 batch.rows()

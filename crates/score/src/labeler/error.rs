@@ -1,40 +1,40 @@
-//! Why texts have no scores.
+//! Errors in scoring texts.
 
 use crate::engine::EngineError;
 use crate::labels::LabelSetError;
 use crate::text::TokenizeError;
 
-/// Why texts cannot be scored at all.
+/// Reasons why no text can be scored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelerError {
-    /// The tokenizer.
+    /// Tokenizer error.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
-    /// The label set.
+    /// Invalid label set.
     #[error(transparent)]
     LabelSet(#[from] LabelSetError),
-    /// The engine.
+    /// Engine error.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Labels for a classifier that are not its own.
+    /// The labels are not those of the classifier.
     #[error(
-        "the model `{model}` is a classifier and scores labels of its own ({own}), no others; leave the labels out, or \
+        "the model `{model}` is a classifier and scores only its own labels ({own}); omit the labels, or \
          use an NLI or embedding model"
     )]
     OwnLabels {
         /// Name of the model.
         model: String,
-        /// Its labels, for people.
+        /// Its own labels, as a list for messages.
         own: String,
     },
-    /// A background for a classifier.
+    /// A classifier cannot be combined with a background.
     #[error(
-        "the model `{0}` is a classifier: it compares a text with nothing, so there is no background beside its labels; \
-         leave the background out"
+        "the model `{0}` is a classifier, which cannot be combined with a background; \
+         omit the background"
     )]
     NoBackground(String),
-    /// A fit to another model.
+    /// The label set was fitted with another model.
     #[error(
         "the label set `{labels}` was fitted with the model {fitted_to}, not with `{model}`: name that model with --model, or \
          run `topicmill labels fit` again"
@@ -42,47 +42,47 @@ pub enum LabelerError {
     FittedToOther {
         /// Name of the label set.
         labels: String,
-        /// Name of the model that was to use it.
+        /// Name of the model in use.
         model: String,
-        /// The beginning of the hash of the model that it was fitted with.
+        /// Hash prefix of the model that the label set was fitted with.
         fitted_to: String,
     },
-    /// Logits as scores, of a model whose logits are none of a label.
+    /// Mode raw was requested for a model other than a classifier.
     #[error(
-        "the model `{0}` is no classifier: mode raw gives a classifier's logits as they are; use single or multi"
+        "mode raw returns the logits of a classifier, and the model `{0}` is not one; use single or multi"
     )]
     Raw(String),
-    /// Learned label vectors of another model.
+    /// The learned label vectors belong to another model.
     #[error(
-        "the model `{0}` gives vectors of {1} numbers, and its learned label vectors have {2}; make their file \
-         again with this model, or take `label_vectors` out of the block `zero_shot` of its `config.json`"
+        "the model `{0}` computes vectors of {1} dimensions, but its learned label vectors have {2}; build their file \
+         again with this model, or remove `label_vectors` from the block `zero_shot` of its `config.json`"
     )]
     LearnedWidth(String, usize, usize),
-    /// A label that leaves no room for a text.
+    /// A label's text leaves no room for the text to score.
     #[error(
         "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"
     )]
     TooLong {
         /// Slug of the label.
         label: String,
-        /// Tokens of its text.
+        /// Number of tokens in the label's text.
         tokens: usize,
-        /// Tokens that the model takes.
+        /// Token limit of the model.
         window: usize,
     },
-    /// A label that the model cannot compute.
+    /// A label's text cannot be computed.
     #[error("label `{label}`: {source}")]
     Label {
         /// Slug of the label.
         label: String,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: TextError,
     },
 }
 
 impl LabelerError {
-    /// Whether the labels or the settings are wrong, rather than the model.
+    /// Returns true if the labels or settings are at fault, rather than the model.
     pub const fn is_usage(&self) -> bool {
         match self {
             Self::LabelSet(_)
@@ -98,19 +98,19 @@ impl LabelerError {
     }
 }
 
-/// Why one text has no scores, while others have.
+/// Reasons why one text has no scores, while other texts do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// Not even a batch of one row fits.
+    /// Even a batch of one row does not fit in memory.
     #[error(
-        "a single row of {0} tokens needs more memory than there is: use a smaller model or another device"
+        "a single row of {0} tokens does not fit in memory: use a smaller model or another device"
     )]
     OutOfMemory(usize),
-    /// The model gave no numbers for it.
+    /// The model returned NaN or infinity for this text.
     #[error("the model's outputs are not finite")]
     NotFinite,
-    /// The engine computes other rows, but not one of this text's.
+    /// The engine fails on this text, but computes other rows.
     #[error(transparent)]
     Engine(EngineError),
 }

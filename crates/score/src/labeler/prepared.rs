@@ -1,5 +1,7 @@
-//! A label set made ready for a model: hypotheses tokenised, vectors of labels computed, or labels found among a
-//! classifier's own, and how the rows of a text become its scores.
+//! Prepares a label set for a model, and turns the rows of a text into scores.
+//!
+//! An NLI model needs tokenised hypotheses, an embedding model label vectors, and a classifier the indices of the
+//! labels among its own.
 
 use std::borrow::Cow;
 
@@ -13,7 +15,7 @@ use crate::labels::{LabelSet, Mode};
 use crate::score::{self, Evidence, PairLogits, Scores};
 use crate::text::{EncodedText, Encoder, Sequence};
 
-/// A label set made ready for a model.
+/// A label set prepared for one model.
 #[derive(Debug, Clone)]
 pub struct PreparedLabels {
     kind: ModelKind,
@@ -22,44 +24,44 @@ pub struct PreparedLabels {
     threshold: f64,
     fitted: Option<Fitted>,
     pub(super) keys: Vec<String>,
-    /// Labels of the set.
+    /// Number of labels, without the background.
     count: usize,
-    /// Of the background, where something of it is left; its place is then after the last label.
+    /// Prior of the background, if any topic is left; its index follows that of the last label.
     prior: Option<f64>,
-    /// For each hypothesis or vector the place that it is for: of a label one, of the background one a topic.
+    /// Index of the label that each hypothesis or vector belongs to; a background has one entry per topic.
     pub(super) owners: Vec<usize>,
     pub(super) labels: Labels,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Labels {
-    /// A hypothesis for each owner.
+    /// One hypothesis per entry of `owners`.
     Hypotheses(Vec<EncodedText>),
-    /// A vector, or several, for each owner.
+    /// One vector per label; a background's holds one per topic.
     Vectors(Vec<LabelVector>),
-    /// The number of its logit for each label: the model has labels of its own.
+    /// Index of each label's logit, for a classifier.
     Classes(Vec<usize>),
 }
 
 impl PreparedLabels {
-    /// How scores are made.
+    /// Returns the scoring mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What is added to the background's logit; `None` without a background.
+    /// Returns the offset of the background's logit; `None` without a background.
     pub fn prior(&self) -> Option<f64> {
         self.prior
     }
 
-    /// For each label the key under which its logits are stored, in the order of the set; then the background's, where
-    /// something of it is left.
+    /// Returns the key to store each label's logits under, in the order of the set, then that of the background, if any
+    /// topic is left.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// The vectors of the labels, in the order of the set, and the background's after them; none where the model compares
-    /// texts with hypotheses.
+    /// Returns the label vectors in the order of the set, then that of the background; `None` for NLI models and
+    /// classifiers.
     pub fn label_vectors(&self) -> Option<&[LabelVector]> {
         match &self.labels {
             Labels::Hypotheses(_) | Labels::Classes(_) => None,
@@ -67,7 +69,7 @@ impl PreparedLabels {
         }
     }
 
-    /// The ids that a row of a text is computed from.
+    /// Returns the token ids of a row.
     pub(super) fn sequence(
         &self,
         encoder: &Encoder,
@@ -82,10 +84,10 @@ impl PreparedLabels {
         }
     }
 
-    /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
+    /// Scores a text by its vector, like [`Labeler::score`]; `None` if the vector is from another model, or the model
+    /// is not an embedding model.
     ///
-    /// # Panics
-    /// Without a label: a label set is never empty.
+    /// # Panics If there are no labels; a label set is never empty.
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
@@ -95,15 +97,14 @@ impl PreparedLabels {
         Some(evidence.scores(self.temperature, self.threshold))
     }
 
-    /// True if the scores of a text are made of its vector, and not of its logits alone: pairs that are known do not spare the
-    /// model then.
+    /// True if scores depend on the text's vector, and not only on its logits. Known pairs then save no inference.
     pub fn needs_vectors(&self) -> bool {
         self.fitted
             .as_ref()
             .is_some_and(|fitted| fitted.dimensions() > 0)
     }
 
-    /// Corrects the logits of a text if the label set is fitted; `None` without the vector that the fit needs.
+    /// Applies the fit of the label set, if it has one; `None` if the fit needs a vector and there is none.
     fn apply_fit(
         &self,
         evidence: Evidence,
@@ -116,7 +117,7 @@ impl PreparedLabels {
         }
     }
 
-    /// What came of a text, given what its rows gave; of an embedding model one row a place.
+    /// Builds the result of a text from its rows; an embedding model has one row per label.
     pub(super) fn result(
         &self,
         pair_state: &dyn Fn(usize) -> PairState,
@@ -137,7 +138,7 @@ impl PreparedLabels {
                     Some(score::fold(kind, &logits))
                 }
                 PairState::Known(logits) => Some(logits),
-                PairState::LeftOut => None,
+                PairState::Skipped => None,
             })
             .collect();
         let raw = of_place.into_iter().map(|mut rows| match rows.len() {
@@ -150,12 +151,12 @@ impl PreparedLabels {
             .unzip();
         let other = logits.get(self.count).copied().flatten();
         some.extend(other);
-        // Where the shortlist left the background out, the last logit is a label's and must not be taken for it.
+        // If the shortlist skipped the background, the last logit is a label's.
         let prior = self.prior.filter(|_| other.is_some());
         let evidence = score::evidence_with_background(kind, self.mode, &some, prior);
         let evidence = self.apply_fit(evidence, &labels, vector.as_ref());
         let scores = evidence
-            .expect("an embedding model gives a vector of its length for each text")
+            .expect("an embedding model computes a vector for each text")
             .scores(self.temperature, self.threshold);
         TextResult {
             scores: score::spread(scores, &labels, self.count),
@@ -165,7 +166,7 @@ impl PreparedLabels {
         }
     }
 
-    /// How many rows the model computes for each text.
+    /// Returns the number of rows per text.
     pub fn rows_per_text(&self) -> usize {
         match &self.labels {
             Labels::Hypotheses(hypotheses) => hypotheses.len(),
@@ -175,7 +176,7 @@ impl PreparedLabels {
 }
 
 impl Labeler {
-    /// Makes a label set ready: tokenises its hypotheses, or computes the vectors of its labels.
+    /// Prepares a label set: tokenises its hypotheses, or computes its label vectors.
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -183,8 +184,7 @@ impl Labeler {
         self.prepare_with_known(set, &[])
     }
 
-    /// The same, where the vectors of some labels are known, one place a label: they are not computed again. An NLI
-    /// model has no use for them.
+    /// Prepares a label set with some label vectors known, one entry per label. NLI models ignore them.
     ///
     /// # Errors
     /// See [`LabelerError`].
@@ -255,7 +255,7 @@ impl Labeler {
                     *known = Some(learned);
                 }
             }
-            // Each place has a vector of its own, so nothing is left to fold.
+            // Each label has its own vector, so nothing is left to fold.
             let vectors = self.label_vectors(&name, &owners, keys.len(), texts, &known)?;
             owners = (0..keys.len()).collect();
             Labels::Vectors(vectors)
@@ -275,8 +275,7 @@ impl Labeler {
         })
     }
 
-    /// Says whether labels are compared by learned vectors, once for the same labels; nothing of a model without any for
-    /// these labels.
+    /// Logs whether learned vectors are used, once per set of labels; nothing if the model has none for them.
     fn log_learned_vectors(&mut self, set: &LabelSet) {
         let keys = hypothesis::keys(&self.folder.kind, set);
         if self.logged_keys == keys {
@@ -297,7 +296,7 @@ impl Labeler {
         }
     }
 
-    /// The vectors that the model has learned for the labels of a set, if there is one for each of them.
+    /// Returns the learned vectors of a label set, if every label has one.
     fn learned_vectors(
         &mut self,
         set: &LabelSet,
@@ -315,7 +314,7 @@ impl Labeler {
         Ok(Some(vectors))
     }
 
-    /// Checks whether the model's learned label vectors, if it has any, are as long as those that it computes.
+    /// Checks that the learned label vectors, if any, have as many dimensions as those that the model computes.
     ///
     /// # Errors
     /// [`LabelerError::LearnedWidth`] and [`LabelerError::Engine`].
@@ -332,7 +331,7 @@ impl Labeler {
         Err(LabelerError::LearnedWidth(model, width, numbers))
     }
 
-    /// The labels of a classifier: nothing is compared, so nothing is computed either.
+    /// Prepares the labels of a classifier, without inference.
     fn prepare_classes(
         &self,
         set: &LabelSet,
@@ -362,7 +361,7 @@ impl Labeler {
         })
     }
 
-    /// What each place is compared with: for each of its owners the mean of the vectors of its texts.
+    /// Computes the label vectors: the mean of the vectors of each label's texts.
     pub(super) fn label_vectors(
         &mut self,
         name: &dyn Fn(usize) -> String,
@@ -389,7 +388,7 @@ impl Labeler {
             &|| false,
             &mut |row, computed| match computed {
                 Ok(vector) => {
-                    // To length 1 before the mean, so that each text of a label counts as much.
+                    // Normalized before the mean, so that all texts of a label count the same.
                     vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
                 }
                 Err(source) => failed = Some((row.text, source)),
@@ -402,7 +401,7 @@ impl Labeler {
             });
         }
         let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
-        // In the order of the texts, so that the sum is the same on every batch.
+        // Summed in the order of the texts, so that batching does not change the result.
         for ((label, _), vector) in texts.iter().zip(vectors) {
             let mean = &mut means[*label];
             mean.resize(vector.len(), 0.0);
@@ -428,7 +427,7 @@ impl Labeler {
     }
 }
 
-/// What the owner of a text is called: a label by its slug.
+/// Returns the name of a label for messages: its slug.
 fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
     match set.labels.get(owners[owner]) {
         Some(label) => label.slug.clone(),
@@ -436,12 +435,12 @@ fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
     }
 }
 
-/// Whether a label's text of so many tokens leaves room in the model's window.
+/// Returns true if a label's text with this number of tokens fits in the model's window.
 pub fn fits_window(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
     match kind {
         ModelKind::Nli(_) => encoder.premise_room(tokens) > 0,
         ModelKind::Embedding(_) => tokens <= encoder.room(),
-        // Nothing reads it.
+        // A classifier does not read it.
         ModelKind::Classifier(_) => true,
     }
 }

@@ -1,4 +1,4 @@
-//! The labeler with a scripted engine: what it asks for, what it hands back, what it does when it fails.
+//! Tests of the labeler with a scripted engine.
 
 use super::*;
 use crate::folder::ModelKind;
@@ -16,7 +16,7 @@ fn texts() -> Vec<String> {
         .collect()
 }
 
-/// The first token of a word.
+/// Returns the id of a word's first token.
 fn id_of(word: &str) -> i64 {
     let encoder = labeler(ScriptedEngine::default(), 1).encoder();
     i64::from(encoder.single(&encoder.encode_whole(word).unwrap()).ids[1])
@@ -34,7 +34,7 @@ fn score(
         .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
             assert!(
                 results[text].replace(result).is_none(),
-                "text {text} came twice"
+                "text {text} was reported twice"
             );
         })
         .unwrap();
@@ -43,7 +43,7 @@ fn score(
 }
 
 #[test]
-fn without_memory_batches_are_halved_and_nothing_changes() {
+fn out_of_memory_halves_batches_and_changes_no_score() {
     let (set, texts) = (set(&["sports", "food"]), texts());
     let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
     let mut small = labeler(
@@ -58,7 +58,7 @@ fn without_memory_batches_are_halved_and_nothing_changes() {
 }
 
 #[test]
-fn few_shapes_change_no_score_whatever_fails() {
+fn few_shapes_change_no_score_even_after_failures() {
     let (set, texts) = (set(&["sports", "food", "climate change"]), texts());
     let few = |memory| ScriptedEngine {
         few_shapes: true,
@@ -72,7 +72,7 @@ fn few_shapes_change_no_score_whatever_fails() {
         assert_eq!(score(&mut found, &set, &texts), expected, "{memory}");
         let (any, found) = (any.take_stats(), found.take_stats());
         assert_eq!(found.tokens, any.tokens);
-        // What fills batches up counts, wherever it comes from.
+        // Padding counts, whether from planning or from the shape.
         assert!(found.padded_tokens > any.padded_tokens, "{found:?}");
         assert_eq!(found.oom_splits > 0, memory == 600, "{found:?}");
     }
@@ -84,7 +84,7 @@ fn few_shapes_change_no_score_whatever_fails() {
 }
 
 #[test]
-fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
+fn a_text_that_runs_out_of_memory_or_yields_nan_fails_alone() {
     let (set, texts) = (set(&["sports", "food"]), texts());
     let mut expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
     let memory = ScriptedEngine {
@@ -103,37 +103,37 @@ fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
         assert!(found == expected || matches!(found, Some(Err(TextError::OutOfMemory(_)))));
     }
 
-    let poison = ScriptedEngine {
+    let nan = ScriptedEngine {
         nan_id: id_of("17"),
         ..ScriptedEngine::default()
     };
-    let found = score(&mut labeler(poison, 4096), &set, &texts);
+    let found = score(&mut labeler(nan, 4096), &set, &texts);
     expected[17] = Some(Err(TextError::NotFinite));
     assert_eq!(found, expected);
 }
 
 #[test]
-fn texts_on_which_the_engine_fails_fail_alone_however_many() {
+fn texts_that_fail_the_engine_fail_alone() {
     let set = set(&["sports", "food"]);
     let mut texts = texts();
     let expected = score(&mut labeler(ScriptedEngine::default(), 4096), &set, &texts);
-    let cursed = || ScriptedEngine {
+    let failing = || ScriptedEngine {
         failing_id: id_of("17"),
         ..ScriptedEngine::default()
     };
-    let failed = Some(Err(TextError::Engine(EngineError::Run("cursed".into()))));
-    let found = score(&mut labeler(cursed(), 4096), &set, &texts);
+    let failed = Some(Err(TextError::Engine(EngineError::Run("scripted".into()))));
+    let found = score(&mut labeler(failing(), 4096), &set, &texts);
     for (i, found) in found.iter().enumerate() {
         assert_eq!(found, if i == 17 { &failed } else { &expected[i] }, "{i}");
     }
-    // A backlog of nothing else must come to its end too.
+    // A backlog of failing texts must also finish.
     texts.fill("post 17".into());
-    let found = score(&mut labeler(cursed(), 4096), &set, &texts);
+    let found = score(&mut labeler(failing(), 4096), &set, &texts);
     assert!(found.iter().all(|found| *found == failed));
 }
 
 #[test]
-fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
+fn a_broken_engine_ends_the_run_and_fails_no_text() {
     let broken = ScriptedEngine {
         batches_left: 2,
         ..ScriptedEngine::default()
@@ -147,13 +147,13 @@ fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
         })
         .unwrap_err();
     assert!(
-        matches!(&error, LabelerError::Engine(EngineError::Run(said)) if said == "no device"),
+        matches!(&error, LabelerError::Engine(EngineError::Run(message)) if message == "no device"),
         "{error}"
     );
 }
 
 #[test]
-fn a_label_too_long_for_the_window_is_named() {
+fn a_label_too_long_for_the_window_is_named_in_the_error() {
     let mut labeler = labeler(ScriptedEngine::default(), 4096);
     let long = "word ".repeat(130);
     let error = labeler.prepare(&set(&["food", &long])).unwrap_err();
@@ -164,7 +164,7 @@ fn a_label_too_long_for_the_window_is_named() {
 }
 
 #[test]
-fn a_graph_of_another_shape_is_an_error() {
+fn an_unexpected_output_shape_is_an_error() {
     let mut labeler = labeler(
         ScriptedEngine {
             classes: 2,
@@ -184,7 +184,7 @@ fn a_graph_of_another_shape_is_an_error() {
 }
 
 #[test]
-fn an_embedding_model_compares_a_text_with_the_mean_of_its_labels_texts() {
+fn a_label_vector_is_the_mean_of_its_texts() {
     let mut folder = nli_folder();
     folder.kind = ModelKind::Embedding(embedding(1.0, 1.0, 0.0));
     let engine = ScriptedEngine {
@@ -200,8 +200,8 @@ fn an_embedding_model_compares_a_text_with_the_mean_of_its_labels_texts() {
     let texts = ["This text is about sports.".to_owned(), "Of it.".to_owned()];
     let results = score(&mut labeler, &set, &texts);
     let cosine = |i: usize| results[i].as_ref().unwrap().as_ref().unwrap().raw[0][0];
-    // A mean of two unit vectors, scaled to length 1, lies between them: both cosines are equal, but for the
-    // rounding of five numbers to steps of 3e-5 at most.
+    // The normalized mean of two unit vectors has the same cosine with both, up to rounding of five numbers to steps of
+    // at most 3e-5.
     assert!(
         (cosine(0) - cosine(1)).abs() < 5e-5 && cosine(0) > 0.0,
         "{} {}",

@@ -1,23 +1,24 @@
-//! How long batches took, as counts: what it takes does not grow with the run.
+//! Histogram of batch durations, in constant memory.
 
 use std::time::Duration;
 
-/// How many durations fell where.
+/// Histogram of durations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BatchTimes {
-    /// Those no longer than each of [`Self::BOUNDS`] and longer than the one before; the last place has the rest.
+    /// Counts per bucket, each up to its [`Self::BOUNDS`]; the last bucket has the rest.
     pub counts: [u64; Self::BOUNDS.len() + 1],
-    /// All of them together, in seconds.
+    /// Sum of all durations, in seconds.
     pub seconds: f64,
 }
 
 impl BatchTimes {
-    /// Upper ends in seconds: a batch takes 5 ms on a GPU with a small model, and half a minute on a CPU with a large one.
+    /// Upper bounds in seconds: a batch takes 5 ms with a small model on a GPU, and half a minute with a large one on a
+    /// CPU.
     pub const BOUNDS: [f64; 12] = [
         0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     ];
 
-    /// Counts one.
+    /// Adds a duration.
     pub fn add(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
         let place = Self::BOUNDS.iter().position(|bound| seconds <= *bound);
@@ -25,7 +26,7 @@ impl BatchTimes {
         self.seconds += seconds;
     }
 
-    /// Adds those that another one counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
@@ -33,7 +34,7 @@ impl BatchTimes {
         self.seconds += other.seconds;
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_counts_where_it_belongs() {
+    fn durations_are_counted_in_their_bucket() {
         let mut times = BatchTimes::default();
         for millis in [1, 5, 6, 31_000] {
             times.add(Duration::from_millis(millis));

@@ -1,4 +1,4 @@
-//! Why there is no engine, in words for people.
+//! Errors in loading an inference library or a graph.
 
 use std::path::PathBuf;
 
@@ -6,100 +6,98 @@ use super::library::{FoundBy, Library};
 use crate::engine::{Device, EngineError};
 use crate::folder::{ModelError, Rounding};
 
-/// Why an ONNX model, or the library that computes it, cannot be used.
+/// Reasons why a model, or its inference library, cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// There is no library anywhere.
+    /// The library was not found anywhere.
     #[error(
-        "find {library}: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in `lib/topicmill` there, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({tried})"
+        "find {library}: no library in a `.venv` next to the program or in its repository, in the Python packages or in `lib/topicmill` next to it, in this user's data folder, in the `.venv` of the current folder, or in the system's library path ({tried})"
     )]
     NotFound {
-        /// Which one.
+        /// The library.
         library: Library,
-        /// What was tried last.
+        /// The last attempts, for the message.
         tried: String,
     },
-    /// There is no library where there should be one.
-    #[error("load {library}: {by} says `{path}`, which is no file")]
+    /// The library is not at the given path.
+    #[error("load {library}: `{path}`, given by {by}, is not a file")]
     Missing {
-        /// Which one.
+        /// The library.
         library: Library,
         /// The file.
         path: PathBuf,
-        /// Who says so.
+        /// Origin of the path.
         by: FoundBy,
     },
-    /// The library is another one, too old, or damaged.
+    /// The file is not this library, too old, or damaged.
     #[error(
         "load {library} from `{path}`: not a library of version {least} or later ({detail})",
         least = library.min_version()
     )]
     Load {
-        /// Which one.
+        /// The library.
         library: Library,
         /// The file.
         path: PathBuf,
-        /// What the loader said.
+        /// The message of the loader.
         detail: String,
     },
-    /// The library does not start.
+    /// The library does not initialise.
     #[error("start {library}: {detail}")]
     Start {
-        /// Which one.
+        /// The library.
         library: Library,
-        /// What it said, or what it lacks.
+        /// The cause.
         detail: String,
     },
-    /// OpenVINO computes on CPUs here.
+    /// OpenVINO is used for CPUs only.
     #[error("compute on {0}: OpenVINO is used for CPUs only")]
     CpuOnly(Device),
-    /// ONNX Runtime rounds nothing that a graph does not say.
-    #[error(
-        "compute in {0} with ONNX Runtime: it has no such arithmetic on a CPU, and OpenVINO has"
-    )]
+    /// ONNX Runtime has no reduced-precision modes.
+    #[error("compute in {0} with ONNX Runtime: only OpenVINO supports this precision on a CPU")]
     UnsupportedPrecision(Rounding),
-    /// The GPU asked for cannot be used.
+    /// The requested GPU cannot be used.
     #[error("use CUDA device {device}: {detail}")]
     Cuda {
-        /// Number of the device.
+        /// Device number.
         device: u16,
-        /// What is missing.
+        /// The cause.
         detail: String,
     },
     /// The graph cannot be loaded.
     #[error("load the graph `{0}`: {1}; copy or export the model again")]
     Graph(PathBuf, String),
-    /// OpenVINO cannot make the graph ready.
+    /// OpenVINO cannot compile the graph.
     #[error("compile the graph `{0}` with OpenVINO: {1}")]
     Compile(PathBuf, String),
-    /// The graph is not at fault: there is too little memory for it.
+    /// There is not enough memory to load the file.
     #[error(
-        "load `{0}`: memory is short ({1}); free some or raise the limit (`ulimit -v`, or the container's)"
+        "load `{0}`: out of memory ({1}); free some or raise the limit (`ulimit -v`, or the container's)"
     )]
     Memory(PathBuf, String),
-    /// The graph computes something else than the model that it was made from.
-    #[error("refuse the graph `{0}`: {1}; make the folder again with tools/model.py")]
+    /// The graph differs from the model that it was built from.
+    #[error("reject the graph `{0}`: {1}; build the folder again with tools/model.py")]
     Mismatch(PathBuf, String),
-    /// The graph does not run.
-    #[error("try the graph `{path}`: {source}")]
+    /// The graph fails at run time.
+    #[error("run the graph `{path}`: {source}")]
     Run {
-        /// The file.
+        /// The graph file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: EngineError,
     },
-    /// The folder.
+    /// Invalid model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// The graph wants or gives something else than text models do.
+    /// The graph does not have the inputs or outputs of a text model.
     #[error("use the graph `{0}`: {1}; export the model with `optimum-cli export onnx`")]
     Contract(PathBuf, String),
 }
 
 impl OnnxError {
-    /// Whether what was asked for cannot be had, rather than the model or the library being wrong.
+    /// Returns true if the request cannot be met, rather than the model or the library being at fault.
     pub const fn is_usage(&self) -> bool {
         matches!(self, Self::CpuOnly(_) | Self::UnsupportedPrecision(_))
     }

@@ -1,4 +1,4 @@
-//! The weights of an ONNX graph as its file tells them, without ONNX Runtime.
+//! Reads the weight matrices of an ONNX graph from its files, without ONNX Runtime.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,13 +7,12 @@ use std::path::{Component, Path};
 
 use crate::folder::graph::{self, StoredTensor, Tensors};
 
-/// Smaller ones are not worth the trouble.
-const LEAST_BYTES: usize = 1024;
-/// Operators that put a matrix into an order of their own, and can share that. Others may refuse a session whose weights
-/// are shared.
+/// Minimum size of a matrix worth sharing.
+const MIN_BYTES: usize = 1024;
+/// Operators that repack a matrix and can share the result. With others, a session may fail if its weights are shared.
 const PACKING_OPERATORS: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulInteger"];
 
-/// A matrix that a graph multiplies with.
+/// A matrix operand of a graph's products.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
     /// Its name in the graph.
@@ -24,7 +23,7 @@ pub struct Matrix {
     pub numbers: StoredNumbers,
 }
 
-/// Numbers of a type that weights have.
+/// Matrix data, in one of the supported types.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StoredNumbers {
     F32(Vec<f32>),
@@ -32,17 +31,16 @@ pub enum StoredNumbers {
     U8(Vec<u8>),
 }
 
-/// The matrices that a graph multiplies with, wherever their numbers lie. Small ones, and those of other types or told in
-/// another way, are left out: whoever loads the graph reads them itself. So are tables that are only looked up, since a
-/// file beside the graph is mapped, which costs a second session nothing.
+/// Reads the matrices that a graph multiplies with, from the graph or from external files. Small matrices, other types
+/// and other encodings are skipped; the session loads them itself. So are lookup tables, because external files are
+/// memory-mapped and shared anyway.
 ///
-/// # Errors
-/// Reading a file, or one that is no graph.
+/// # Errors An I/O error, also if the file is not a graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     let Tensors { all, factors } = graph::tensors(graph, &PACKING_OPERATORS)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
     let mut own = File::open(graph)?;
-    // Many matrices lie in one file, which is opened once.
+    // Open each weights file only once.
     let mut files = BTreeMap::new();
     let mut found = Vec::new();
     for tensor in all {
@@ -81,9 +79,9 @@ fn read_at(file: &mut File, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 impl StoredTensor {
-    /// How many bytes its numbers take; `None` where it is no large matrix of a type that is read here.
+    /// Returns the size of its data; `None` unless it is a large matrix of a supported type.
     fn bytes(&self) -> Option<usize> {
-        // `FLOAT`, and `UINT8` and `INT8`, as the format numbers them.
+        // `FLOAT`, `UINT8` and `INT8`, as numbered by the format.
         let size = match self.data_type {
             1 => 4,
             2 | 3 => 1,
@@ -96,13 +94,13 @@ impl StoredTensor {
         let bytes = rows
             .checked_mul(usize::try_from(columns).ok()?)?
             .checked_mul(size)?;
-        (bytes >= LEAST_BYTES).then_some(bytes)
+        (bytes >= MIN_BYTES).then_some(bytes)
     }
 
     fn numbers(&self, raw: &[u8]) -> Option<StoredNumbers> {
         Some(match self.data_type {
             1 => {
-                // The format has the lowest byte first, on every machine.
+                // The format is little-endian.
                 let (numbers, _) = raw.as_chunks();
                 StoredNumbers::F32(
                     numbers
@@ -117,7 +115,7 @@ impl StoredTensor {
         })
     }
 
-    /// Its bytes from the file beside the graph that it names; `None` where that is not beside it.
+    /// Reads its data from an external file; `None` if the location is outside the folder or invalid.
     fn read_external(
         &self,
         folder: &Path,
@@ -131,7 +129,7 @@ impl StoredTensor {
         let Some(location) = entry("location") else {
             return Ok(None);
         };
-        // A graph of a stranger must not name any file of this machine.
+        // An untrusted graph must not name files outside its folder.
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !Path::new(location).components().all(inside) {
             return Ok(None);
@@ -143,7 +141,7 @@ impl StoredTensor {
             files.insert(location.to_owned(), File::open(folder.join(location))?);
         }
         let file = files.get_mut(location).expect("opened just now");
-        // A damaged graph may ask for any size.
+        // A damaged graph may declare any size.
         if file.metadata()?.len().saturating_sub(offset) < bytes as u64 {
             return Ok(None);
         }
@@ -155,18 +153,18 @@ impl StoredTensor {
 mod tests {
     use super::*;
 
-    /// A tensor that is written into a graph.
+    /// A tensor to write into a test graph.
     #[derive(Clone)]
     struct Written {
         dims: Vec<i64>,
         data_type: u64,
         name: &'static str,
         raw: Vec<u8>,
-        /// Location and offset.
+        /// Location and offset of external data.
         external: Option<[&'static str; 2]>,
     }
 
-    /// A matrix of 64 × 32 whose numbers lie in the graph.
+    /// A 64 × 32 matrix stored in the graph.
     fn inside(name: &'static str, data_type: u64, raw: Vec<u8>) -> Written {
         Written {
             dims: vec![64, 32],
@@ -177,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The same, but beside it.
+    /// A 64 × 32 matrix stored in an external file.
     fn outside(name: &'static str, location: &'static str, offset: &'static str) -> Written {
         Written {
             external: Some([location, offset]),
@@ -195,7 +193,7 @@ mod tests {
         bytes
     }
 
-    /// A field with bytes, as protobuf writes it.
+    /// Encodes a length-delimited protobuf field.
     fn field(number: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         let bytes = bytes.as_ref();
         [&varint(number << 3 | 2), &varint(bytes.len() as u64), bytes].concat()
@@ -222,7 +220,7 @@ mod tests {
         parts.concat()
     }
 
-    /// The matrices of a graph that multiplies with all of them but one.
+    /// Writes a graph that multiplies with all tensors but `table`, and reads its matrices.
     fn of(folder: &Path, initializers: &[Written]) -> Vec<Matrix> {
         let node = |operator: &str, is_table: bool| {
             let names = initializers.iter().map(|tensor| tensor.name);
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_are_read_from_the_graph_and_from_beside_it() {
+    fn matrices_are_read_from_the_graph_and_external_files() {
         let folder = tempfile::tempdir().unwrap();
         let floats: Vec<f32> = (0..2_048_i16).map(f32::from).collect();
         let raw: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -258,7 +256,7 @@ mod tests {
                 outside("out", "weights", "128"),
                 wide("i8", 3),
                 wide("u8", 2),
-                // None of these can be had.
+                // None of these can be read.
                 vector,
                 inside("table", 1, raw.clone()),
                 inside("of another type", 7, raw.clone()),
@@ -285,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_no_memory_holds_and_a_file_that_is_no_graph_are_left_alone() {
+    fn huge_sizes_are_skipped_and_other_files_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let mut vast = outside("vast", "model.onnx", "0");
         vast.dims = vec![i64::MAX / 4, 1];

@@ -1,14 +1,13 @@
-//! Where the libraries are that compute: ONNX Runtime's, and OpenVINO's, which is looked for in the same places.
+//! Finds the shared library of ONNX Runtime or OpenVINO.
 //!
-//! ONNX Runtime is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
-//! shipped but looked for: where the caller says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
-//! its repository, among the Python packages where the program is installed (`PREFIX/bin/topicmill` and
-//! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, a system), in
-//! `PREFIX/lib/topicmill`, in this user's data folder, in a `.venv` in the current folder, and by its name where the
-//! system looks.
+//! ONNX Runtime is a library of some 30 MB (several hundred with CUDA) that comes in a Python wheel, so it is neither
+//! linked nor shipped. The search order is: the path from the caller, `ORT_DYLIB_PATH`, a `.venv` next to the program
+//! or in its repository, the Python packages of the program's prefix (`PREFIX/bin/topicmill` and
+//! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, or the system),
+//! `PREFIX/lib/topicmill`, this user's data folder, the `.venv` of the current folder, and the system's library path.
 //!
-//! Whoever says where the library is says what this process runs. So nothing is taken from a folder that somebody else
-//! could have put there, and nobody looks in the folders above the current one.
+//! The library runs with the rights of this process. So files that another user could have put there are not loaded,
+//! and the parents of the current folder are not searched.
 
 mod owner;
 
@@ -20,25 +19,25 @@ use std::path::{Path, PathBuf};
 pub use self::owner::untrusted_reason;
 use super::{OnnxError, is_out_of_memory};
 
-/// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
+/// Number of parent folders of the program to search; `target/TRIPLE/debug/deps` is four levels below its repository.
 pub const PROGRAM_ANCESTORS: usize = 5;
 
-/// Who says where the library is, or where it was found.
+/// Origin of a library path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundBy {
-    /// Whoever asked for the library.
+    /// The caller's option.
     Caller,
-    /// The variable `ORT_DYLIB_PATH`.
+    /// The environment variable `ORT_DYLIB_PATH`.
     Variable,
-    /// A `.venv` beside the program or in its repository.
+    /// A `.venv` next to the program or in its repository.
     Program,
-    /// Where the program is installed: the Python packages there, or [`system_folder`].
+    /// The program's prefix: its Python packages, or [`system_folder`].
     Prefix,
-    /// This user's data folder, see [`data_folder`].
+    /// This user's data folder; see [`data_folder`].
     DataFolder,
     /// The `.venv` of the current folder.
     CurrentFolder,
-    /// The folders where the system looks.
+    /// The system's library path.
     System,
 }
 
@@ -47,7 +46,7 @@ impl fmt::Display for FoundBy {
         f.write_str(match self {
             Self::Caller => "the caller",
             Self::Variable => "`ORT_DYLIB_PATH`",
-            Self::Program => "a `.venv` of the program's folders",
+            Self::Program => "a `.venv` in the program's folders",
             Self::Prefix => "the prefix of the program",
             Self::DataFolder => "this user's data folder",
             Self::CurrentFolder => "the `.venv` of the current folder",
@@ -56,12 +55,12 @@ impl fmt::Display for FoundBy {
     }
 }
 
-/// A library that computes.
+/// An inference library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// `libonnxruntime.so`, in the package `onnxruntime`.
     OnnxRuntime,
-    /// `libopenvino_c.so` with its plugins beside it, in the package `openvino`.
+    /// `libopenvino_c.so` with its plugins next to it, in the package `openvino`.
     OpenVino,
 }
 
@@ -75,19 +74,19 @@ impl fmt::Display for Library {
 }
 
 impl Library {
-    /// The oldest version that will do.
+    /// Returns the minimum supported version.
     pub(crate) fn min_version(self) -> &'static str {
         match self {
-            // The level of its interface that `ort` is built for.
+            // The API level that `ort` is built for.
             Self::OnnxRuntime => "1.24",
-            // Earlier ones count the types of numbers otherwise, see the crate `openvino-sys`.
+            // Earlier versions number the element types differently; see the crate `openvino-sys`.
             Self::OpenVino => "2025.1",
         }
     }
 
-    /// The library of a virtual environment or of the data folder, where it has one.
+    /// Returns the library in a virtual environment or data folder, if it has one.
     pub fn find_in_venv(self, venv: &Path) -> Option<PathBuf> {
-        // Debian calls its own packages `dist-packages`.
+        // Debian uses `dist-packages` for its own packages.
         let pythons = entries(&venv.join("lib"))
             .into_iter()
             .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
@@ -95,7 +94,7 @@ impl Library {
             Self::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
             Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
         };
-        // Where `make` and `topicmill setup` put it, and where Windows has its packages.
+        // The folder of `make` and `topicmill setup`, and the one of Windows.
         let others = [venv.join(native), venv.join("Lib").join("site-packages")];
         pythons
             .chain(others)
@@ -107,13 +106,13 @@ impl Library {
         files.retain(|path| {
             self.matches_name(&path.file_name().unwrap_or_default().to_string_lossy())
         });
-        // Of several versions, the last of the sorted names: the one with its number written out.
+        // The last name in sorted order, which has the full version.
         files.pop()
     }
 
     fn matches_name(self, name: &str) -> bool {
         let (unix, windows) = match self {
-            // `libonnxruntime_providers_shared.so` lies beside it.
+            // The prefix excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
             Self::OnnxRuntime => ("libonnxruntime.", "onnxruntime.dll"),
             Self::OpenVino => ("libopenvino_c.", "openvino_c.dll"),
         };
@@ -122,11 +121,11 @@ impl Library {
             || rest.is_some_and(|rest| rest.starts_with("so") || rest.ends_with("dylib"))
     }
 
-    /// What may mean something to the system's loader.
+    /// Returns names to try with the system's loader.
     fn system_names(self) -> Vec<PathBuf> {
         match self {
             Self::OnnxRuntime => system_names(),
-            // No distribution gives it a name without a version, so it is looked for in the folders of all users.
+            // Distributions only ship versioned names, so the system folders are searched.
             Self::OpenVino => OPENVINO_FOLDERS
                 .iter()
                 .filter_map(|folder| self.find_in_folder(Path::new(folder)))
@@ -140,7 +139,7 @@ impl Library {
     }
 }
 
-/// Where the packages of Debian, Fedora, Homebrew and OpenVINO's own archives put the library.
+/// Library folders of Debian, Fedora, Homebrew and OpenVINO's own archives.
 const OPENVINO_FOLDERS: [&str; 9] = [
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -153,18 +152,18 @@ const OPENVINO_FOLDERS: [&str; 9] = [
     "/opt/intel/openvino/runtime/lib/arm64/Release",
 ];
 
-/// A place where the library may be.
+/// Result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Location {
-    /// Somebody said so: it must be there.
+    /// Named by the caller or the variable; it must exist.
     Explicit { path: PathBuf, by: FoundBy },
-    /// Found in a virtual environment.
+    /// Found in a searched folder.
     Found { path: PathBuf, by: FoundBy },
-    /// Not found; these names may mean something to the system.
+    /// Not found; names to try with the system's loader.
     System(Vec<PathBuf>),
 }
 
-/// From where a library is looked for.
+/// Starting points of the search.
 #[derive(Debug, Clone, Default)]
 struct SearchRoots {
     program: Option<PathBuf>,
@@ -174,8 +173,8 @@ struct SearchRoots {
     here: Option<PathBuf>,
 }
 
-/// Where this user's libraries and models lie for programs of this crate: `topicmill` in `XDG_DATA_HOME`, or else in
-/// `~/.local/share` (XDG Base Directory Specification). `None` where neither variable names an absolute folder.
+/// Returns this user's folder for libraries and models: `topicmill` in `XDG_DATA_HOME`, or else in `~/.local/share`
+/// (XDG Base Directory Specification). `None` if neither variable is an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     let folder = |name: &str| {
         let value = std::env::var_os(name).map(PathBuf::from)?;
@@ -185,13 +184,13 @@ pub fn data_folder() -> Option<PathBuf> {
     Some(data.join("topicmill"))
 }
 
-/// Where libraries lie for all users of an installed program: `lib/topicmill` beside the folder `bin` that it lies in.
-/// `None` where it lies in no such folder.
+/// Returns the system-wide library folder of an installed program: `lib/topicmill` next to the `bin` folder of the
+/// program. `None` if the program is not in a `bin` folder.
 pub fn system_folder(program: &Path) -> Option<PathBuf> {
     Some(prefix_of(program)?.join("lib").join("topicmill"))
 }
 
-/// The folder that holds the folder `bin` of a program.
+/// Returns the parent of the program's `bin` folder.
 pub fn prefix_of(program: &Path) -> Option<&Path> {
     let bin = program.parent()?;
     let name = bin.file_name()?;
@@ -208,22 +207,22 @@ impl SearchRoots {
     }
 }
 
-/// Where to load a library from: `asked` is what the caller names, `variable` the value of a variable that names it
-/// (`ORT_DYLIB_PATH`). Also told is each library that was passed over, with why.
+/// Searches for a library. `asked` is the caller's path, `variable` the value of `ORT_DYLIB_PATH`. Also returns the
+/// libraries that were found but not trusted, with the reason.
 fn locate(
     library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
     start: &SearchRoots,
 ) -> (Location, Vec<String>) {
-    let told = |path: PathBuf, by| (Location::Explicit { path, by }, Vec::new());
+    let explicit = |path: PathBuf, by| (Location::Explicit { path, by }, Vec::new());
     if let Some(path) = asked.filter(|path| !path.as_os_str().is_empty()) {
-        return told(path.to_owned(), FoundBy::Caller);
+        return explicit(path.to_owned(), FoundBy::Caller);
     }
     if let Some(path) = variable.filter(|path| !path.is_empty()) {
-        return told(path.into(), FoundBy::Variable);
+        return explicit(path.into(), FoundBy::Variable);
     }
-    // Whoever owns the program decides anyway what runs.
+    // The owner of the program is trusted, because they control what runs anyway.
     let owner = start.program.as_deref().and_then(owner::owner_of);
     let program = start.program.iter().flat_map(|program| {
         let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
@@ -249,15 +248,17 @@ fn locate(
         match owner::untrusted_reason_allowing(&path, owner) {
             None => return (Location::Found { path, by }, passed_over),
             Some(why) => {
-                passed_over.push(format!("`{}` was not taken, since {why}", path.display()));
+                passed_over.push(format!(
+                    "`{}` was not loaded, because {why}",
+                    path.display()
+                ));
             }
         }
     }
     (Location::System(library.system_names()), passed_over)
 }
 
-/// Loads a library from its [`place`] for this process; `load` says how. Gives what was loaded, from which file, and why
-/// that one.
+/// Searches for a library and loads it with `load`. Returns the loaded library, its path, and the origin of the path.
 pub(crate) fn locate_and_load<T>(
     library: Library,
     asked: Option<&Path>,
@@ -266,7 +267,7 @@ pub(crate) fn locate_and_load<T>(
 ) -> Result<(T, PathBuf, FoundBy), OnnxError> {
     let (place, passed_over) = locate(library, asked, variable, &SearchRoots::of_this_process());
     for other in &passed_over {
-        tracing::warn!("{other}; name it yourself if you trust it");
+        tracing::warn!("{other}; give its path explicitly if you trust it");
     }
     let names = match place {
         Location::Explicit { path, by } if !path.is_file() => {
@@ -289,7 +290,7 @@ pub(crate) fn locate_and_load<T>(
     Err(OnnxError::NotFound { library, tried })
 }
 
-/// A library that does not load: it is no such library, or the memory is short.
+/// Reports a library that does not load, because it is the wrong file or memory is short.
 pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxError {
     let path = path.to_owned();
     if is_out_of_memory(&detail) {
@@ -303,12 +304,12 @@ pub(crate) fn load_error(library: Library, path: &Path, detail: String) -> OnnxE
     }
 }
 
-/// The folder in a virtual environment, or in the data folder, that holds only the packages that bring the library.
+/// Subfolder of a virtual environment or data folder for ONNX Runtime's packages only.
 pub const NATIVE: &str = "native";
-/// The same for OpenVINO: either is fetched and replaced without the other.
+/// The same for OpenVINO, so that either can be replaced without the other.
 pub const NATIVE_OPENVINO: &str = "native-openvino";
 
-/// Where NVIDIA's wheels keep their libraries, beside the wheel that `library` came in: no loader looks there.
+/// Returns the library folders of NVIDIA's wheels next to the wheel of `library`; no loader searches them.
 pub(crate) fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
     // site-packages/onnxruntime/capi/libonnxruntime.so and site-packages/nvidia/cu13/lib
     let Some(site) = library.ancestors().nth(3) else {
@@ -321,7 +322,7 @@ pub(crate) fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What is in a folder, sorted; nothing where it cannot be read.
+/// Returns the entries of a folder, sorted; empty if it cannot be read.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
         .into_iter()
@@ -359,8 +360,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_comes_first() {
-        let told = |path: &str, by| Location::Explicit {
+    fn explicit_paths_take_precedence() {
+        let explicit = |path: &str, by| Location::Explicit {
             path: path.into(),
             by,
         };
@@ -371,15 +372,15 @@ mod tests {
             Some("/b.so".into()),
             &nowhere,
         );
-        assert_eq!(setting, told("/a.so", FoundBy::Caller));
+        assert_eq!(setting, explicit("/a.so", FoundBy::Caller));
         let (variable, _) = locate(ORT, Some(Path::new("")), Some("/b.so".into()), &nowhere);
-        assert_eq!(variable, told("/b.so", FoundBy::Variable));
+        assert_eq!(variable, explicit("/b.so", FoundBy::Variable));
         let (system, _) = locate(ORT, None, Some(OsString::new()), &nowhere);
         assert!(matches!(system, Location::System(names) if !names.is_empty()));
     }
 
     #[test]
-    fn the_wheels_of_nvidia_are_found_beside_that_of_the_runtime() {
+    fn nvidia_wheels_are_found_next_to_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
         let library = touch(dir.path().join("onnxruntime/capi/libonnxruntime.so.1.31.1"));
         assert!(nvidia_folders(&library).is_empty());
@@ -391,7 +392,7 @@ mod tests {
         assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
     }
     #[test]
-    fn an_installed_program_finds_the_packages_of_its_prefix_and_then_those_of_its_user() {
+    fn the_prefix_is_searched_before_the_data_folder() {
         let dir = tempfile::tempdir().unwrap();
         let (prefix, data) = (dir.path().join("prefix"), dir.path().join("data"));
         let program = touch(prefix.join("bin/topicmill"));
@@ -409,12 +410,12 @@ mod tests {
         let by = FoundBy::Prefix;
         let system = touch(prefix.join("lib/topicmill").join(NATIVE).join(name));
         assert_eq!(found(), Location::Found { path: system, by });
-        let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
-        assert_eq!(found(), Location::Found { path: beside, by });
+        let packages = touch(prefix.join("lib/python3/dist-packages").join(name));
+        assert_eq!(found(), Location::Found { path: packages, by });
     }
 
     #[test]
-    fn openvino_is_found_where_onnx_runtime_is_and_neither_is_taken_for_the_other() {
+    fn openvino_and_onnx_runtime_are_not_confused() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         let start = SearchRoots {

@@ -1,4 +1,4 @@
-//! ONNX Runtime's library, loaded once a process.
+//! Loads ONNX Runtime, once per process.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use super::{OnnxError, is_out_of_memory};
 
 const LIBRARY: Library = Library::OnnxRuntime;
 
-/// ONNX Runtime, loaded.
+/// The loaded ONNX Runtime.
 #[derive(Debug)]
 pub struct Runtime {
     pub(super) environment: Environment,
@@ -21,17 +21,17 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The file it was loaded from.
+    /// Returns the path of the library.
     pub fn library(&self) -> &Path {
         &self.library
     }
 
-    /// Why that file.
+    /// Returns the origin of the path.
     pub fn found_by(&self) -> FoundBy {
         self.found_by
     }
 
-    /// Told from other versions of it: name and size of its file.
+    /// Returns name and size of the library file, which differ between versions.
     pub fn fingerprint(&self) -> String {
         let file = std::fs::canonicalize(&self.library).unwrap_or_else(|_| self.library.clone());
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -39,20 +39,21 @@ impl Runtime {
         format!("{name} of {bytes} bytes")
     }
 
-    /// Whether it was built for CUDA; says nothing of a GPU being there.
+    /// Returns true if it was built with CUDA; there may still be no GPU.
     pub fn has_cuda(&self) -> bool {
         ep::CUDA::is_available().unwrap_or(false)
     }
 }
 
-/// Loads ONNX Runtime; `asked` is where it should be, where the caller knows. A process has one: later calls give the first. Its telemetry
-/// is off only where `ORT_DISABLE_TELEMETRY` is set by then: the program's `main` does it, other callers have to.
+/// Loads ONNX Runtime from `asked`, or from where it is found. Later calls in the process return the first one.
+/// Telemetry is off only if `ORT_DISABLE_TELEMETRY` is set before; the program's `main` sets it, and so must other
+/// callers.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
 pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    // `OnceLock` has no way to begin that may fail, so a lock keeps two threads from loading the library at once.
+    // `OnceLock` has no stable fallible initialiser, so a lock keeps two threads from loading the library concurrently.
     static LOADING: Mutex<()> = Mutex::new(());
 
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +62,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     }
     let variable = std::env::var_os("ORT_DYLIB_PATH");
     let load = |path: &Path| {
-        // Display says too little of a failed dlopen.
+        // Its Display omits the cause of a failed dlopen.
         ort::init_from(path).map_err(|e| load_error(LIBRARY, path, format!("{e:?}")))
     };
     let (builder, library, found_by) = locate_and_load(LIBRARY, asked, variable, load)?;
@@ -89,7 +90,7 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
     }))
 }
 
-/// The runtime's words without the place in its source and what follows the first line.
+/// Strips the source location and all but the first line from a runtime message.
 pub(super) fn strip_location(message: &str) -> String {
     let message = message
         .split_once("[ONNXRuntimeError] : ")

@@ -1,4 +1,4 @@
-//! How a graph becomes a session of ONNX Runtime, and what that takes and gives.
+//! Builds ONNX Runtime sessions, and describes their inputs and outputs.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,20 @@ use super::{OnnxError, is_out_of_memory};
 use crate::engine::Device;
 use crate::ports::Port;
 
-/// What a session is made of.
+/// Parameters of a session, kept to rebuild it.
 #[derive(Debug)]
 pub(super) struct Source {
     pub graph: PathBuf,
-    /// Entries of its configuration.
+    /// Session options.
     pub entries: Vec<(String, String)>,
     pub threads: usize,
-    /// On a CPU, where other sessions of the graph are to use them too.
+    /// On a CPU, weights to share with other sessions of the graph.
     pub weights: Option<SharedWeights>,
-    /// Whether a GPU has to compute all of its nodes.
+    /// True if a GPU must run all nodes.
     pub whole_on_gpu: bool,
 }
 
-/// What ONNX Runtime says where a node would be computed on the CPU that may not be.
+/// Message of ONNX Runtime if a node would fall back to the CPU.
 const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
 impl Source {
@@ -36,10 +36,10 @@ impl Source {
             let shared = self.weights.as_ref();
             let built = self.build(runtime, None, shared);
             let built = match built {
-                // A kernel may have no way to share what it makes of a matrix.
+                // A kernel may not support shared weights.
                 Err(error) if shared.is_some() => self.build(runtime, None, None).inspect(|_| {
-                    let said = strip_location(&error.to_string());
-                    tracing::warn!("engines do not share their weights: {said}");
+                    let message = strip_location(&error.to_string());
+                    tracing::warn!("engines do not share weights: {message}");
                 }),
                 built => built,
             };
@@ -50,21 +50,21 @@ impl Source {
             detail,
         })?;
         self.build(runtime, Some(number), None).map_err(|e| {
-            let said = strip_location(&e.to_string());
-            // A damaged file is no fault of the GPU.
-            if said.starts_with("Load model from") || said.contains("External ") {
-                return graph_error(&self.graph, &said);
+            let message = strip_location(&e.to_string());
+            // A damaged file is not the GPU's fault.
+            if message.starts_with("Load model from") || message.contains("External ") {
+                return graph_error(&self.graph, &message);
             }
-            let detail = if said.contains(NO_KERNEL) {
+            let detail = if message.contains(NO_KERNEL) {
                 format!(
-                    "this ONNX Runtime has no kernel on a GPU for some nodes of `{}`, which was made to run there as a whole; make the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
+                    "this ONNX Runtime has no GPU kernel for some nodes of `{}`, which was built to run entirely on a GPU; build the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
                     self.graph.display()
                 )
             } else if missing.is_empty() {
-                said
+                message
             } else {
                 let missing = missing.join(", ");
-                format!("{said}; neither beside ONNX Runtime nor where the system looks there is {missing}: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
+                format!("{message}; {missing} is missing, next to ONNX Runtime and in the system's library path: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
             };
             OnnxError::Cuda {
                 device: number,
@@ -82,21 +82,21 @@ impl Source {
         let mut builder = Session::builder(&runtime.environment)?
             .with_optimization_level(GraphOptimizationLevel::Level3)?
             .with_intra_threads(self.threads)?
-            // Nodes of a graph run one after the other, so threads between nodes would have nothing to do.
+            // Nodes run one after the other, so threads between nodes would be idle.
             .with_inter_threads(1)?
-            // Threads that spin between batches take the core from the tokenizer.
+            // Threads that spin between batches take a core from the tokenizer.
             .with_intra_op_spinning(false)?
-            // A CPU without VNNI multiplies int8 with sums of 16 bits, which overflow: logits were off by 1.5 there.
-            // ONNX Runtime then takes kernels that do not, and changes nothing where the CPU has VNNI.
+            // CPUs without VNNI sum int8 products in 16 bits, which overflow: logits were off by 1.5. With this option
+            // ONNX Runtime uses other kernels there; it has no effect with VNNI.
             .with_config_entry("session.x64quantprecision", "1")?;
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
         if let Some(number) = cuda {
-            // Without it a provider that fails is left out in silence.
+            // By default, a provider that fails is silently skipped.
             let provider = cuda_provider(number).build().error_on_failure();
             if self.whole_on_gpu {
-                // Else a node without a kernel for its types would be computed on the CPU in silence.
+                // By default, a node without a GPU kernel silently runs on the CPU.
                 builder = builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?;
             }
             builder = builder.with_execution_providers([provider])?;
@@ -107,30 +107,29 @@ impl Source {
     }
 }
 
-/// How a GPU is used.
+/// Returns the CUDA provider for a device.
 pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
     ep::CUDA::default()
         .with_device_id(i32::from(number))
-        // By default, each growth of the arena takes more than was asked for. Batches have few shapes, so it soon
-        // has what each of them takes.
+        // By default, the arena grows by more than requested. Batches have few shapes, so it soon has enough for each.
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
+        // TF32 has a mantissa of ten bits: fp32 scores would differ from the reference in the third digit.
         .with_tf32(false)
 }
 
-/// A graph that does not load, without the path that the error tells anyway.
-pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
+/// Reports a graph that does not load, without the path in the runtime's message.
+pub(super) fn graph_error(graph: &Path, message: &str) -> OnnxError {
     let preface = format!("Load model from {} failed:", graph.display());
-    let detail = said.strip_prefix(&preface).unwrap_or(said);
+    let detail = message.strip_prefix(&preface).unwrap_or(message);
     let (path, detail) = (graph.to_owned(), detail.trim_end_matches('.').to_owned());
-    if is_out_of_memory(said) {
+    if is_out_of_memory(message) {
         OnnxError::Memory(path, detail)
     } else {
         OnnxError::Graph(path, detail)
     }
 }
 
-/// Inputs or outputs of a session.
+/// Returns the inputs or outputs of a session.
 pub(super) fn ports_of(outlets: &[Outlet]) -> Vec<Port> {
     let port = |outlet: &Outlet| {
         let (kind, shape) = match outlet.dtype() {
@@ -155,23 +154,22 @@ pub(super) fn ports_of(outlets: &[Outlet]) -> Vec<Port> {
     outlets.iter().map(port).collect()
 }
 
-/// What CUDA needs besides ONNX Runtime.
+/// CUDA libraries that the provider needs.
 mod cuda {
     use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
     use ort::util::preload_dylib;
 
     use super::{Runtime, library};
 
-    /// The driver, which comes with the kernel's module and in no wheel.
+    /// The driver, which is installed with the kernel module rather than from a wheel.
     const DRIVER: &str = if cfg!(windows) {
         "nvcuda.dll"
     } else {
         "libcuda.so.1"
     };
 
-    /// Loads the libraries that the CUDA provider needs, from pip's folders beside ONNX Runtime or from where
-    /// the system looks, so that the provider finds them; gives the names of those that are nowhere. Fails where
-    /// CUDA cannot work whatever else is there.
+    /// Loads the libraries of the CUDA provider, from pip's folders next to ONNX Runtime or from the system's path, so
+    /// that the provider finds them. Returns the names of missing ones, or an error if CUDA cannot work at all.
     pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
         if !runtime.has_cuda() {
             return Err(format!(

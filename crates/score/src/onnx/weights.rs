@@ -1,7 +1,7 @@
-//! Weights that the sessions of one graph have in common.
+//! Shares weights among the sessions of a graph.
 //!
-//! Each session on a CPU copies its matrices into the order in which its kernels read them. Given the same matrices
-//! and one container, sessions keep one copy together, and no further one for each.
+//! On a CPU, each session repacks its matrices into the layout of its kernels. Given the same matrices and one
+//! container for packed weights, all sessions share a single copy.
 
 use std::error::Error;
 use std::fs::Metadata;
@@ -14,7 +14,7 @@ use ort::value::{DynValue, Tensor};
 
 use super::initializers::{self, StoredNumbers};
 
-/// Weights of whichever graph is loaded with them first; clones are the same ones.
+/// Shared weights of the first graph that is loaded with them; clones share the same weights.
 #[derive(Debug, Clone, Default)]
 pub struct SharedWeights(Arc<Mutex<Option<Loaded>>>);
 
@@ -25,31 +25,30 @@ struct Loaded {
     packed: PrepackedWeights,
 }
 
-/// Its name in the graph, and its numbers.
+/// Name in the graph, and data.
 type Matrix = (String, Arc<DynValue>);
 
-/// Path, size and time of change of a file, told from what is put in its place later.
+/// Path, size and modification time of a file, to detect its replacement.
 type Stamp = (PathBuf, u64, Option<SystemTime>);
 
 impl SharedWeights {
-    /// How many matrices are shared.
+    /// Returns the number of shared matrices.
     pub fn matrices(&self) -> usize {
         let loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.as_ref().map_or(0, |loaded| loaded.matrices.len())
     }
 
-    /// Has a session on the CPU use them. Of a graph that is not the first one, or that cannot be read here, it is
-    /// left as it is: the session loads its own, and says what is wrong with them.
+    /// Makes a CPU session use these weights. For another graph, or one that cannot be read here, the builder is
+    /// unchanged: the session loads its own weights and reports any problem.
     pub(super) fn apply(
         &self,
         mut builder: SessionBuilder,
         graph: &Path,
     ) -> ort::Result<SessionBuilder> {
-        // Size and time as well: a graph may be replaced while a process runs, and old weights must not serve the new
-        // one.
+        // Size and time as well: a graph may be replaced while the process runs, and must not get the old weights.
         let file = stamp(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: engines that start together wait for the first one to read the graph.
+        // Under the lock, so that engines that start concurrently wait for the first one to read the graph.
         let loaded = loaded.get_or_insert_with(|| {
             let matrices = read(graph).unwrap_or_else(|error| {
                 let graph = graph.display();

@@ -1,5 +1,5 @@
-//! Beside ONNX Runtime, on the models of this repository. Without the libraries these tests say so and pass; where
-//! `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
+//! Compares OpenVINO with ONNX Runtime on the models of this repository. Without the libraries these tests report that
+//! and pass; if `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MODELS: [&str; 4] = [
     "tests/it/fixtures/models/tiny-roberta-nli",
 ];
 
-/// A classifier whose head reads the first token.
+/// A classifier that reads the first token.
 const CLASSIFIER: &str = "tests/it/fixtures/classifiers/models/tiny-roberta-flags";
 
 fn repository(path: &str) -> PathBuf {
@@ -28,7 +28,7 @@ fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// Both libraries, as `make onnxruntime openvino` installs them.
+/// Returns both libraries, as installed by `make onnxruntime openvino`.
 fn options() -> Option<EngineOptions> {
     let venv = repository(".venv");
     let options = EngineOptions {
@@ -42,16 +42,16 @@ fn options() -> Option<EngineOptions> {
         return Some(options);
     }
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
-    assert!(!must, "`make onnxruntime openvino` comes first");
+    assert!(!must, "run `make onnxruntime openvino` first");
     writeln!(
         std::io::stderr(),
-        "*** NOT RUN: `make onnxruntime openvino` comes first"
+        "*** NOT RUN: run `make onnxruntime openvino` first"
     )
     .unwrap();
     None
 }
 
-/// Rows of these lengths; the same number gives the same row.
+/// Builds rows of these lengths; equal lengths give equal rows.
 fn batch(folder: &ModelFolder, lengths: &[usize]) -> Batch {
     let size = |n: usize| u32::try_from(n).unwrap();
     let vocab = size(folder.vocab_size.unwrap_or(1_000));
@@ -72,7 +72,7 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[test]
-fn it_says_what_onnx_runtime_says_of_every_kind_of_graph() {
+fn it_agrees_with_onnx_runtime_on_every_kind_of_graph() {
     let Some(options) = options() else { return };
     for model in MODELS {
         let dir = repository(model);
@@ -88,7 +88,7 @@ fn it_says_what_onnx_runtime_says_of_every_kind_of_graph() {
 }
 
 #[test]
-fn a_row_says_the_same_alone_and_beside_longer_ones() {
+fn a_row_gets_the_same_result_alone_and_with_longer_rows() {
     let Some(options) = options() else { return };
     for model in MODELS {
         let (folder, mut engine) =
@@ -107,7 +107,7 @@ fn a_row_says_the_same_alone_and_beside_longer_ones() {
 }
 
 #[test]
-fn a_rounded_row_says_the_same_beside_however_many_rows_of_its_width() {
+fn a_rounded_row_gets_the_same_result_with_any_number_of_equally_wide_rows() {
     let Some(options) = options() else { return };
     let ways = Rounding::reduced_modes().map(|way| (MODELS[0], way, 1));
     let classifier = (CLASSIFIER, Rounding::Bf16, MIN_ROWS);
@@ -154,7 +154,7 @@ fn a_rounded_score_does_not_depend_on_its_batch() {
 }
 
 #[test]
-fn a_damaged_graph_is_told_in_one_sentence() {
+fn a_damaged_graph_is_reported_in_one_sentence() {
     let Some(options) = options() else { return };
     let dir = repository(MODELS[2]);
     let mut folder = ModelFolder::open(&dir, None).unwrap();
@@ -178,7 +178,7 @@ fn a_damaged_graph_is_told_in_one_sentence() {
 }
 
 #[test]
-fn ids_that_the_model_has_not_are_refused_before_they_are_computed() {
+fn ids_outside_the_vocabulary_are_rejected() {
     let Some(options) = options() else { return };
     let (folder, mut engine) =
         OpenVinoEngine::open(&repository(MODELS[2]), None, &options).unwrap();
@@ -194,14 +194,14 @@ fn ids_that_the_model_has_not_are_refused_before_they_are_computed() {
 }
 
 #[test]
-fn operators_that_it_lacks_are_named_and_places_in_its_source_are_not() {
+fn unsupported_operators_are_named_without_source_locations() {
     let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from src/inference/src/dev/plugin.cpp:59:\n\
                 Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\n\
                 FrontEnd API failed with OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n\
                 -- No conversion rule found for operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
     assert_eq!(
         in_one_line(said),
-        "it cannot compute the operators com.microsoft.PackedMultiHeadAttention"
+        "the operators com.microsoft.PackedMultiHeadAttention are not supported"
     );
     let said =
         "Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nThe file is cut off.\n";

@@ -1,4 +1,4 @@
-//! Scores of every kind of model, and what of logits they are made of.
+//! Tests of the scores of every kind of model.
 
 use super::*;
 use crate::folder::{ClassifierHead, NliClasses};
@@ -49,7 +49,7 @@ fn single_mode_is_a_softmax_of_entailment_over_the_labels() {
 }
 
 #[test]
-fn multi_mode_and_a_single_label_oppose_contradiction_to_entailment() {
+fn multi_mode_and_a_single_label_use_entailment_against_contradiction() {
     let of = |e: f64, c: f64| e.exp() / (e.exp() + c.exp());
     let multi = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(1.0, 3.0), (2.0, -1.0)]));
     close(&multi.scores, &[of(1.0, 3.0), of(2.0, -1.0)]);
@@ -103,7 +103,7 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
     close(&[raw.margin], &[2.0]);
     assert_eq!((raw.best, raw.outcome()), (0, Outcome::Label));
     assert_eq!(evidence(&two, Mode::Raw, &logits).loss(1.0, &[0]), None);
-    // Of one label the softmax is 1, unlike that of a zero-shot model.
+    // With one label the softmax is 1, unlike for a zero-shot model.
     let one = kind(&["a"]);
     close(
         &scores(&one, Mode::Single, 0.0, &logits[..1]).scores,
@@ -111,11 +111,11 @@ fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
     );
     let raw = scores(&one, Mode::Raw, 0.0, &logits[..1]);
     close(&raw.scores, &[-1.0]);
-    assert!(!raw.abstained, "a score below 0 is no lack of a label");
+    assert!(!raw.abstained, "a negative score is still a label");
 }
 
 #[test]
-fn huge_logits_stay_finite_and_the_first_of_equals_is_best() {
+fn huge_logits_stay_finite_and_the_first_of_ties_is_best() {
     let huge = scores(
         &NLI,
         Mode::Single,
@@ -134,7 +134,7 @@ fn huge_logits_stay_finite_and_the_first_of_equals_is_best() {
 }
 
 #[test]
-fn a_temperature_divides_what_stands_under_softmax_and_sigmoid() {
+fn a_temperature_divides_the_logits() {
     let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
     let (a, b) = (0.5f64.exp(), 1f64.exp());
     let single = evidence(&NLI, Mode::Single, &pairs);
@@ -145,7 +145,7 @@ fn a_temperature_divides_what_stands_under_softmax_and_sigmoid() {
 }
 
 #[test]
-fn what_is_left_out_has_no_score_and_is_never_best() {
+fn skipped_labels_score_zero_and_are_never_best() {
     let all = [(1.0, 9.0), (5.0, 0.0), (2.0, -9.0), (0.0, 0.0)];
     let some = pairs(&[all[0], all[2]]);
     for mode in [Mode::Single, Mode::Multi] {
@@ -158,7 +158,7 @@ fn what_is_left_out_has_no_score_and_is_never_best() {
         assert_eq!(spread.best, 2);
         close(&[spread.margin], &[of_some.margin]);
     }
-    // Scores of nothing are no reason to take a label that was left out.
+    // A score of 0 must not select a skipped label.
     let lost = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(-3e38, 3e38)]));
     assert_eq!(spread(lost, &[1], 3).best, 1);
     assert_eq!(
@@ -172,7 +172,7 @@ fn what_is_left_out_has_no_score_and_is_never_best() {
 }
 
 #[test]
-fn a_background_is_one_more_label_that_is_nobodys() {
+fn a_background_is_scored_like_one_more_label() {
     let three = pairs(&[(1.0, 3.0), (2.0, -1.0), (2.5, 0.0)]);
     let prior = 0.25;
     let single = evidence_with_background(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
@@ -188,7 +188,7 @@ fn a_background_is_one_more_label_that_is_nobodys() {
     close(&[multi.other_score.unwrap()], &[sigmoid(2.75)]);
     close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
     assert_eq!(multi.outcome(), Outcome::Label);
-    // One label alone shares a softmax with it; without it, it stands for itself.
+    // A single label competes with the background in a softmax.
     let one =
         evidence_with_background(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
     close(&one.scores, &[sigmoid(2.0 - 2.75)]);
@@ -203,7 +203,7 @@ fn a_background_is_one_more_label_that_is_nobodys() {
 }
 
 #[test]
-fn topics_fold_into_the_mean_of_their_odds() {
+fn topics_fold_to_the_mean_of_their_odds() {
     let two = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
     assert_eq!(fold(&NLI, &two[..1]), two[0]);
     let folded = fold(&NLI, &two);
@@ -226,7 +226,7 @@ fn topics_fold_into_the_mean_of_their_odds() {
 }
 
 #[test]
-fn the_loss_is_minus_the_log_of_what_the_right_labels_get() {
+fn the_loss_is_the_negative_log_likelihood_of_the_right_labels() {
     let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
     let single = evidence(&NLI, Mode::Single, &pairs);
     let expected = -single.scores(2.0, 0.0).scores[1].ln();

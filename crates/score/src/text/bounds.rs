@@ -1,21 +1,21 @@
-//! What a `tokenizer.json` may make the library do that reads it, looked at before it is read.
+//! Checks a `tokenizer.json` before the tokenizer library reads it.
 //!
-//! The library believes what it reads: a few lines that replace each letter by a thousand, three times over, fill any
-//! memory. Numbers of entries and how much longer a text may become are bounded here. How long a regular expression
-//! searches is bounded by its library; what else a tokenizer does is its maker's doing.
+//! The library trusts its input: a few lines that replace each letter by a thousand, three times over, exhaust any
+//! memory. This module limits the number of entries, and the growth of a text. The regex library limits the search time
+//! of patterns.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// The longest entry of the charsmaps that models have takes 33 bytes, and 3 make a blank visible.
+/// The longest charsmap entry of known models has 33 bytes, and a visible space takes 3.
 const MAX_GROWTH: usize = 256;
 
-/// A value of at most so many values inside, which are counted and forgotten.
+/// A value with at most this many nested values, which are counted and discarded.
 struct Counted<const MOST: usize>;
 
-/// What of a tokenizer is looked at; known models have a quarter of these numbers at most.
+/// The parts with limited size; known models need at most a quarter of these limits.
 #[derive(serde::Deserialize)]
 #[expect(dead_code, reason = "they are counted while they are read")]
 struct Shape {
@@ -41,15 +41,15 @@ struct Steps {
     pre_tokenizer: Value,
 }
 
-/// Says what is wrong with a tokenizer that asks for too much.
+/// Checks a tokenizer; the error describes the limit that it exceeds.
 pub fn check(bytes: &[u8]) -> Result<(), String> {
-    let said = |error: serde_json::Error| error.to_string();
-    serde_json::from_slice::<Shape>(bytes).map_err(said)?;
-    let steps: Steps = serde_json::from_slice(bytes).map_err(said)?;
+    let message = |error: serde_json::Error| error.to_string();
+    serde_json::from_slice::<Shape>(bytes).map_err(message)?;
+    let steps: Steps = serde_json::from_slice(bytes).map_err(message)?;
     let growth = growth(&steps.normalizer)?.saturating_mul(growth(&steps.pre_tokenizer)?);
     if growth > MAX_GROWTH {
         return Err(format!(
-            "its normalizers may make a text {growth} times as long, and {MAX_GROWTH} times is the most"
+            "its normalizers may make a text {growth} times as long; the limit is {MAX_GROWTH}"
         ));
     }
     Ok(())
@@ -61,7 +61,7 @@ fn all<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> 
     })
 }
 
-/// How many times as long a text may become, by all steps together.
+/// Returns the maximum growth factor of a text, over all steps.
 fn growth(step: &Value) -> Result<usize, String> {
     let map = match step {
         Value::Array(values) => return all(values.iter()),
@@ -74,7 +74,7 @@ fn growth(step: &Value) -> Result<usize, String> {
         let pattern = &map.get("pattern").unwrap_or(&Value::Null)["String"];
         own = match pattern.as_str().map(str::len) {
             Some(pattern) if pattern > 0 => content.div_ceil(pattern).max(1),
-            // It may match between any two letters.
+            // The pattern may match between any two letters.
             _ => 1 + content,
         };
     } else if let Some(prefix) = length("prepend") {
@@ -82,24 +82,24 @@ fn growth(step: &Value) -> Result<usize, String> {
     } else if let Some(charsmap) = map.get("precompiled_charsmap").and_then(Value::as_str) {
         own = longest_replacement(charsmap)?;
     } else if map.get("type").is_some_and(|kind| kind == "ByteLevel") {
-        // Each byte becomes a letter of its own, and most of these letters take two bytes.
+        // Each byte becomes a letter, most of which take two bytes.
         own = 2;
     }
     Ok(own.saturating_mul(all(map.values())?))
 }
 
-/// Longest text that a charsmap puts in a letter's place: after the size of its trie and the trie, texts with a zero
-/// behind each.
+/// Returns the longest replacement in a charsmap, which holds the size of its trie, the trie, and zero-terminated
+/// texts.
 fn longest_replacement(charsmap: &str) -> Result<usize, String> {
     use base64::Engine;
     let bytes = base64::engine::general_purpose::STANDARD.decode(charsmap);
     let bytes = bytes.map_err(|error| format!("its charsmap is damaged: {error}"))?;
     let texts = bytes.split_first_chunk::<4>().and_then(|(size, rest)| {
         let size = usize::try_from(u32::from_le_bytes(*size)).ok()?;
-        // The library reads a trie as whole numbers of four bytes.
+        // The library reads a trie as four-byte integers.
         rest.get(size / 4 * 4..).filter(|_| size > 0)
     });
-    let texts = texts.ok_or("its charsmap is cut off")?;
+    let texts = texts.ok_or("its charsmap is truncated")?;
     let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max();
     Ok(longest.unwrap_or(0).max(1))
 }
@@ -112,7 +112,7 @@ impl<'de, const MOST: usize> Deserialize<'de> for Counted<MOST> {
     }
 }
 
-/// Counts a value and those in it.
+/// Counts a value and its nested values.
 struct Count<'c>(&'c mut usize);
 
 impl Count<'_> {
@@ -120,7 +120,7 @@ impl Count<'_> {
         *self.0 = self
             .0
             .checked_sub(1)
-            .ok_or_else(|| E::custom("it has far more entries than the tokenizer of any model"))?;
+            .ok_or_else(|| E::custom("it has far more entries than any known tokenizer"))?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The spliced sequences are what the tokenizer itself makes of a pair, on two families of tokenizers.
+//! Tests that spliced sequences equal the tokenizer's own, for two families of tokenizers.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -29,7 +29,7 @@ fn bert() -> Tokenizer {
     Tokenizer::from_file(path).unwrap()
 }
 
-/// Byte-level BPE with two separators between the texts, as `RoBERTa` and BART have it.
+/// Byte-level BPE with two separators between the texts, like `RoBERTa` and BART.
 fn roberta() -> Tokenizer {
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
@@ -68,7 +68,7 @@ fn encode(encoder: &Encoder, text: &str) -> EncodedText {
 }
 
 #[test]
-fn a_spliced_pair_is_what_the_tokenizer_makes_of_it() {
+fn a_spliced_pair_equals_the_tokenizers_own() {
     for make in [bert, roberta] {
         for max_tokens in [24, 40, 64, 512] {
             let encoder = encoder(make(), max_tokens);
@@ -115,7 +115,7 @@ fn a_spliced_pair_is_what_the_tokenizer_makes_of_it() {
 }
 
 #[test]
-fn special_tokens_in_a_text_are_words() {
+fn special_tokens_in_a_text_are_plain_text() {
     for make in [bert, roberta] {
         let encoder = encoder(make(), 512);
         let specials: Vec<u32> = encoder
@@ -131,8 +131,8 @@ fn special_tokens_in_a_text_are_words() {
 }
 
 #[test]
-fn a_long_text_is_cut_before_it_is_tokenised_and_loses_nothing_by_it() {
-    // Few tokens a character: blanks, and words that are one unknown token each.
+fn truncation_before_tokenising_loses_no_tokens() {
+    // Few tokens per character: spaces, and words that are one unknown token each.
     let blanks = format!("start{}end {}", " ".repeat(20_000), "word ".repeat(500));
     let unknown = "x".repeat(5_000) + " " + &"word ".repeat(500);
     let plain = TEXTS[2].repeat(200);
@@ -141,7 +141,7 @@ fn a_long_text_is_cut_before_it_is_tokenised_and_loses_nothing_by_it() {
         let whole = encoder.encode_whole(&text).unwrap();
         assert_eq!(encode(&encoder, &text).ids, whole.ids[..encoder.room()]);
     }
-    // So long that it would be noticed.
+    // Long enough for a slow path to be noticed.
     let encoder = encoder(bert(), 128);
     assert_eq!(
         encode(&encoder, &"word ".repeat(10_000_000)).len(),

@@ -1,16 +1,16 @@
-//! Who could have put a file where it lies.
+//! Checks who could have written a file.
 
 #[cfg(unix)]
 use std::fs::Metadata;
 use std::path::Path;
 
-/// Why a file may be a stranger's: it, or a folder on the way to it, belongs to neither this user nor root, or others
-/// may write to it. Nobody asks where a system has no such owners.
+/// Returns the reason why a file is not trusted: it, or a folder on its path, belongs to neither this user nor root, or
+/// is writable by others. Always `None` on systems without Unix permissions.
 pub fn untrusted_reason(path: &Path) -> Option<String> {
     untrusted_reason_allowing(path, None)
 }
 
-/// The same, where one more user is none.
+/// Like [`untrusted_reason`], with one more trusted user.
 #[cfg(unix)]
 pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -22,16 +22,17 @@ pub(super) fn untrusted_reason_allowing(path: &Path, also: Option<u32>) -> Optio
             place
         };
         let Ok(found) = place.symlink_metadata() else {
-            return Some(format!("`{}` cannot be looked at", place.display()));
+            return Some(format!("`{}` cannot be read", place.display()));
         };
         let owner = found.uid();
         if ![0, me].contains(&owner) && Some(owner) != also {
             return Some(format!("`{}` belongs to another user", place.display()));
         }
-        is_writable_by_others(&found).then(|| format!("others may write to `{}`", place.display()))
+        is_writable_by_others(&found)
+            .then(|| format!("`{}` is writable by others", place.display()))
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // The links on the way, and then where they lead.
+    // Check the path with its symbolic links, and the path that they lead to.
     let real = path.canonicalize().ok();
     let ways = [Some(path), real];
     ways.iter()
@@ -45,7 +46,7 @@ pub(super) fn untrusted_reason_allowing(_path: &Path, _also: Option<u32>) -> Opt
     None
 }
 
-/// Whom a file belongs to.
+/// Returns the owner of a file.
 #[cfg(unix)]
 pub(super) fn owner_of(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -57,9 +58,9 @@ pub(super) fn owner_of(_path: &Path) -> Option<u32> {
     None
 }
 
-/// Whether anybody but its owner can change a file, or what is in a folder. A group of the owner's own number is the
-/// owner alone, as most systems set users up; and of what lies in a folder with the sticky bit, as `/tmp` has it, only
-/// its own owner can exchange it.
+/// Returns true if someone other than the owner can change a file or the entries of a folder. A group with the id of
+/// the owner is the owner's private group. In a folder with the sticky bit, such as `/tmp`, only the owner can replace
+/// a file.
 #[cfg(unix)]
 fn is_writable_by_others(found: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
