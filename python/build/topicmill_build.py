@@ -1,4 +1,4 @@
-"""Builds the wheel: maturin does, after the program and the default model were laid where it takes them from.
+"""Builds the wheel with maturin, after copying the program and the default model to its data folder.
 
 pip calls the functions; `make wheel` runs this file:
 
@@ -30,20 +30,20 @@ REPOSITORY = PYTHON.parent
 DATA = PYTHON / "topicmill.data"
 MODEL = "models/minilm-reddit-topics"
 
-# maturin wants the folder also where it only asks for metadata, or builds for the place where the sources lie.
+# maturin requires the folder even for metadata and editable builds.
 DATA.mkdir(exist_ok=True)
 
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
-    """What pip calls."""
+    """Builds the wheel; the entry point for pip."""
     options = os.environ.get("TOPICMILL_WHEEL_OPTIONS", "--profile release").split()
-    lay_ready(options)
-    os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *of_glibc()])
+    stage_data(options)
+    os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *glibc_tag()])
     return maturin.build_wheel(folder, config_settings, metadata_directory)
 
 
-def lay_ready(options):
-    """Builds the program, and copies it and the model to where maturin takes them from."""
+def stage_data(options):
+    """Builds the program, and copies it and the default model to the data folder."""
     shutil.rmtree(DATA, ignore_errors=True)
     shutil.copytree(
         REPOSITORY / MODEL,
@@ -57,11 +57,11 @@ def lay_ready(options):
     [program] = filter(None, (message.get("executable") for message in messages))
     (DATA / "scripts").mkdir()
     shutil.copy2(program, DATA / "scripts")
-    lay_pages(program)
+    stage_pages(program)
 
 
-def lay_pages(program):
-    """Has the program write its man pages and completion scripts where shells look below an environment's prefix."""
+def stage_pages(program):
+    """Writes man pages and completion scripts to the folders that shells search in an environment."""
     share = DATA / "data/share"
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([program, "man", folder], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -75,8 +75,8 @@ def lay_pages(program):
             shutil.copy2(Path(folder) / "completions" / script, share / place)
 
 
-def of_glibc():
-    """The platform's tag for what the program needs: maturin looks at the module alone, which may need less."""
+def glibc_tag():
+    """Returns the platform tag option for the program; maturin only inspects the module, which may need less."""
     [program] = (DATA / "scripts").iterdir()
     wanted = re.findall(rb"GLIBC_2\.(\d+)", program.read_bytes())
     if not wanted or sys.platform != "linux":
@@ -89,6 +89,6 @@ if __name__ == "__main__":
     os.environ["TOPICMILL_WHEEL_OPTIONS"] = " ".join(options or ["--profile", "release"])
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    # As pip does, so that both find the same files.
+    # Like pip, so that both find the same files.
     os.chdir(PYTHON)
     print(target / build_wheel(str(target)))

@@ -1,4 +1,4 @@
-"""Dask: python with_dask.py IN OUT labels a folder of Parquet, and writes the rows whose label is sure."""
+"""Dask: python with_dask.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Ray Data: python with_ray.py IN OUT labels a folder of Parquet, and writes the rows whose label is sure."""
+"""Ray Data: python with_ray.py IN OUT labels Parquet files, and writes the rows with a score of at least 0.7."""
 
 import sys
 
@@ -11,7 +11,7 @@ if __name__ == "__main__":
     source, target = sys.argv[1:]
     posts = ray.data.read_parquet(source)
     settings = {"labels": ["cooking", "travel"], "threads": 1}
-    # Half a core each, so that on two cores one is left to write.
+    # Half a core each, which leaves one of two cores for writing.
     labeled = posts.map_batches(
         Labeler,
         fn_constructor_kwargs=settings,

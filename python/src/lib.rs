@@ -1,11 +1,11 @@
-//! The module `topicmill._native`: texts of Python in, arrays of scores out.
+//! The native module `topicmill._native`: Python texts in, arrays of scores out.
 //!
-//! It is a thin face of `topicmill-score`. The package around it, in `topicmill/`, finds the model and ONNX Runtime, and
-//! reads and writes tables; here are what must not hold the interpreter's lock and what must not copy texts.
+//! It is a thin wrapper of `topicmill-score`. The Python package in `topicmill/` finds the model and ONNX Runtime, and
+//! reads and writes tables. This module does what must release the GIL and must not copy texts.
 //!
-//! - [`settings`]: what Python asks for, into a label set and options.
-//! - [`texts`]: Arrow arrays and Python sequences as borrowed texts.
-//! - [`scorer`]: a loaded model as a Python class. [`rows`]: what it computes, a row a text.
+//! - [`settings`]: converts Python settings to a label set and engine options.
+//! - [`texts`]: borrows texts from Arrow arrays and Python sequences.
+//! - [`scorer`]: a loaded model as a Python class. [`rows`]: scores texts, one row per text.
 
 mod rows;
 mod scorer;
@@ -20,10 +20,10 @@ pyo3::create_exception!(
     topicmill,
     Error,
     pyo3::exceptions::PyRuntimeError,
-    "The model, ONNX Runtime or a text's scores cannot be had; the message says what to do."
+    "The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."
 );
 
-/// Joins the parts of a text with blank lines, without placeholders of removed ones.
+/// Joins the parts of a text with blank lines, without placeholders for removed ones.
 #[pyfunction]
 fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     if is_reddit {
@@ -33,7 +33,7 @@ fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     }
 }
 
-/// What `import topicmill._native` gives.
+/// The module `topicmill._native`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -1,4 +1,4 @@
-//! What a model computes of texts, a row a text, in the order in which they came.
+//! Scores texts with a model, one row per text, in input order.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,33 +12,33 @@ use topicmill_score::reddit::{is_placeholder, reddit_text};
 use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
 use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
 
-/// Texts that are put into batches together: as many as `topicmill score` takes, so that both compute the same batches.
+/// Texts that are batched together; equal to `topicmill score`, so that both compute the same batches.
 const WINDOW_ROWS: usize = 4_096;
 
-/// Texts that are tokenised before somebody asks whether to go on.
+/// Texts that are tokenised between checks for cancellation.
 const TOKENISE_CHUNK: usize = 512;
 
-/// How long a wait for tokenised texts lasts before somebody asks whether to go on: short to a person, long to a machine.
+/// Interval of checks for cancellation while waiting for tokenised texts: short to a person, long to a CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is said of each text. A text that was not scored has the label -1 and no numbers.
+/// Result arrays, one row per text. A text that was not scored has the label -1 and NaN elsewhere.
 #[derive(Default)]
 pub struct Rows {
-    /// Place of the label; -1 where there is none, or its score lies under the threshold.
+    /// Index of the label; -1 if there is none, or its score is below the threshold.
     pub label: Vec<i32>,
     pub score: Vec<f64>,
     pub margin: Vec<f64>,
-    /// A score for each label, text after text, where asked for.
+    /// Score of each label, text by text, if requested.
     pub scores: Option<Vec<f32>>,
-    /// The logit of each label, text after text, where asked for.
+    /// Logit of each label, text by text, if requested.
     pub logits: Option<Vec<f32>>,
-    /// Rows whose text could not be scored, and why.
+    /// Rows that could not be scored, with the reason.
     pub failed: Vec<(usize, String)>,
     labels: usize,
 }
 
 impl Rows {
-    /// Rows of texts that nothing is known of.
+    /// Creates rows of texts that are not scored yet.
     pub fn new(texts: usize, labels: usize, with_scores: bool, with_logits: bool) -> Self {
         let matrix = |asked: bool| asked.then(|| vec![f32::NAN; texts * labels]);
         Self {
@@ -80,24 +80,24 @@ impl Rows {
     }
 }
 
-/// A model with labels that are ready, and threads that tokenise for it.
+/// A model with prepared labels, and threads for tokenising.
 pub struct Model {
     pub labeler: Labeler,
     pub prepared: PreparedLabels,
     pub pool: ThreadPool,
-    /// Reads texts as readers of Reddit see them.
+    /// True to convert texts with `reddit_text` first.
     pub reddit_text: bool,
 }
 
-/// Texts that are put into batches together.
+/// Texts that are batched together.
 struct Window {
-    /// The row of each.
+    /// Row number of each text.
     rows: Vec<usize>,
     texts: Vec<EncodedText>,
 }
 
 impl Model {
-    /// Scores the texts that have a word. Between batches `stop` is asked whether to go on.
+    /// Scores all texts that are not blank. Polls `stop` between batches.
     pub fn score(
         &mut self,
         texts: &[Option<&str>],
@@ -113,10 +113,10 @@ impl Model {
         let (encoder, is_reddit) = (labeler.encoder(), *reddit_text);
         let stopped = AtomicBool::new(false);
         thread::scope(|scope| {
-            // One window waits while one is computed.
+            // One window is buffered while another is computed.
             let (send, windows) = mpsc::sync_channel(1);
             let (encoder, pool, stopped) = (&encoder, &*pool, &stopped);
-            // It takes `send` with it, so that the receiver hears of its end.
+            // The thread owns `send`, so the receiver is disconnected when it ends.
             scope.spawn(move || tokenise(texts, is_reddit, encoder, pool, stopped, &send));
             let mut ended = Ok(Completion::Done);
             while matches!(ended, Ok(Completion::Done)) {
@@ -142,7 +142,7 @@ impl Model {
     }
 }
 
-/// Sends windows of tokenised texts until the end, an error, or until nobody wants them.
+/// Sends windows of tokenised texts until the end, an error, or cancellation.
 fn tokenise(
     texts: &[Option<&str>],
     is_reddit: bool,
@@ -171,7 +171,7 @@ fn tokenise(
             match pool.install(|| encoder.encode(some)) {
                 Ok(some) => texts.extend(some),
                 Err(error) => {
-                    // If nobody receives it, there is an earlier error.
+                    // The receiver is gone only after an earlier error.
                     let _ = windows.send(Err(error));
                     return;
                 }

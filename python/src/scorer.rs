@@ -15,17 +15,17 @@ use crate::rows::{Model, Rows};
 use crate::settings::{Settings, labeler_error, onnx_error};
 use crate::texts::Texts;
 
-/// A model with labels that are ready. It never changes, and any thread may call it; calls wait for each other.
+/// A model with prepared labels. Immutable and thread-safe; concurrent calls wait for each other.
 #[pyclass(frozen, module = "topicmill._native")]
 pub struct Scorer {
-    /// `None` once it was dropped.
+    /// `None` after it was dropped.
     model: Mutex<Option<Model>>,
     about: About,
-    /// The process that loaded the model: another one has none of its threads.
+    /// Id of the process that loaded the model; other processes do not have its threads.
     process: u32,
 }
 
-/// What is said of a model.
+/// Properties of a loaded model.
 struct About {
     labels: Vec<String>,
     model: String,
@@ -38,7 +38,7 @@ struct About {
     threads: usize,
 }
 
-/// What [`Scorer::score`] gives: label, score, margin, scores, logits, failures.
+/// Result of [`Scorer::score`]: label, score, margin, scores, logits, failures.
 type Scored<'py> = (
     Bound<'py, PyArray1<i32>>,
     Bound<'py, PyArray1<f64>>,
@@ -50,15 +50,15 @@ type Scored<'py> = (
 
 #[pymethods]
 impl Scorer {
-    /// Loads a model and makes labels ready; other Python threads go on meanwhile.
+    /// Loads a model and prepares labels. Releases the GIL.
     #[new]
     fn new(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<Self> {
         let settings: Settings = settings.extract()?;
         py.detach(|| load(&settings))
     }
 
-    /// Scores texts: Arrow strings, or a sequence of str, bytes and None. Other Python threads go on meanwhile. With
-    /// `interruptible`, which is for the main thread, signals are heard between batches.
+    /// Scores texts: Arrow strings, or a sequence of str, bytes and None. Releases the GIL. With `interruptible`, for
+    /// the main thread only, signals are handled between batches.
     fn score<'py>(
         &self,
         py: Python<'py>,
@@ -75,12 +75,12 @@ impl Scorer {
             let interrupt: Mutex<Option<PyErr>> = Mutex::new(None);
             let stop = || {
                 interruptible && {
-                    let heard = Python::attach(|py| py.check_signals().err());
-                    let is_heard = heard.is_some();
-                    if is_heard {
-                        *interrupt.lock().unwrap_or_else(PoisonError::into_inner) = heard;
+                    let error = Python::attach(|py| py.check_signals().err());
+                    let is_interrupted = error.is_some();
+                    if is_interrupted {
+                        *interrupt.lock().unwrap_or_else(PoisonError::into_inner) = error;
                     }
-                    is_heard
+                    is_interrupted
                 }
             };
             let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,31 +111,31 @@ impl Scorer {
         ))
     }
 
-    /// The process that loaded the model.
+    /// Id of the process that loaded the model.
     #[getter]
     fn process(&self) -> u32 {
         self.process
     }
 
-    /// The short names of the labels, in their order.
+    /// Slugs of the labels, in order.
     #[getter]
     fn labels(&self) -> Vec<String> {
         self.about.labels.clone()
     }
 
-    /// Name of the model's folder.
+    /// Name of the model folder.
     #[getter]
     fn model(&self) -> &str {
         &self.about.model
     }
 
-    /// A hash of every file that decides a score.
+    /// Hash of every file that decides a score.
     #[getter]
     fn model_hash(&self) -> &str {
         &self.about.hash
     }
 
-    /// `nli` or `embedding`.
+    /// `nli`, `embedding` or `classifier`.
     #[getter]
     fn kind(&self) -> &str {
         self.about.kind
@@ -153,19 +153,19 @@ impl Scorer {
         &self.about.device
     }
 
-    /// Why that device.
+    /// Reason for the device.
     #[getter]
     fn reason(&self) -> &str {
         &self.about.reason
     }
 
-    /// What computes: `onnxruntime` or `openvino`.
+    /// Inference library: `onnxruntime` or `openvino`.
     #[getter]
     fn engine(&self) -> &str {
         self.about.engine
     }
 
-    /// Threads that compute a batch.
+    /// Threads within a batch.
     #[getter]
     fn threads(&self) -> usize {
         self.about.threads
@@ -174,7 +174,7 @@ impl Scorer {
 
 impl Drop for Scorer {
     fn drop(&mut self) {
-        // A fork has none of the threads that a session waits for at its end, so it would wait for ever.
+        // After a fork, dropping a session would wait forever for threads that do not exist here.
         if std::process::id() != self.process {
             let model = self.model.get_mut();
             std::mem::forget(model.unwrap_or_else(PoisonError::into_inner).take());
@@ -210,7 +210,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         .num_threads(settings.threads.unwrap_or(0))
         .thread_name(|thread| format!("topicmill-tokens-{thread}"))
         .build()
-        .map_err(|error| Error::new_err(format!("start threads that tokenise: {error}")))?;
+        .map_err(|error| Error::new_err(format!("start tokeniser threads: {error}")))?;
     let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(labeler_error)?;
     let prepared = labeler.prepare(&set).map_err(labeler_error)?;
     Ok(Scorer {
@@ -225,7 +225,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     })
 }
 
-/// Python looks at the process before each call, so nobody gets here.
+/// A safeguard: Python checks the process before each call.
 fn forked(process: u32) -> PyErr {
     Error::new_err(format!(
         "the model was loaded by process {process}: make a new Labeler in this one"

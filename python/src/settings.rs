@@ -1,4 +1,4 @@
-//! What Python asks for, into what the scoring crate takes.
+//! Converts the settings of a Python `Labeler` to those of the scoring crate.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ use topicmill_score::{
 
 use crate::Error;
 
-/// The topics that the program labels where nobody names others.
+/// The default topics of the program.
 const DEFAULT_LABELS: &str = include_str!("../../pipelines/sixteen-topics.toml");
 
-/// The sentence for labels where neither the caller nor the model has one.
+/// Default template for labels, if the model has none.
 const DEFAULT_TEMPLATE: &str = "This text is about {}.";
 
-/// The settings of a `Labeler`, as a dictionary.
+/// Settings of a `Labeler`, from a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Settings {
     pub model: PathBuf,
-    /// Each with its descriptions; `None` for the default ones.
+    /// Labels with their descriptions; `None` for the default labels.
     pub labels: Option<Vec<(String, Vec<String>)>>,
     pub template: Option<String>,
     pub mode: Option<String>,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub reddit_text: bool,
 }
 
-/// The part of a pipeline's file that says what texts are labelled with.
+/// The keys of a pipeline file that define a label set.
 #[derive(Deserialize)]
 struct Pipeline {
     name: String,
@@ -57,7 +57,7 @@ struct Topic {
 }
 
 impl Settings {
-    /// How the engine is to be opened.
+    /// Returns the engine options.
     pub fn engine(&self) -> PyResult<EngineOptions> {
         let device: Device = self.device.parse().map_err(value_error)?;
         let engine: EngineName = self.engine.parse().map_err(value_error)?;
@@ -72,12 +72,12 @@ impl Settings {
             library: self.library.clone(),
             engine,
             openvino: self.openvino.clone(),
-            // The only engine of these settings in this process.
+            // This process has only one engine with these settings.
             weights: None,
         })
     }
 
-    /// What texts are labelled with, given the model.
+    /// Returns the label set for a model.
     pub fn label_set(&self, folder: &ModelFolder) -> PyResult<LabelSet> {
         let mut set = match &self.labels {
             None => match folder.kind.head() {
@@ -142,19 +142,21 @@ fn default_labels() -> LabelSet {
     }
 }
 
-/// A value that the caller has to change.
+/// Reports an invalid argument as `ValueError`.
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// The model or the library that computes, in words.
+/// Converts an error in the model or the inference library, with a hint for Python users.
 pub fn onnx_error(error: &OnnxError) -> PyErr {
     let hint = match error {
         OnnxError::NotFound {
             library: Library::OpenVino,
             ..
         } => "; install topicmill[openvino], or give engine=\"onnxruntime\"",
-        OnnxError::NotFound { .. } => "; install the package `onnxruntime` beside topicmill",
+        OnnxError::NotFound { .. } => {
+            "; install the package `onnxruntime` in the same environment as topicmill"
+        }
         OnnxError::CpuOnly(_) => "; give device=\"cpu\", or engine=\"onnxruntime\"",
         OnnxError::UnsupportedPrecision(_) => "; give engine=\"openvino\", or precision=\"fp32\"",
         OnnxError::Cuda { .. } => {
@@ -165,7 +167,7 @@ pub fn onnx_error(error: &OnnxError) -> PyErr {
     Error::new_err(format!("{error}{hint}"))
 }
 
-/// The labels, the tokenizer or the engine, in words.
+/// Converts an error in the labels, the tokenizer or the engine.
 pub fn labeler_error(error: LabelerError) -> PyErr {
     match error {
         LabelerError::LabelSet(_)

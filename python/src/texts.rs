@@ -1,4 +1,4 @@
-//! Arrow arrays and Python sequences as borrowed texts: no text is copied.
+//! Borrows texts from Arrow arrays and Python sequences, without copying them.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
@@ -9,7 +9,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyFloat, PyString};
 use pyo3_arrow::input::AnyArray;
 
-/// Texts that Python owns.
+/// Texts owned by Python.
 pub enum Texts {
     /// The chunks of an Arrow column.
     Arrow(Vec<ArrayRef>),
@@ -21,12 +21,12 @@ pub enum Texts {
 pub enum Object {
     Text(PyBackedStr),
     Bytes(PyBackedBytes),
-    /// `None`, or the NaN that stands for it in columns of pandas.
+    /// `None`, or NaN as in pandas columns.
     Missing,
 }
 
 impl Texts {
-    /// Takes what has the Arrow C data interface, or else any sequence of `str`, `bytes` and `None`.
+    /// Accepts an object with the Arrow C data interface, or a sequence of `str`, `bytes` and `None`.
     pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err(
@@ -45,7 +45,7 @@ impl Texts {
         Ok(Self::Objects(items.collect::<PyResult<_>>()?))
     }
 
-    /// The texts, one a row; `None` where there is none.
+    /// Returns the texts, one per row; `None` for a missing text.
     pub fn borrowed(&self) -> PyResult<Vec<Option<&str>>> {
         let mut texts = Vec::new();
         match self {
@@ -81,7 +81,7 @@ fn object(row: usize, item: &Bound<'_, PyAny>) -> PyResult<Object> {
     } else {
         let kind = item.get_type().name()?;
         Err(PyTypeError::new_err(format!(
-            "row {row} is of type `{kind}`, which is no text: give str, bytes in UTF-8, or None"
+            "row {row} is of type `{kind}`, which is not text: give str, UTF-8 bytes, or None"
         )))
     }
 }
@@ -104,7 +104,7 @@ fn append_array<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) -> Py
             )));
         }
     }
-    // Whoever made a column of strings need not have looked at its bytes; Parquet's readers do not.
+    // Readers of Parquet do not always validate UTF-8, so check every text.
     for (row, text) in texts.iter().enumerate().skip(start) {
         if let Some(text) = text {
             utf8(row, text.as_bytes())?;
@@ -135,8 +135,8 @@ fn append_dictionary<'a>(array: &'a ArrayRef, texts: &mut Vec<Option<&'a str>>) 
     let keys = dictionary.normalized_keys();
     let nulls = dictionary.keys().nulls();
     texts.extend(keys.into_iter().enumerate().map(|(row, key)| {
-        let is_there = nulls.is_none_or(|nulls| nulls.is_valid(row));
-        is_there.then(|| values[key]).flatten()
+        let is_valid = nulls.is_none_or(|nulls| nulls.is_valid(row));
+        is_valid.then(|| values[key]).flatten()
     }));
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""What the tests share: texts that nobody wrote, labels, a loaded labeler, and the program."""
+"""Shared fixtures: synthetic texts, labels, a loaded labeler, and the program."""
 
 import os
 import random
@@ -18,7 +18,7 @@ WORDS = (
 
 
 def texts(count: int, seed: int = 7) -> list[str]:
-    """Texts of one to a hundred words, the same for the same seed."""
+    """Returns random texts of 1 to 100 words; the same seed gives the same texts."""
     chance = random.Random(seed)
     return [" ".join(chance.choices(WORDS, k=chance.randint(1, 100))) for _ in range(count)]
 
@@ -30,7 +30,7 @@ def labeler() -> Labeler:
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """The program of this repository, as it was built last, or the one that `TOPICMILL_PROGRAM` names."""
+    """Returns the debug build of the program, or the path in `TOPICMILL_PROGRAM`."""
     named = os.environ.get("TOPICMILL_PROGRAM")
     if named is None:
         subprocess.run(["cargo", "build", "--quiet", "--locked"], cwd=REPOSITORY, check=True)

@@ -1,4 +1,4 @@
-"""The Python in docs/python.md and docs/benchmarks.md runs."""
+"""Runs the Python examples in docs/python.md and docs/benchmarks.md."""
 
 import re
 
@@ -16,7 +16,7 @@ def blocks(page: str) -> list[str]:
 BLOCKS = blocks("docs/python.md")
 
 
-def test_the_page_has_what_is_run():
+def test_the_page_has_examples():
     assert len(BLOCKS) >= 2
 
 
@@ -27,12 +27,12 @@ def test_the_examples_of_the_page_run(block, tmp_path, monkeypatch):
     posts = pa.table({"id": range(40), "title": titles, "selftext": bodies, "text": titles})
     pq.write_table(posts, "posts.parquet")
     scope = {}
-    # What the page does first holds for what comes later.
+    # Later examples build on earlier ones.
     for code in BLOCKS[: block + 1]:
         exec(compile(code, "docs/python.md", "exec"), scope)
 
 
-def test_the_whole_way_in_dask_runs_and_is_not_done_twice(tmp_path, monkeypatch):
+def test_the_dask_example_runs_and_is_idempotent(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "posts").mkdir()
     for part in range(3):
@@ -40,7 +40,7 @@ def test_the_whole_way_in_dask_runs_and_is_not_done_twice(tmp_path, monkeypatch)
         pq.write_table(posts, f"posts/{part}.parquet")
     [code] = blocks("docs/benchmarks.md")
     ran = compile(code, "docs/benchmarks.md", "exec")
-    # As a program, whose functions Dask sends to its workers.
+    # As `__main__`, so that Dask can send its functions to workers.
     scope = {"__name__": "__main__"}
     exec(ran, scope)
     written = {file: file.stat().st_mtime_ns for file in (tmp_path / "labeled").iterdir()}

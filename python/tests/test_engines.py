@@ -1,4 +1,4 @@
-"""OpenVINO, the second engine, beside ONNX Runtime."""
+"""Tests of OpenVINO, the alternative engine."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from topicmill import Labeler, _find
 
 is_here = _find.openvino() is not None
 if not is_here and os.environ.get("TOPICMILL_OPENVINO_TESTS") == "must":
-    raise RuntimeError("these tests need OpenVINO: install requirements/openvino.txt beside the package")
+    raise RuntimeError("these tests need OpenVINO: install requirements/openvino.txt with the package")
 needs_openvino = pytest.mark.skipif(not is_here, reason="OpenVINO is not installed")
 
 
@@ -30,7 +30,7 @@ def test_both_engines_give_the_same_scores(labeler, openvino):
     assert (labeler.engine, openvino.engine, openvino.device) == ("onnxruntime", "openvino", "cpu")
     some = texts(60)
     assert np.abs(labeler.scores(some) - openvino.scores(some)).max() < 1e-4
-    # The engine is no part of what decides a score.
+    # The engine is not part of the model hash.
     assert openvino.model_hash == labeler.model_hash
 
 
@@ -46,7 +46,7 @@ def test_a_pickle_keeps_its_engine(openvino):
 @needs_openvino
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_fork_loads_openvino_anew(threads):
+def test_a_fork_reloads_openvino(threads):
     labeler = Labeler(labels=LABELS, threads=threads, engine="openvino", template="Forked {}.")
     some = texts(40)
     here = labeler.scores(some)
@@ -60,7 +60,7 @@ def test_a_fork_loads_openvino_anew(threads):
     assert (labeler.scores(some) == here).all()
 
 
-def test_a_word_that_names_no_engine_is_refused():
+def test_an_unknown_engine_is_rejected():
     with pytest.raises(ValueError, match="'auto', 'onnxruntime' or 'openvino'"):
         Labeler(engine="tensorrt")
 
@@ -72,7 +72,7 @@ def test_openvino_is_for_cpus(labeler):
         Labeler(labels=LABELS, engine="onnxruntime", precision="bf16", device="cpu").load()
 
 
-def test_a_worker_of_dask_keeps_openvino_on_its_cpu(monkeypatch):
+def test_openvino_in_a_dask_worker_stays_on_the_cpu(monkeypatch):
     monkeypatch.setattr(_find, "device", lambda asked: "cuda:1")
     asked = {}
     monkeypatch.setattr("topicmill._labeler.Scorer", lambda settings: asked.update(settings))
@@ -88,21 +88,21 @@ def test_a_worker_of_dask_keeps_openvino_on_its_cpu(monkeypatch):
 
 
 def engine_without(*libraries: str, tmp_path, **settings: object) -> str:
-    """What a process says that does not find some libraries."""
+    """Returns the engine, or the error, of a process that does not find some libraries."""
     code = (
         "from topicmill import Error, Labeler, _find\n"
         + "".join(f"_find.{library} = lambda: None\n" for library in libraries)
         + f"try:\n    print(Labeler(labels=['a', 'b'], threads=1, **{settings!r}).engine)\n"
         + "except Error as error:\n    print(error)\n"
     )
-    # Neither this user's data folder nor the folder of the repository.
+    # Hide this user's data folder and the repository's `.venv`.
     env = os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "ORT_DYLIB_PATH": ""}
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 
 
-def test_without_openvino_it_is_said_what_to_install(tmp_path):
+def test_without_openvino_the_error_names_the_package_to_install(tmp_path):
     said = engine_without("openvino", tmp_path=tmp_path, engine="openvino")
     assert said.startswith("find OpenVINO: no library")
     assert said.endswith('; install topicmill[openvino], or give engine="onnxruntime"')
@@ -110,7 +110,7 @@ def test_without_openvino_it_is_said_what_to_install(tmp_path):
 
 
 @needs_openvino
-def test_without_onnx_runtime_auto_takes_openvino(tmp_path):
+def test_without_onnx_runtime_auto_uses_openvino(tmp_path):
     assert engine_without("library", tmp_path=tmp_path) == "openvino"
     said = engine_without("library", tmp_path=tmp_path, engine="onnxruntime")
     assert said.startswith("find ONNX Runtime: no library")

@@ -1,4 +1,4 @@
-"""Where things are found, and which GPU a worker takes."""
+"""Tests of finding the library and the model, and of assigning GPUs to workers."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ import topicmill
 from topicmill import _find
 
 
-def test_the_library_is_that_of_the_package_unless_somebody_names_another(monkeypatch):
+def test_the_library_is_the_packages_unless_a_variable_names_another(monkeypatch):
     monkeypatch.delenv("ORT_DYLIB_PATH", raising=False)
     found = Path(_find.library())
     assert found.is_file() and found.parts[-3:-1] == ("onnxruntime", "capi")
@@ -19,9 +19,9 @@ def test_the_library_is_that_of_the_package_unless_somebody_names_another(monkey
     assert _find.library() is None
 
 
-def test_without_a_model_it_is_said_what_to_install(monkeypatch):
+def test_without_a_model_the_error_names_the_package_to_install(monkeypatch):
     assert Path(_find.model(None), "config.json").is_file()
-    monkeypatch.setattr(_find, "_shares", lambda: iter([Path("/nowhere")]))
+    monkeypatch.setattr(_find, "_default_model_paths", lambda: iter([Path("/nowhere")]))
     with pytest.raises(topicmill.Error, match="install the wheel of topicmill again"):
         _find.model(None)
 
@@ -30,7 +30,7 @@ def test_without_a_model_it_is_said_what_to_install(monkeypatch):
     ("name", "gpus", "found"),
     [(3, 2, "cuda:1"), ("worker-2", 4, "cuda:2"), ("tcp://x", 2, "auto"), (3, 1, "auto"), (3, 0, "auto")],
 )
-def test_each_worker_of_dask_takes_a_gpu(monkeypatch, tmp_path, name, gpus, found):
+def test_each_dask_worker_uses_its_own_gpu(monkeypatch, tmp_path, name, gpus, found):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     library = tmp_path / "libonnxruntime.so.1"
     library.with_name("libonnxruntime_providers_cuda.so").touch()

@@ -1,4 +1,4 @@
-"""What the package promises of itself: what it is made of, and that its types are right."""
+"""Tests of the package's dependencies and type hints."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ from conftest import REPOSITORY
 
 PYTHON = REPOSITORY / "python"
 
-#: Drivers of databases, clients of HTTP, and runtimes that both of them need.
-KEPT_OUT = ("sqlx", "rusqlite", "libsqlite3-sys", "reqwest", "hyper", "ureq", "rustls", "tokio", "axum")
+#: Database drivers, HTTP clients, and their runtimes.
+FORBIDDEN = ("sqlx", "rusqlite", "libsqlite3-sys", "reqwest", "hyper", "ureq", "rustls", "tokio", "axum")
 
 
 def test_the_module_has_no_database_driver_and_no_http_client():
@@ -19,8 +19,8 @@ def test_the_module_has_no_database_driver_and_no_http_client():
     tree = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
     crates = {line.split()[0] for line in tree.splitlines() if line}
     assert "topicmill-score" in crates
-    found = [crate for crate in crates if crate.startswith(KEPT_OUT)]
-    assert not found, f"the module is made of {found}"
+    found = [crate for crate in crates if crate.startswith(FORBIDDEN)]
+    assert not found, f"the module depends on {found}"
 
 
 CALLS = """
@@ -41,7 +41,7 @@ assert_type(topicmill.Labeler(engine="openvino").engine, str)
 
 
 @pytest.mark.parametrize("tool", [["mypy"], ["pyright", "--pythonpath", sys.executable]], ids=["mypy", "pyright"])
-def test_types_are_right(tool, tmp_path):
+def test_type_hints_are_correct(tool, tmp_path):
     calls = tmp_path / "calls.py"
     calls.write_text(CALLS.replace("from typing import", "from typing_extensions import"))
     command = [str(Path(sys.executable).parent / tool[0]), *tool[1:]]

@@ -1,4 +1,4 @@
-"""Lists of texts in, scores out."""
+"""Tests of scoring lists of texts."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import topicmill
 from topicmill import Labeler
 
 
-def test_a_text_gets_the_shape_of_the_reference_pipeline(labeler):
+def test_results_have_the_format_of_the_reference_pipeline(labeler):
     one = labeler.label("A recipe for bread and soup.")
     assert list(one) == ["sequence", "labels", "scores"]
     assert one["sequence"] == "A recipe for bread and soup."
@@ -51,14 +51,14 @@ def test_scores_keep_the_order_of_texts_and_labels(labeler):
     ],
     ids=lambda column: str(getattr(column, "type", getattr(column, "dtype", type(column).__name__))),
 )
-def test_rows_without_a_word_stay_aligned_in_every_type_of_column(labeler, column):
+def test_empty_rows_stay_aligned_in_every_column_type(labeler, column):
     scores = labeler.scores(column)
     assert np.isnan(scores).all(axis=1).tolist() == [False, True, True, True, False]
     assert (scores[0] == scores[4]).all()
     assert (scores[0] == labeler.scores(["soup"])[0]).all()
 
 
-def test_columns_without_any_text_are_scored_as_such(labeler):
+def test_columns_without_any_text_get_nan(labeler):
     for column in (pa.nulls(3), pa.array([None] * 3, pa.string()).dictionary_encode(), [None] * 3):
         assert np.isnan(labeler.scores(column)).all()
     for nothing in ([], pa.array([], pa.string()), pa.chunked_array([], pa.string()), np.array([], str)):
@@ -66,7 +66,7 @@ def test_columns_without_any_text_are_scored_as_such(labeler):
     assert labeler.label([""]) == [{"sequence": "", "labels": [], "scores": []}]
 
 
-def test_what_is_no_text_is_refused_with_its_row(labeler):
+def test_values_that_are_not_text_are_rejected_with_their_row(labeler):
     for column, error, said in [
         ("soup", TypeError, "put it into a list"),
         (["soup", 5], TypeError, "row 1 is of type `int`"),
@@ -83,18 +83,18 @@ def test_what_is_no_text_is_refused_with_its_row(labeler):
             labeler.scores(column)
 
 
-def test_settings_that_cannot_be_used_are_refused(tmp_path):
+def test_invalid_settings_are_rejected(tmp_path):
     for settings, error, said in [
         ({"mode": "both"}, ValueError, "'single', 'multi', or"),
         ({"threads": 0}, ValueError, "from 1 on"),
         ({"batch_tokens": 0}, ValueError, "from 1 on"),
         ({"labels": []}, ValueError, "at least one label"),
         ({"labels": "cooking"}, TypeError, "a list of labels"),
-        ({"labels": [1]}, TypeError, "no str"),
-        ({"labels": {"cooking": [1]}}, TypeError, "no str"),
+        ({"labels": [1]}, TypeError, "not a str"),
+        ({"labels": {"cooking": [1]}}, TypeError, "not a str"),
         ({"text": []}, ValueError, "names no column"),
-        # What needs the model is told by the first call.
-        ({"labels": ["a", "a"]}, ValueError, "`a` is there twice"),
+        # Settings that depend on the model are checked when it is loaded.
+        ({"labels": ["a", "a"]}, ValueError, "`a` occurs twice"),
         ({"labels": ["a"], "template": "no braces"}, ValueError, "exactly one"),
         ({"labels": ["long " * 500]}, ValueError, "leaves no room"),
         ({"threshold": 2}, ValueError, "not between 0 and 1"),
@@ -120,13 +120,13 @@ def test_labels_have_descriptions_templates_and_modes():
     assert not np.allclose(matrices[3].sum(axis=1), 1)
 
 
-def test_the_default_labels_are_the_programs():
+def test_the_default_labels_are_those_of_the_program():
     labeler = Labeler(threads=1)
     assert len(labeler.labels) == 16 and "climate" in labeler.labels
     assert labeler.label("The new console has better games.")["labels"][0] == "gaming"
 
 
-def test_a_labeler_says_what_it_is(labeler):
+def test_a_labeler_has_read_only_properties(labeler):
     with pytest.raises(AttributeError):
         labeler.device = "cpu"
     assert "cooking" in repr(labeler)
@@ -139,7 +139,7 @@ def test_a_classifier_has_its_own_labels_and_the_scores_of_transformers():
         golden = json.loads(path.read_text(encoding="utf-8"))
         labeler = Labeler(model=folder / "models" / golden["model"], threads=1, device="cpu")
         assert labeler.labels == golden["cases"][0]["labels"]
-        # A text without a word has no scores here.
+        # Empty texts get no scores here.
         cases = [case for case in golden["cases"] if case["mode"] == golden["default_mode"] and case["text"].strip()]
         assert cases
         scores = labeler.scores([case["text"] for case in cases])

@@ -1,4 +1,4 @@
-"""Threads, forks, pickles and signals."""
+"""Tests of threads, forks, pickles and signals."""
 
 import multiprocessing
 import os
@@ -20,7 +20,7 @@ from topicmill import Labeler, _labeler
 MODEL = REPOSITORY / "models/minilm-reddit-topics"
 
 
-def test_a_model_is_loaded_late_and_once():
+def test_a_model_is_loaded_lazily_and_once():
     first, second = (Labeler(labels=LABELS, threads=1, template="Late {}.") for _ in range(2))
     assert first._scorer_if_loaded() is None
     first.scores(["soup"])
@@ -39,7 +39,7 @@ def test_threads_share_a_labeler(labeler):
     assert len(found) == 4 and all((one == alone).all() for one in found)
 
 
-def test_other_threads_go_on_while_texts_are_scored(labeler):
+def test_scoring_releases_the_gil(labeler):
     some, turns, done = texts(60), [], threading.Event()
 
     def turn():
@@ -54,13 +54,13 @@ def test_other_threads_go_on_while_texts_are_scored(labeler):
     ended = time.monotonic()
     done.set()
     thread.join()
-    # Without the lock released, it would get no turn in between.
+    # With the GIL held, the other thread would get no turn.
     within = [at for at in turns if begun < at < ended]
     assert len(within) > 10, f"{len(within)} turns in {ended - begun:.3f} s"
 
 
 def in_fork(do) -> str:
-    """What a fork of this process says, or how it ended."""
+    """Runs a function in a fork of this process, and returns its result or error as text."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -69,13 +69,13 @@ def in_fork(do) -> str:
         except BaseException as error:
             said = repr(error)
         os.write(into, said.encode())
-        # The ordinary end, with all destructors, in a process that has lost its threads.
+        # Run all destructors, in a process without the threads of its parent.
         os.close(into)
         os.close(out)
         sys.stdout = sys.stderr = open(os.devnull, "w")
         import gc
 
-        _labeler._process.held.clear()
+        _labeler._process.cached.clear()
         gc.collect()
         os._exit(0)
     os.close(into)
@@ -91,7 +91,7 @@ def in_fork(do) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_fork_loads_the_model_anew():
+def test_a_fork_reloads_the_model():
     labeler = Labeler(labels=LABELS, threads=2, template="Forked {}.")
     some = texts(40)
     here = labeler.scores(some)
@@ -104,7 +104,7 @@ def test_a_fork_loads_the_model_anew():
         return float(np.abs(scores - here).max()) < 1e-5
 
     assert in_fork(child) == "True"
-    # While another thread computes, and holds the locks.
+    # Fork while another thread computes and holds the locks.
     thread = threading.Thread(target=lambda: labeler.scores(texts(250)))
     thread.start()
     time.sleep(0.05)
@@ -115,30 +115,30 @@ def test_a_fork_loads_the_model_anew():
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_pools_of_processes_give_the_same_scores(labeler, method):
+def test_process_pools_give_the_same_scores(labeler, method):
     some = texts(20)
     with multiprocessing.get_context(method).Pool(2) as pool:
         parts = pool.map(labeler.scores, [some[:10], some[10:]])
     assert np.abs(np.concatenate(parts) - labeler.scores(some)).max() < 1e-5
 
 
-def test_a_pickle_holds_settings_and_no_model(labeler):
+def test_a_pickle_contains_settings_but_no_model(labeler):
     pickled = pickle.dumps(labeler)
     assert len(pickled) < 2000
     again = pickle.loads(pickled)
     assert again.labels == LABELS and again._scorer() is labeler._scorer()
-    # What comes pickled, comes again: the model stays for the next task of the worker.
+    # The model of an unpickled labeler is cached for the next task of the worker.
     lone = pickle.loads(pickle.dumps(Labeler(labels=LABELS, threads=1, template="Held {}.")))
     scorer = lone._scorer()
     pickled = pickle.dumps(lone)
     del lone
     assert pickle.loads(pickled)._scorer() is scorer
-    for number in range(_labeler._HELD):
+    for number in range(_labeler._MAX_CACHED):
         pickle.loads(pickle.dumps(Labeler(labels=[str(number)], threads=1)))._of_process()
-    assert len(_labeler._process.held) == _labeler._HELD
+    assert len(_labeler._process.cached) == _labeler._MAX_CACHED
 
 
-def test_a_pickle_of_another_version_is_refused(labeler, monkeypatch):
+def test_a_pickle_of_another_version_is_rejected(labeler, monkeypatch):
     monkeypatch.setattr(_labeler, "__version__", "9.9.9")
     pickled = pickle.dumps(labeler)
     monkeypatch.undo()
@@ -146,23 +146,23 @@ def test_a_pickle_of_another_version_is_refused(labeler, monkeypatch):
         pickle.loads(pickled)
 
 
-def test_a_worker_with_another_model_or_none_says_so(tmp_path):
+def test_a_worker_with_another_model_or_none_reports_it(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     labeler = Labeler(model=folder, labels=LABELS, threads=1).load()
     pickled = pickle.dumps(labeler)
     del labeler
-    _labeler._process.held.clear()
+    _labeler._process.cached.clear()
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"softmax_scale": 21.0', '"softmax_scale": 20.0'))
-    with pytest.raises(topicmill.Error, match="not the one that the Labeler was pickled with"):
+    with pytest.raises(topicmill.Error, match="differs from the one that the Labeler was pickled with"):
         pickle.loads(pickled).scores(["soup"])
     shutil.rmtree(folder)
-    _labeler._process.held.clear()
+    _labeler._process.cached.clear()
     with pytest.raises(topicmill.Error, match="copy the folder there"):
         pickle.loads(pickled).scores(["soup"])
 
 
-def test_ctrl_c_is_heard_between_batches():
+def test_ctrl_c_cancels_between_batches():
     code = (
         "import sys, topicmill, time\n"
         "labeler = topicmill.Labeler(labels=['a', 'b'], threads=1).load()\n"

@@ -1,4 +1,4 @@
-"""The package and the program say the same of the same texts."""
+"""Tests that the package and the program compute the same scores."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from topicmill import Labeler
 
 
 def digest(table: pa.Table) -> str:
-    """A hash of labels, scores and margins, to the last bit."""
+    """Returns a hash of labels, scores and margins, to the last bit."""
     rows = table.select(["id", "label", "score", "margin"]).to_pylist()
     return hashlib.sha256(repr(sorted(map(str, rows))).encode()).hexdigest()
 
@@ -29,7 +29,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     command += [word for label in labels or [] for word in ("--label", label)]
     if labels is None:
         command += ["--pipeline", REPOSITORY / "pipelines/sixteen-topics.toml"]
-    # Another home: no settings and no remembered size of batches.
+    # Another home folder, without settings and cached batch sizes.
     env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
     ran = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 1, ran.stderr  # Two rows have no text.
@@ -37,7 +37,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     ours = Labeler(labels=labels).label_batch(posts)
     assert digest(ours) == digest(theirs)
     assert ours["label"].null_count == 2
-    # Parts of a table are put into other batches, which changes no label and hardly a score.
+    # Parts of a table are batched differently, which changes no label and hardly a score.
     parts = [Labeler(labels=labels).label_batch(posts[at : at + 25]) for at in range(0, len(posts), 25)]
     parts = pa.concat_tables(parts)
     assert parts["label"] == ours["label"]
@@ -45,7 +45,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
         assert one == other or abs(one - other) < 1e-5
 
 
-def test_learned_label_vectors_count_as_they_do_in_the_program(program, tmp_path):
+def test_learned_label_vectors_are_used_as_in_the_program(program, tmp_path):
     shipped, model = REPOSITORY / "models/minilm-reddit-topics", tmp_path / "learned"
     model.mkdir()
     for name in ["model.onnx", "tokenizer.json", "tokenizer_config.json"]:

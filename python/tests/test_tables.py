@@ -1,4 +1,4 @@
-"""Tables in, the same tables with labels out."""
+"""Tests of labelling tables."""
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_keeps_its_kind_and_gets_labels(labeler, kind):
+def test_a_table_keeps_its_type_and_gets_labels(labeler, kind):
     make, read = KINDS[kind]
     batch = make()
     labeled = labeler(batch)
@@ -75,7 +75,7 @@ def test_a_table_keeps_its_kind_and_gets_labels(labeler, kind):
             assert scored["label"] == LABELS[scores[row].argmax()]
             assert scored["score"] == pytest.approx(first, abs=1e-6)
             assert scored["margin"] == pytest.approx(first - second, abs=1e-6)
-    # A batch that a function was given is not the function's to change.
+    # The input must not be modified.
     assert len(make() if isinstance(batch, dict) else batch.columns) == 2
 
 
@@ -92,7 +92,7 @@ def test_a_table_without_rows_gets_the_same_columns(labeler, kind):
         assert (labeler(nothing).dtypes == labeler(batch).dtypes).all()
 
 
-def test_a_column_for_each_label_is_added_where_asked_for(labeler):
+def test_columns_per_label_are_added_on_request(labeler):
     full = Labeler(labels=LABELS, threads=1, label_scores=True, logits=True, prefix="our_", text="text")
     out = full.label_batch(table())
     added = ["our_label", "our_score", "our_margin"]
@@ -117,7 +117,7 @@ def test_a_score_under_the_threshold_has_no_label():
         assert (row["label"] is not None) == (row["score"] is not None and row["score"] >= 0.9)
 
 
-def test_several_columns_of_texts_are_joined_as_a_post_is():
+def test_several_text_columns_are_joined_like_a_post():
     both = Labeler(labels=LABELS, threads=1, text=["title", "body"])
     titles, bodies = ["Bread", "Bread ", None, ""], [" An oven. ", "[removed]", "An oven.", None]
     for make in (pa.table, pd.DataFrame, pl.DataFrame, lambda columns: columns):
@@ -131,7 +131,7 @@ def test_several_columns_of_texts_are_joined_as_a_post_is():
         assert found[3] is None and found[:3] == pytest.approx(expected[:3], abs=1e-6)
 
 
-def test_pandas_keeps_its_index_and_takes_every_word_for_missing(labeler):
+def test_pandas_keeps_its_index_and_accepts_every_missing_value(labeler):
     values = ["bread", None, float("nan"), pd.NA, "soup"]
     frame = pd.DataFrame({"text": pd.Series(values, dtype=object, index=list("vwxyz"))})
     out = labeler.label_batch(frame)
@@ -139,17 +139,17 @@ def test_pandas_keeps_its_index_and_takes_every_word_for_missing(labeler):
     assert out["label"].isna().tolist() == [False, True, True, True, False]
 
 
-def test_tables_that_cannot_be_labelled_say_why(labeler):
+def test_unsupported_tables_are_rejected_with_the_reason(labeler):
     for batch, error, said in [
         (pa.table({"body": ["a"]}), ValueError, "no column `text`; it has body: name one with text="),
         (pa.table([["a"], ["b"]], names=["text", "text"]), ValueError, "2 columns `text`"),
-        (pa.table({"text": ["a"], "score": [1]}), ValueError, "a column `score` already"),
+        (pa.table({"text": ["a"], "score": [1]}), ValueError, "already has a column `score`"),
         (pa.table({"text": [1]}), TypeError, "Arrow type Int64"),
         (pa.table({"text": [["a"]]}), TypeError, "give a column of strings"),
         (pd.DataFrame({"text": [1]}), TypeError, "Arrow type Int64"),
         (pd.DataFrame({"text": [1, "a"]}, dtype=object), TypeError, "row 0 is of type `int`"),
         (pl.LazyFrame({"text": ["a"]}), TypeError, "map_batches"),
-        (["a"], TypeError, "`builtins.list` is no table"),
+        (["a"], TypeError, "`builtins.list` is not a supported table"),
     ]:
         with pytest.raises(error, match=said):
             labeler.label_batch(batch)

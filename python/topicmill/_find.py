@@ -1,4 +1,4 @@
-"""Where the model is, and the libraries that compute."""
+"""Finds the model folder, the device and the inference libraries."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 
 from topicmill._native import Error
 
-#: Where the driver of NVIDIA lists its GPUs.
+#: Folder in which the NVIDIA driver lists its GPUs.
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 DEFAULT_MODEL = "models/minilm-reddit-topics"
 
 
 def model(named: str | None) -> str:
-    """The folder of a model; `None` means the one that the package carries."""
+    """Returns a model folder; `None` means the default model, which comes with the package."""
     if named is None:
-        found = next((folder for folder in _shares() if folder.is_dir()), None)
+        found = next((folder for folder in _default_model_paths() if folder.is_dir()), None)
         if found is None:
             raise Error(
-                f"the default model is not installed beside the package on `{socket.gethostname()}`: "
+                f"the default model is not installed with the package on `{socket.gethostname()}`: "
                 "install the wheel of topicmill again, or give the path of a model folder"
             )
         return str(found)
@@ -39,9 +39,9 @@ def model(named: str | None) -> str:
     return str(folder)
 
 
-def _shares() -> Iterator[Path]:
-    """Where the default model may be, the likeliest place first."""
-    # `pip install --target` and `--user` have prefixes of their own, which only the list of files shows.
+def _default_model_paths() -> Iterator[Path]:
+    """Yields candidate paths of the default model, the most likely first."""
+    # `pip install --target` and `--user` use other prefixes, which only the list of files shows.
     try:
         files = importlib.metadata.files("topicmill") or []
     except importlib.metadata.PackageNotFoundError:
@@ -50,40 +50,40 @@ def _shares() -> Iterator[Path]:
         if file.as_posix().endswith(f"{DEFAULT_MODEL}/config.json"):
             yield Path(os.path.abspath(str(file.locate()))).parent
     yield Path(sysconfig.get_path("data")) / "share/topicmill" / DEFAULT_MODEL
-    # A package that is used where it was written: `maturin develop`.
+    # The source tree, for `maturin develop`.
     yield Path(__file__).parents[2] / DEFAULT_MODEL
 
 
 def device(asked: str) -> str:
-    """What to compute on: "auto" is a GPU for each worker of Dask, where there are several."""
+    """Returns the device; with several GPUs, "auto" assigns one to each Dask worker."""
     distributed = sys.modules.get("distributed")
     if asked != "auto" or distributed is None or "CUDA_VISIBLE_DEVICES" in os.environ:
         return asked
     try:
         worker = re.search(r"\d+$", str(distributed.get_worker().name))
-    except ValueError:  # Nobody's worker.
+    except ValueError:  # Not in a Dask worker.
         return asked
     found = library()
-    knows_cuda = found and Path(found).with_name("libonnxruntime_providers_cuda.so").exists()
-    gpus = len(list(_GPUS.glob("*"))) if knows_cuda else 0
+    has_cuda = found and Path(found).with_name("libonnxruntime_providers_cuda.so").exists()
+    gpus = len(list(_GPUS.glob("*"))) if has_cuda else 0
     return f"cuda:{int(worker[0]) % gpus}" if worker and gpus > 1 else asked
 
 
 def library() -> str | None:
-    """The library of the package `onnxruntime`, which is not imported; `None` where the search goes on elsewhere."""
+    """Returns the library of the package `onnxruntime`, without importing it; `None` to search elsewhere."""
     if os.environ.get("ORT_DYLIB_PATH"):
         return None
-    # `libonnxruntime_providers_shared.so` lies beside it.
+    # The prefix excludes `libonnxruntime_providers_shared.so`, which is in the same folder.
     return _in_package("onnxruntime", "capi", "libonnxruntime.", "onnxruntime.dll")
 
 
 def openvino() -> str | None:
-    """The library of the package `openvino`, in the same way."""
+    """Returns the library of the package `openvino`, without importing it."""
     return _in_package("openvino", "libs", "libopenvino_c.", "openvino_c.dll")
 
 
 def _in_package(package: str, below: str, unix: str, windows: str) -> str | None:
-    """The library in a folder of an installed package."""
+    """Returns the library in a folder of an installed package."""
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or []
     for folder in folders:

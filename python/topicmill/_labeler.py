@@ -1,4 +1,4 @@
-"""`Labeler`: what people call. It loads late, once a process, and travels between processes as its settings."""
+"""The class `Labeler`. It loads its model lazily, once per process, and is pickled as its settings."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from topicmill._native import Error, Scorer, __version__
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: A table; what comes out is of the kind that went in.
+#: A table; the result has the same type.
 Batch = TypeVar("Batch")
 
-#: Labels as they are given: their names, or names with a description or several.
+#: Labels: their names, or names with one or more descriptions.
 Labels = Sequence[str] | Mapping[str, str | Sequence[str]]
 
-#: Models that a process holds for labelers that came to it pickled; the one that was not used longest makes room.
-_HELD = 4
+#: Maximum number of models that a process caches for unpickled labelers; the least recently used is evicted.
+_MAX_CACHED = 4
 
-#: Precisions that are for CPUs.
-_ROUNDED = ("bf16", "int8")
+#: Precisions that only OpenVINO computes from a float32 graph, on CPUs.
+_CPU_PRECISIONS = ("bf16", "int8")
 
 
 class Scored(TypedDict):
-    """What `Labeler.label` says of a text, as the zero-shot pipeline of transformers does."""
+    """The result of `Labeler.label` for a text, in the format of the transformers zero-shot pipeline."""
 
     sequence: str
     labels: list[str]
@@ -42,7 +42,7 @@ class Scored(TypedDict):
 
 @dataclass(frozen=True)
 class _Settings:
-    """All that decides scores, and where they are computed. Equal settings share a loaded model."""
+    """Everything that decides scores, and where they are computed. Equal settings share a loaded model."""
 
     model: str | None
     labels: tuple[tuple[str, tuple[str, ...]], ...] | None
@@ -57,7 +57,7 @@ class _Settings:
     reddit_text: bool
 
     def load(self) -> Scorer:
-        # The library reads this when it starts.
+        # ONNX Runtime reads this at startup.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         labels = self.labels
         return Scorer(
@@ -67,7 +67,7 @@ class _Settings:
                 "template": self.template,
                 "mode": self.mode,
                 "threshold": self.threshold,
-                "device": self.device if self._is_for_cpus() else _find.device(self.device),
+                "device": self.device if self._is_cpu_only() else _find.device(self.device),
                 "precision": self.precision,
                 "threads": self.threads,
                 "batch_tokens": self.batch_tokens,
@@ -78,14 +78,14 @@ class _Settings:
             }
         )
 
-    def _is_for_cpus(self) -> bool:
-        """Whether OpenVINO computes in any case, which knows no GPU here."""
-        return self.engine == "openvino" or (self.engine == "auto" and self.precision in _ROUNDED)
+    def _is_cpu_only(self) -> bool:
+        """Returns True if OpenVINO is certain to be used, which runs on CPUs only."""
+        return self.engine == "openvino" or (self.engine == "auto" and self.precision in _CPU_PRECISIONS)
 
 
 class _Loaded:
-    """The model of some settings in this process. `lock` lets one thread load or compute at a time, and a waiting main
-    thread hear Ctrl-C."""
+    """The model for some settings in this process. `lock` lets one thread load or compute at a time; a main thread that
+    waits for it still handles Ctrl-C."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -93,37 +93,37 @@ class _Loaded:
 
 
 class _Process:
-    """What this process has loaded. A fork has neither the threads nor the locks of its parent, so it begins anew."""
+    """The models loaded by this process. A forked child does not have the threads of its parent, so it starts empty."""
 
     def __init__(self) -> None:
         self.number = os.getpid()
         self.lock = threading.Lock()
         self.loaded: weakref.WeakValueDictionary[_Settings, _Loaded] = weakref.WeakValueDictionary()
-        self.held: OrderedDict[_Settings, _Loaded] = OrderedDict()
+        self.cached: OrderedDict[_Settings, _Loaded] = OrderedDict()
 
-    def of(self, settings: _Settings, hold: bool) -> _Loaded:
+    def get(self, settings: _Settings, cache: bool) -> _Loaded:
         with self.lock:
             found = self.loaded.get(settings)
             if found is None:
                 found = self.loaded[settings] = _Loaded()
-            if hold:
-                self.held[settings] = found
-                self.held.move_to_end(settings)
-                while len(self.held) > _HELD:
-                    self.held.popitem(last=False)
+            if cache:
+                self.cached[settings] = found
+                self.cached.move_to_end(settings)
+                while len(self.cached) > _MAX_CACHED:
+                    self.cached.popitem(last=False)
             return found
 
 
 _process = _Process()
 
 
-def _begin_anew() -> None:
+def _reset_process() -> None:
     global _process
     _process = _Process()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_process)
 
 
 class Labeler:
@@ -133,32 +133,33 @@ class Labeler:
     >>> labeler.scores(["Three days in Lisbon.", None]).round(1).tolist()
     [[0.0, 1.0], [nan, nan]]
 
-    The model is loaded by the first call that needs it, once in each process: after a fork, and where a pickled labeler
-    arrives, it is loaded anew. Any number of threads may call it; they take turns, because
-    one batch uses all threads of the model.
+    The first call that needs the model loads it, once per process; after a fork or after unpickling in another process,
+    it is loaded again. The labeler is thread-safe. Concurrent calls wait for each other, because one batch uses all
+    threads of the model.
 
-    :param model: A model folder; None for the one that the package carries.
-    :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for those of the
-        model, if it is a classifier, and else for the sixteen topics of the program's default pipeline.
-    :param device: "auto" for a GPU where there is one, "cpu", "cuda" or "cuda:N".
-    :param mode: "single" for one label a text, whose scores add up to 1; "multi" for each label by itself; "raw", of a
-        classifier only, for its logits as they are. None for what a classifier was made for, and else for "single".
-    :param precision: "fp32", "bf16", "fp16" or "int8"; "auto" for the folder's choice. OpenVINO computes the graph of "fp32"
-        faster in "bf16", and in "int8" where the folder has no graph in it.
-    :param threads: Threads that compute a batch; None for one a core.
+    :param model: A model folder; None for the default model, which comes with the package.
+    :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for the
+        labels of a classifier, and for any other model the sixteen topics of the program's default pipeline.
+    :param device: "auto" for a GPU if there is one, "cpu", "cuda" or "cuda:N".
+    :param mode: "single" for one label per text, with scores that add up to 1; "multi" for independent scores per
+        label; "raw" for the unchanged logits of a classifier. None for the mode that a classifier was trained for,
+        otherwise "single".
+    :param precision: "fp32", "bf16", "fp16" or "int8"; "auto" for the default of the folder. OpenVINO can run the
+        "fp32" graph faster in "bf16", and in "int8" if the folder has no "int8" graph.
+    :param threads: Threads within a batch; None for one per core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
-    :param threshold: A text whose best score is lower gets no label.
-    :param batch_tokens: Padded tokens that a batch may hold; None for what suits the device.
-    :param engine: The library that computes: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
-        "auto" for ONNX Runtime, and for OpenVINO where ONNX Runtime is nowhere or cannot compute in the precision. Both give
-        the same scores in float32.
-    :param text: The column of texts that `label_batch` reads; several are joined with a blank line.
-    :param reddit_text: Whether texts are read as readers of Reddit see them: without Markdown, addresses of pictures and
-        zero-width characters.
-    :param label_scores: Whether `label_batch` adds a column with the score of each label.
-    :param logits: Whether `label_batch` adds a column with the logit of each label.
-    :param prefix: What the names of the columns that `label_batch` adds begin with.
-    :raises ValueError: if a setting cannot be used. What needs the model is checked when it is loaded.
+    :param threshold: Minimum score; a text whose best score is lower gets no label.
+    :param batch_tokens: Maximum padded tokens of a batch; None for a default that suits the device.
+    :param engine: The inference library: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
+        "auto" for ONNX Runtime, or OpenVINO if ONNX Runtime is not installed or does not support the precision. Both
+        give the same scores in float32.
+    :param text: The text column that `label_batch` reads; several columns are joined with a blank line.
+    :param reddit_text: True to read texts as Reddit displays them: without Markdown, image URLs and zero-width
+        characters.
+    :param label_scores: True if `label_batch` adds a score column per label.
+    :param logits: True if `label_batch` adds a logit column per label.
+    :param prefix: Prefix of the names of the columns that `label_batch` adds.
+    :raises ValueError: if a setting is invalid. Settings that depend on the model are checked when it is loaded.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Labeler:
         if mode not in (None, "single", "multi", "raw"):
             raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
         if threads is not None and threads < 1:
-            raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one a core")
+            raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one per core")
         if engine not in ("auto", "onnxruntime", "openvino"):
             raise ValueError(f"`engine` is {engine!r}: give 'auto', 'onnxruntime' or 'openvino'")
         if batch_tokens is not None and batch_tokens < 1:
@@ -211,12 +212,12 @@ class Labeler:
         self._set(settings, columns, None, False)
 
     def _set(
-        self, settings: _Settings, columns: _tables.Columns, known_hash: str | None, hold: bool
+        self, settings: _Settings, columns: _tables.Columns, known_hash: str | None, cache: bool
     ) -> None:
         self._settings = settings
         self._columns = columns
         self._hash = known_hash
-        self._hold = hold
+        self._is_cached = cache
         self._loaded: tuple[_Process, _Loaded] | None = None
 
     def __repr__(self) -> str:
@@ -227,12 +228,12 @@ class Labeler:
     def __reduce__(self) -> tuple[Any, ...]:
         scorer = self._scorer_if_loaded()
         known_hash = scorer.model_hash if scorer else self._hash
-        # Built-in types alone, so that another version gets as far as its own error.
+        # Built-in types only, so that another version can unpickle them and report the mismatch.
         return _unpickled, (__version__, vars(self._settings), vars(self._columns), known_hash)
 
     @property
     def labels(self) -> list[str]:
-        """The labels, in the order of the columns of `scores`. Loads the model where it has to say."""
+        """The labels, in the order of the columns of `scores`. Loads the model if the labels depend on it."""
         if self._settings.labels is not None:
             return [label for label, _ in self._settings.labels]
         return self._scorer().labels
@@ -244,43 +245,43 @@ class Labeler:
 
     @property
     def device(self) -> str:
-        """What the model runs on, such as "cpu" or "cuda:0". Loads the model."""
+        """The device of the model, such as "cpu" or "cuda:0". Loads the model."""
         return self._scorer().device
 
     @property
     def engine(self) -> str:
-        """The library that computes: "onnxruntime" or "openvino". Loads the model."""
+        """The inference library: "onnxruntime" or "openvino". Loads the model."""
         return self._scorer().engine
 
     def load(self) -> Labeler:
         """Loads the model now rather than at the first call, and returns the labeler.
 
-        :raises Error: if the model, the library or the device cannot be used; the message says what to do.
+        :raises Error: if the model, the library or the device cannot be used; the message gives the remedy.
         """
         self._scorer()
         return self
 
-    # One text is a sequence of texts to a type checker, and none here.
+    # To a type checker, a str is also a sequence of str.
     @overload
     def label(self, texts: str) -> Scored: ...  # type: ignore[overload-overlap]  # pyright: ignore
     @overload
     def label(self, texts: Sequence[str]) -> list[Scored]: ...
     def label(self, texts: str | Sequence[str]) -> Scored | list[Scored]:
-        """Scores texts, in the shape of the zero-shot pipeline of transformers: the best label first.
+        """Scores texts, in the format of the transformers zero-shot pipeline: the best label first.
 
         >>> [scored] = Labeler(labels=["cooking", "travel"]).label(["Bread and butter."])
         >>> scored["sequence"], scored["labels"]
         ('Bread and butter.', ['cooking', 'travel'])
 
         :param texts: A list of texts, or one text.
-        :returns: For each text its labels and scores; for a text without a word no label.
+        :returns: Labels and scores per text; no labels for a blank text.
         """
         if isinstance(texts, str):
             return self.label([texts])[0]
         texts = list(texts)
         matrix = self.scores(texts)
         labels = self.labels
-        # Stable, so that of equals the first stays the first.
+        # Stable, so that ties keep their order.
         orders = np.argsort(-matrix, axis=1, kind="stable")
         return [
             {"sequence": text, "labels": [], "scores": []}
@@ -294,14 +295,14 @@ class Labeler:
         ]
 
     def scores(self, texts: Any) -> NDArray[np.float32]:
-        """Scores texts: a row for each text, a column for each label, in their orders.
+        """Scores texts: one row per text and one column per label, in input order.
 
         >>> Labeler(labels=["cooking", "travel"]).scores(["Bread and butter.", "", None]).shape
         (3, 2)
 
-        :param texts: A sequence of str, or of bytes in UTF-8, with None where a text is missing; a column of pyarrow,
-            pandas or polars; a numpy array. Arrow strings are not copied.
-        :returns: Scores; NaN in the row of a text that is missing or has no word.
+        :param texts: A sequence of str or UTF-8 bytes, with None for missing texts; a column of pyarrow, pandas or
+            polars; a numpy array. Arrow strings are not copied.
+        :returns: Scores; NaN in the rows of missing or blank texts.
         """
         _, _, _, scores, _, failed = self._compute(_tables.texts_of(texts), True, False)
         _warn(failed)
@@ -311,8 +312,8 @@ class Labeler:
     def label_batch(self, batch: Batch) -> Batch:
         """Adds the columns `label`, `score` and `margin` to a table.
 
-        A row whose text is missing or has no word has nulls there. `score` is that of the best label, also where it lies
-        under the threshold and the label is null. `margin` is the best score less the next.
+        A row with a missing or blank text has nulls there. `score` is that of the best label, even if it is below the
+        threshold and the label is null. `margin` is the best score minus the second best.
 
         >>> import numpy as np
         >>> batch = {"id": np.array([7, 8]), "text": np.array(["Bread and butter.", None])}
@@ -320,8 +321,8 @@ class Labeler:
         ['cooking', None]
 
         :param batch: A Table or RecordBatch of pyarrow, a DataFrame of pandas or polars, or a dictionary of arrays.
-        :returns: The same kind of table, with all its columns, and the new ones after them.
-        :raises ValueError: if the column of texts is missing, or a new column's name is taken.
+        :returns: A table of the same type, with all its columns, followed by the new ones.
+        :raises ValueError: if the text column is missing, or the name of a new column is already used.
         """
         labelled: Batch = _tables.labelled(batch, self._columns, self.labels, self._compute, _warn)
         return labelled
@@ -346,7 +347,7 @@ class Labeler:
 
     def _compute(self, texts: Any, with_scores: bool, with_logits: bool) -> _tables.Computed:
         loaded = self._of_process()
-        # Only the main thread hears signals.
+        # Only the main thread handles signals.
         interruptible = threading.current_thread() is threading.main_thread()
         with loaded.lock:
             scorer = self._load(loaded)
@@ -362,13 +363,13 @@ class Labeler:
         return known[1].scorer if known and known[0].number == os.getpid() else None
 
     def _of_process(self) -> _Loaded:
-        """What this process has loaded for these settings."""
+        """Returns the model that this process has loaded for these settings, or an empty entry."""
         if _process.number != os.getpid():
-            # A fork that Python was not told of.
-            _begin_anew()
+            # A fork that bypassed `os.fork`, and so `register_at_fork`.
+            _reset_process()
         process, known = _process, self._loaded
         if known is None or known[0] is not process:
-            known = (process, process.of(self._settings, self._hold))
+            known = (process, process.get(self._settings, self._is_cached))
             self._loaded = known
         return known[1]
 
@@ -378,7 +379,7 @@ class Labeler:
             scorer = loaded.scorer = self._settings.load()
         if self._hash is not None and scorer.model_hash != self._hash:
             raise Error(
-                f"the model `{scorer.model}` here is not the one that the Labeler was pickled with: "
+                f"the model `{scorer.model}` differs from the one that the Labeler was pickled with: "
                 "copy the same model folder to every worker"
             )
         return scorer
@@ -396,7 +397,7 @@ def _labels(labels: Labels) -> tuple[tuple[str, tuple[str, ...]], ...]:
         pairs = tuple((label, ()) for label in labels)
     for label, texts in pairs:
         if not all(isinstance(text, str) for text in (label, *texts)):
-            raise TypeError(f"the label {label!r} or a description of it is no str")
+            raise TypeError(f"the label {label!r} or one of its descriptions is not a str")
     if not pairs:
         raise ValueError("`labels` is empty: give at least one label, or None for the default ones")
     return pairs
@@ -405,7 +406,7 @@ def _labels(labels: Labels) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _unpickled(
     version: str, settings: dict[str, Any], columns: dict[str, Any], known_hash: str | None
 ) -> Labeler:
-    """Makes a pickled labeler again. Its model stays in the process, for the next one of the same settings."""
+    """Restores a pickled labeler. Its model is cached in the process, for the next labeler with the same settings."""
     if version != __version__:
         raise Error(
             f"the Labeler was pickled by topicmill {version}, and {__version__} is installed here: "

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 __version__: str
 
 def joined(parts: list[str], is_reddit: bool) -> str:
-    """Joins the parts of a text with blank lines, without placeholders of removed ones."""
+    """Joins the parts of a text with blank lines, without placeholders for removed ones."""
 
 class Error(RuntimeError):
-    """The model, ONNX Runtime or a text's scores cannot be had; the message says what to do."""
+    """The model or the inference library cannot be used, or a text cannot be scored; the message gives the remedy."""
 
 @final
 class Scorer:
-    """A model with labels that are ready. It never changes, and any thread may call it; calls wait for each other."""
+    """A model with prepared labels. Immutable and thread-safe; concurrent calls wait for each other."""
 
     def __new__(cls, settings: Mapping[str, Any]) -> Scorer: ...
     def score(

@@ -1,6 +1,6 @@
-"""Tables of pyarrow, pandas, polars and numpy: where their texts are, and how labels are put beside them.
+"""Reads texts from tables of pyarrow, pandas, polars and numpy, and adds label columns to them.
 
-None of these libraries is imported here but numpy: a table of one comes from a program that has imported it.
+Of these libraries only numpy is imported here: a program that passes in a table has already imported its library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topicmill._native import joined
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What is said of each text: place of the label, score, margin, scores, logits; and the rows that failed.
+#: Result per text: index of the label, score, margin, scores, logits; and the failed rows with the reason.
 Computed: TypeAlias = tuple[
     "NDArray[np.int32]",
     "NDArray[np.float64]",
@@ -31,7 +31,7 @@ Computed: TypeAlias = tuple[
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns are read and added."""
+    """The columns to read and to add."""
 
     text: tuple[str, ...]
     reddit_text: bool
@@ -44,7 +44,7 @@ class Columns:
             raise ValueError("`text` names no column: give the column of texts")
 
     def added(self, labels: list[str]) -> list[str]:
-        """The names of the new columns, in their order."""
+        """Returns the names of the new columns, in order."""
         names = ["label", "score", "margin"]
         if self.label_scores:
             names += [f"score_{label}" for label in labels]
@@ -73,7 +73,7 @@ def labelled(
     for matrix in (scores, logits):
         if matrix is not None:
             numbers += [np.ascontiguousarray(column) for column in matrix.T]
-    return _with(batch, kind, added, codes, labels, numbers)
+    return _with_columns(batch, kind, added, codes, labels, numbers)
 
 
 def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
@@ -82,11 +82,11 @@ def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
     added = _added(batch, kind, columns, labels)
     numbers = [np.empty(0, np.float64)] * 2 + [np.empty(0, np.float32)] * (len(added) - 3)
     nothing = {name: values[:0] for name, values in batch.items()} if kind == "numpy" else batch[:0]
-    return _with(nothing, kind, added, np.empty(0, np.int32), labels, numbers)
+    return _with_columns(nothing, kind, added, np.empty(0, np.int32), labels, numbers)
 
 
 def _added(batch: Any, kind: str, columns: Columns, labels: list[str]) -> list[str]:
-    """The names of the new columns, for a table that can have them."""
+    """Returns the names of the new columns, after checking the table."""
     names = list(batch.schema.names) if kind == "pyarrow" else list(batch if kind == "numpy" else batch.columns)
     for name in columns.text:
         if (found := names.count(name)) != 1:
@@ -97,25 +97,25 @@ def _added(batch: Any, kind: str, columns: Columns, labels: list[str]) -> list[s
     taken = [name for name in added if name in names]
     if taken:
         raise ValueError(
-            f"the batch has a column `{taken[0]}` already: drop or rename it, or give prefix=… for the new columns"
+            f"the batch already has a column `{taken[0]}`: drop or rename it, or give prefix=… for the new columns"
         )
     return added
 
 
 def texts_of(values: Any, place: str = "the array") -> Any:
-    """Values as the native module takes them: with the Arrow C data interface, or as a sequence."""
+    """Converts values for the native module: an object with the Arrow C data interface, or a sequence."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise TypeError(f"{place} has {values.ndim} dimensions: give one text a row")
         if values.dtype.kind not in "SUOT":
-            raise TypeError(f"{place} has the type {values.dtype}, which is no text: give a column of strings")
+            raise TypeError(f"{place} has the type {values.dtype}, which is not text: give a column of strings")
         return values.tolist()
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(
         values, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
     ):
         values = pandas.Series(values)
-        # pandas needs pyarrow to export a column, and guesses the type of one of objects.
+        # pandas needs pyarrow to export a column, and guesses the type of object columns.
         is_exported = hasattr(values, "__arrow_c_stream__") and importlib.util.find_spec("pyarrow")
         if values.dtype == object or not is_exported:
             return values.astype(object).where(values.notna(), None).tolist()
@@ -123,29 +123,29 @@ def texts_of(values: Any, place: str = "the array") -> Any:
 
 
 def _joined(columns: list[Any], reddit_text: bool) -> list[str | None]:
-    """The texts of several columns, row by row, with a blank line between them."""
+    """Joins the texts of several columns, row by row, with a blank line."""
 
-    def listed(values: Any) -> list[Any]:
+    def to_list(values: Any) -> list[Any]:
         values = texts_of(values)
         for method in ("to_pylist", "to_list", "tolist"):
             if hasattr(values, method):
                 return list(getattr(values, method)())
         return list(values)
 
-    def whole(parts: tuple[Any, ...]) -> str | None:
+    def join_row(parts: tuple[Any, ...]) -> str | None:
         texts = [part.decode() if isinstance(part, bytes) else part for part in parts]
         return joined([text for text in texts if isinstance(text, str)], reddit_text) or None
 
-    return [whole(parts) for parts in zip(*map(listed, columns), strict=True)]
+    return [join_row(parts) for parts in zip(*map(to_list, columns), strict=True)]
 
 
 def _column(batch: Any, kind: str, name: str) -> Any:
     return batch.column(name) if kind == "pyarrow" else batch[name]
 
 
-def _with(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
-    """The table with new columns: the label of each row (`codes` are places in `labels`, -1 for none), and numbers, NaN
-    for none."""
+def _with_columns(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
+    """Returns the table with new columns: the label of each row (`codes` are indices into `labels`, -1 for none), and
+    numbers, NaN for none."""
     named = dict(zip(names[1:], numbers, strict=True))
     if kind == "pyarrow":
         import pyarrow as pa
@@ -160,7 +160,7 @@ def _with(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str]
         for name, values in new.items():
             batch = batch.append_column(name, values)
         return batch
-    # The last item is the one that -1 means.
+    # Index -1 selects the last item.
     given = np.array([*labels, None], dtype=object)[codes]
     if kind == "pandas":
         import pandas as pd
@@ -177,10 +177,10 @@ def _with(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str]
 
 
 def pandas_label_type() -> Any:
-    """The type of a column of labels in the installed pandas."""
+    """Returns the type of a label column in the installed pandas."""
     import pandas as pd
 
-    # From pandas 3 on, strings have a type of their own.
+    # pandas 3 introduced a string type.
     return "str" if int(pd.__version__.split(".")[0]) >= 3 else object
 
 
@@ -198,6 +198,6 @@ def _kind_of(batch: Any) -> str:
     if polars is not None and isinstance(batch, polars.LazyFrame):
         hint = "; give it to the method `map_batches` of the LazyFrame, or collect it first"
     raise TypeError(
-        f"`{type(batch).__module__}.{type(batch).__qualname__}` is no table that can be labelled: give a Table or "
+        f"`{type(batch).__module__}.{type(batch).__qualname__}` is not a supported table: give a Table or "
         f"RecordBatch of pyarrow, a DataFrame of pandas or polars, or a dictionary of numpy arrays{hint}"
     )

@@ -1,4 +1,4 @@
-"""Labels for frames of Dask.
+"""Labels for Dask DataFrames.
 
 >>> import dask.dataframe as dd, pandas as pd
 >>> import topicmill.dask
@@ -24,17 +24,17 @@ def label(
     threads: int | None = 1,
     **settings: Any,
 ) -> Any:
-    """Adds the columns `label`, `score` and `margin` to a frame of Dask. Nothing is computed yet.
+    """Adds the columns `label`, `score` and `margin` to a Dask DataFrame, lazily.
 
-    The types of the new columns are right beforehand, and no model is loaded for them. A worker process loads the model
-    once, whatever the number of partitions. Of its threads, one at a time computes, so give workers one thread each. On a
-    machine with several GPUs, a worker whose name ends with a number takes the GPU of that number.
+    The types of the new columns are known without loading a model. A worker process loads the model once, for any
+    number of partitions. Only one of its threads computes at a time, so give each worker one thread. On a machine with
+    several GPUs, a worker whose name ends with a number uses the GPU of that number.
 
-    :param ddf: A frame of Dask.
-    :param text: The column of texts; several are joined with a blank line.
-    :param threads: Threads that compute a batch; one, because Dask fills a machine with workers.
+    :param ddf: A Dask DataFrame.
+    :param text: The text column; several columns are joined with a blank line.
+    :param threads: Threads within a batch; 1 by default, because Dask runs a worker per core.
     :param settings: Any other setting of `Labeler`.
-    :returns: The frame with all its columns, and the new ones after them.
+    :returns: The DataFrame with all its columns, followed by the new ones.
     """
     labeler = Labeler(model=model, labels=labels, threads=threads, text=text, **settings)
     return ddf.map_partitions(labeler, meta=labeler.meta(ddf._meta))

@@ -1,4 +1,4 @@
-"""A table of digests at the end: each way to the same labels, beside one process."""
+"""Prints a table of digests at the end, to compare each engine with a single process."""
 
 import hashlib
 import os
@@ -6,14 +6,14 @@ import os
 import pyarrow as pa
 import pytest
 
-# Ray gives its workers the lowest priority but four, and on a busy machine they would not get on.
+# Ray starts its workers with niceness 15, and on a busy machine they would hardly run.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 DIGESTS: list[tuple[str, pa.Table]] = []
 
 
 def digest(table: pa.Table) -> str:
-    """A hash of the rows without their numbers."""
+    """Returns a hash of the rows without their scores."""
     rows = table.select(["id", "text", "label"]).sort_by("id").to_pylist()
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The programs of python/examples, on this machine: each writes what one process writes, row by row."""
+"""Runs the programs of python/examples on this machine: each writes the same rows as a single process."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ RESUME = PYTHON / "examples/resume_with_ray.py"
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
-    """Each row is there once with its label, and its numbers differ by what the batch of a text may change."""
+    """Asserts that all rows and labels are equal, and the scores up to the effect of batching."""
     assert digest(found) == digest(expected)
     for name in ("score", "margin"):
         numbers = [table.sort_by("id")[name].to_numpy() for table in (found, expected)]
@@ -51,9 +51,9 @@ def expected(folder) -> pa.Table:
 
 
 @pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.stem)
-def test_an_engine_gives_what_one_process_gives(example, folder, expected, tmp_path, digests):
+def test_an_engine_writes_the_rows_of_a_single_process(example, folder, expected, tmp_path, digests):
     command = [sys.executable, example, folder, tmp_path / "out"]
-    # Spark takes the first python3 for its workers otherwise.
+    # By default, Spark runs the first python3 in the path for its workers.
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
@@ -63,11 +63,11 @@ def test_an_engine_gives_what_one_process_gives(example, folder, expected, tmp_p
     assert_same(found, expected)
 
 
-def test_the_program_gives_what_one_process_gives(folder, expected, tmp_path, program, digests):
+def test_the_program_writes_the_rows_of_a_single_process(folder, expected, tmp_path, program, digests):
     out = tmp_path / "out.parquet"
-    score = [program, "--quiet", "score", "--device", "cpu", "--threads", "1", "--label", "cooking", "--label", "travel"]
-    ran = subprocess.run([*score, folder, out], capture_output=True, text=True, cwd=tmp_path)
-    # 1: a row has no text.
+    score = [program, "--quiet", "score", "--device", "cpu", "--threads", "1", "--label", "cooking", "--label",
+    "travel"] ran = subprocess.run([*score, folder, out], capture_output=True, text=True, cwd=tmp_path)
+    # Exit code 1: a row has no text.
     assert ran.returncode in (0, 1), ran.stderr
     # The program stores its numbers and labels under the same names.
     found = pq.read_table(out, columns=expected.column_names).filter(ds.field("score") >= 0.7)
@@ -75,7 +75,7 @@ def test_the_program_gives_what_one_process_gives(folder, expected, tmp_path, pr
     assert_same(found, expected)
 
 
-def test_dask_goes_on_when_a_worker_is_killed(folder, expected):
+def test_dask_recovers_from_a_killed_worker(folder, expected):
     import dask.dataframe as dd
     from distributed import Client, LocalCluster, as_completed, futures_of
 
@@ -91,7 +91,7 @@ def test_dask_goes_on_when_a_worker_is_killed(folder, expected):
     assert_same(found.filter(ds.field("score") >= 0.7), expected)
 
 
-def test_a_worker_of_dask_loads_the_model_once(folder):
+def test_a_dask_worker_loads_the_model_once(folder):
     import dask.dataframe as dd
     from distributed import Client, LocalCluster
 
@@ -109,7 +109,7 @@ def test_a_worker_of_dask_loads_the_model_once(folder):
         assert list(client.run(loaded).values()) == [1]
 
 
-def test_the_types_of_dasks_columns_are_right_beforehand(folder):
+def test_dask_knows_the_column_types_before_computing(folder):
     import dask.dataframe as dd
 
     import topicmill.dask
@@ -122,7 +122,7 @@ def test_the_types_of_dasks_columns_are_right_beforehand(folder):
     assert labeled.dtypes.tolist() == found.dtypes.tolist()
 
 
-def test_ray_goes_on_when_a_worker_is_killed(folder, expected):
+def test_ray_recovers_from_a_killed_worker(folder, expected):
     import psutil
     import ray
     from ray.data import ActorPoolStrategy
@@ -150,18 +150,18 @@ def test_ray_goes_on_when_a_worker_is_killed(folder, expected):
     assert_same(pa.concat_tables(found).filter(ds.field("score") >= 0.7), expected)
 
 
-def test_a_job_of_ray_whose_driver_was_killed_goes_on_with_what_is_not_written(tmp_path):
+def test_a_ray_job_resumes_after_its_driver_was_killed(tmp_path):
     import psutil
 
     rows, parts = 128, 8
-    # Short texts, so that the kill meets the job between its first block and its last.
+    # Short texts, so that the kill falls between the first block and the last.
     some = [" ".join(text.split()[:20]) for text in texts(rows * parts, seed=8)]
     posts = pa.table({"id": range(len(some)), "text": pa.array(some)})
     source = tmp_path / "posts"
     source.mkdir()
     for part in range(parts):
         pq.write_table(posts[part * rows : (part + 1) * rows], source / f"part-{part}.parquet")
-    # In each process of Ray, what is scored is counted.
+    # Count the scored rows in every Ray process.
     counted = tmp_path / "counted"
     (tmp_path / "sitecustomize.py").write_text(
         f"""import topicmill
@@ -182,7 +182,7 @@ topicmill.Labeler.__call__ = counting
         return subprocess.Popen([sys.executable, RESUME, source, target, done], env=env, stdout=log, stderr=log)
 
     def noted() -> int:
-        # A note whose rows are not whole yet ends with .pending.parquet.
+        # Checkpoints of incomplete blocks end with .pending.parquet.
         notes = [note for note in done.rglob("*.parquet") if not note.name.endswith(".pending.parquet")]
         return sum(pq.read_metadata(note).num_rows for note in notes)
 
@@ -197,7 +197,7 @@ topicmill.Labeler.__call__ = counting
     others = psutil.Process(driver.pid).children(recursive=True)
     driver.kill()
     driver.wait()
-    # Ray's own processes see that their driver is gone; until they have ended, they may still write.
+    # Ray's processes exit after their driver, and may write until then.
     for one in psutil.wait_procs(others, timeout=30)[1]:
         one.kill()
     psutil.wait_procs(others, timeout=30)
