@@ -1,9 +1,9 @@
-//! Every parser that reads what somebody else wrote, against inputs that a fuzzer makes of a small corpus.
+//! Fuzz targets for every parser of untrusted input.
 //!
-//! A target is a function that takes bytes and panics where a promise is broken: not only that nothing panics, but that
-//! what was read is sound, within bounds, and the same when it is written and read again. Plain `cargo test` replays
-//! `__fuzz__/TARGET/corpus` and `__fuzz__/TARGET/crashes`, in seconds. `scripts/fuzz TARGET SECONDS` lets libFuzzer search,
-//! guided by the code that an input reaches, and `make fuzz` does so with all targets.
+//! A target takes bytes, and panics if a guarantee is broken: besides not crashing, parsed data must be valid, within
+//! bounds, and unchanged after a round trip. Plain `cargo test` replays `__fuzz__/TARGET/corpus` and
+//! `__fuzz__/TARGET/crashes`, in seconds. `scripts/fuzz TARGET SECONDS` runs libFuzzer, guided by coverage, and `make
+//! fuzz` does so for all targets.
 
 #![expect(unexpected_cfgs, reason = "`scripts/fuzz` sets `fuzzing`")]
 #![expect(
@@ -20,7 +20,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Declares a test for each target. Its name is also the name of its folder.
+/// Declares a test per target, named like its folder.
 macro_rules! targets {
     ($($name:ident => $check:path),+ $(,)?) => {
         const TARGETS: &[&str] = &[$(stringify!($name)),+];
@@ -60,7 +60,7 @@ fn folder(target: &str) -> PathBuf {
     here.join(target)
 }
 
-/// The inputs of a folder, each with its path.
+/// Returns the inputs in a folder, each with its path.
 fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -69,7 +69,7 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Checks each input of a target, and what is left of it when it breaks off. The name of an input is shown if it fails.
+/// Checks each input of a target, whole and cut in half. The name of the input is shown if it fails.
 #[cfg(not(fuzzing))]
 fn replay(target: &str, check: fn(&[u8])) {
     for part in ["corpus", "crashes"] {

@@ -1,11 +1,11 @@
-//! What a folder of a model says, which somebody else made.
+//! Fuzz targets for the files of a model folder.
 
 use std::path::Path;
 
 use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::text::Encoder;
 
-/// A manifest that is taken names no file outside of its folder, and only vectors that its model can read.
+/// An accepted manifest names only files in its folder, and only vectors that its model can read.
 pub fn manifest(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -27,7 +27,7 @@ pub fn manifest(bytes: &[u8]) {
     }
 }
 
-/// A tokenizer that is taken makes a text no longer than its bound says.
+/// An accepted tokenizer truncates texts to its limit.
 pub fn tokenizer(bytes: &[u8]) {
     const TEXT: &str = "Rye \u{fb01} caf\u{e9}, don't [SEP] 12,5";
     let Ok(encoder) = Encoder::from_bytes(bytes, Path::new("tokenizer.json"), 64, None) else {

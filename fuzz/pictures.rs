@@ -1,9 +1,9 @@
-//! Texts of strangers in pictures and on pages.
+//! Fuzz targets for untrusted text in SVG images and HTML pages.
 
 use topicmill_pages::display;
 use topicmill_pages::report::svg::{escape, fit, width};
 
-/// A text that is drawn stays on its line and in its room, and says nothing to whoever reads the file but itself.
+/// Drawn text stays on one line, within its width, and is properly escaped.
 pub fn drawn_text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let most = usize::from(bytes.first().copied().unwrap_or(0)) / 4;
@@ -20,7 +20,7 @@ pub fn drawn_text(bytes: &[u8]) {
 
     let room = f64::from(u8::try_from(bytes.len() % 256).unwrap());
     let fitted = fit(&text, room);
-    // Widths are sums of decimals, which differ in their last bits by the order in which they are added.
+    // Widths are sums of decimals, whose last bits depend on the order of summation.
     let most = room.max(width("…")) + 1e-9;
     assert!(width(&fitted) <= most, "{fitted:?}");
 

@@ -1,4 +1,4 @@
-//! Rows of tables: posts from CSV with a map, and the rows that `score` reads.
+//! Fuzz targets for tables: CSV posts with a column map, and the tables that `score` reads.
 
 use std::io::{BufRead, Cursor, Write};
 
@@ -13,7 +13,7 @@ use topicmill_tables::{Cell, Row, Rows, TableFormat, bytes};
 
 use super::wire::assert_valid_post;
 
-/// The first line is a map, `field=column` and so on, separated by blanks; what follows is the file.
+/// The first line is a map of space-separated `field=column` pairs; the rest is the file.
 pub fn csv_with_map(bytes: &[u8]) {
     let (map, file) = match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
@@ -55,18 +55,19 @@ pub fn csv_with_map(bytes: &[u8]) {
     assert!(count <= file.len() as u64);
 }
 
-/// The text of a file as `score` reads it, packed or not. What is packed may be any amount of text: a megabyte is enough.
+/// Returns the text of a file as `score` reads it, decompressed if necessary. It is cut at a megabyte, because
+/// compressed data may expand without limit.
 fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
     use std::io::Read;
     let text = bytes::decode(Box::new(Cursor::new(bytes.to_vec()))).ok()?;
     Some(Box::new(std::io::BufReader::new(text.take(1 << 20))))
 }
 
-/// Reads a table to its end. Its rows have numbers that grow, and cells that are JSON on one line.
+/// Reads a table to its end. Line numbers never decrease, and each cell is valid JSON on one line.
 fn read(mut rows: impl Rows) -> Vec<Row> {
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
-        // What is said of a file's end, or of a quote that nobody closed, has the line of a row before.
+        // Problems at the end of the file, or with an unclosed quote, are reported for an earlier row.
         assert!(row.line >= line, "{} after {line}", row.line);
         line = row.line;
         for (_, cell) in &row.cells {
@@ -85,7 +86,7 @@ fn read(mut rows: impl Rows) -> Vec<Row> {
     read
 }
 
-/// Rows that were read, written as lines of JSON and read again, are the same rows.
+/// Rows written as JSON lines and read again are unchanged.
 fn round_trip(rows: &[Row]) {
     let whole: Vec<&Row> = rows.iter().filter(|row| row.problem.is_none()).collect();
     let mut written = String::new();
@@ -114,7 +115,7 @@ fn round_trip(rows: &[Row]) {
     }
 }
 
-/// CSV and TSV, whatever separates their values.
+/// CSV and TSV, with any separator.
 pub fn csv(bytes: &[u8]) {
     for delimiter in [None, Some(b'\t')] {
         let Some(text) = text(bytes) else { return };
@@ -136,7 +137,7 @@ pub fn csv(bytes: &[u8]) {
     }
 }
 
-/// Lines of JSON.
+/// JSON lines.
 pub fn ndjson(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let rows = read(JsonRecords::new(text));
@@ -148,7 +149,7 @@ pub fn ndjson(bytes: &[u8]) {
     }
 }
 
-/// An array of JSON.
+/// A JSON array.
 pub fn json_array(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let mut rows = JsonRecords::new(text);
@@ -159,7 +160,7 @@ pub fn json_array(bytes: &[u8]) {
         read.push(row);
     }
     round_trip(&read);
-    // Where the whole is an array of objects, none of them is lost.
+    // No object of a valid array is lost.
     if let Ok(whole) = serde_json::from_slice::<Vec<Members>>(bytes) {
         assert_eq!(read.len(), whole.len());
         for (row, members) in read.iter().zip(whole) {
@@ -169,7 +170,7 @@ pub fn json_array(bytes: &[u8]) {
     }
 }
 
-/// Parquet, as `import` reads its posts and `score` its rows. What the library panics at is an error of the readers.
+/// Parquet, as read by `import` for posts and by `score` for rows. A panic in the library is an error of the reader.
 pub fn parquet(bytes: &[u8]) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();

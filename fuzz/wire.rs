@@ -1,4 +1,4 @@
-//! What comes over the wire: listings, lines of dumps, headers, and texts escaped for HTML.
+//! Fuzz targets for data from the network: listings, dump lines, headers, and HTML-escaped texts.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use topicmill_sources::file::json::JsonPosts;
 use topicmill_sources::file::row::{FileRow, PostRows, Record};
 use topicmill_sources::listing::parse_listing;
 
-/// What the store takes for granted of every post, wherever it comes from.
+/// Asserts the invariants of posts that the store relies on.
 pub fn assert_valid_post(post: &Post) {
     let id = post.fullname.as_str().strip_prefix("t3_").unwrap();
     assert!((1..=16).contains(&id.len()) && !id.starts_with('0'), "{id}");
@@ -38,7 +38,7 @@ pub fn assert_valid_post(post: &Post) {
     );
 }
 
-/// A post as a listing has it.
+/// Returns a post in the format of a listing.
 pub fn thing(post: &Post) -> Value {
     json!({"kind": "t3", "data": {
         "name": post.fullname.as_str(), "subreddit": post.subreddit, "title": post.title,
@@ -51,9 +51,9 @@ pub fn thing(post: &Post) -> Value {
     }})
 }
 
-/// What is read of a listing is sound, and the same when it is written as a listing and read again.
+/// Parsed posts of a listing are valid, and unchanged after writing and parsing them again.
 pub fn listing(bytes: &[u8]) {
-    // Reddit's texts are not escaped for HTML, so that what is written is what is read.
+    // Reddit's texts are not HTML-escaped, so the round trip keeps them.
     let Ok(page) = parse_listing(bytes, SourceKind::Reddit) else {
         return;
     };
@@ -73,7 +73,7 @@ pub fn listing(bytes: &[u8]) {
     assert!(again.rejected.is_empty(), "{:?}", again.rejected);
     assert_eq!(again.after, page.after);
     for (post, again) in page.posts.iter().zip(&again.posts) {
-        // A number that is written and read may differ in its last bit.
+        // A float may change in its last bit.
         let ratios = post.upvote_ratio.zip(again.upvote_ratio);
         assert!(ratios.is_none_or(|(a, b)| (a - b).abs() < 1e-15));
         let again = Post {
@@ -83,12 +83,12 @@ pub fn listing(bytes: &[u8]) {
         assert_eq!(&again, post);
     }
     assert_eq!(again.posts.len(), page.posts.len());
-    // The same from a source that escapes its texts.
+    // The same for a source with escaped texts.
     let escaped = parse_listing(bytes, SourceKind::Import).unwrap();
     escaped.posts.iter().for_each(assert_valid_post);
 }
 
-/// Every row of some lines: posts, and how many others there are.
+/// Returns the posts of JSON lines, and the number of rejected rows.
 fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
     let text = Box::new(Cursor::new(bytes.to_vec()));
     let mut lines = JsonPosts::new(text, filter, Vec::new());
@@ -103,17 +103,17 @@ fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
         assert!(position.bytes >= before && position.bytes <= bytes.len() as u64);
         before = position.bytes;
     }
-    // An array ends at what stands behind it.
+    // An array ends before any trailing data.
     if !lines.broken() {
         assert_eq!(lines.position().bytes, bytes.len() as u64);
     }
     (records, rejected)
 }
 
-/// Lines of a dump are sound posts, and the search that passes lines over loses none that is wanted.
+/// Posts of dump lines are valid, and the fast search for wanted lines misses none.
 pub fn dump_line(bytes: &[u8]) {
     let (all, rejected) = rows(bytes, Filter::default());
-    // A line, an array and an object may have many.
+    // A line, an array or an object may hold many posts.
     assert!(all.len() + rejected <= bytes.len());
     for record in &all {
         assert_valid_post(&record.post);
@@ -133,7 +133,7 @@ pub fn dump_line(bytes: &[u8]) {
     }
 }
 
-/// A header a line, as `name: value`.
+/// Parses a header per line, as `name: value`.
 fn header_map(bytes: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n').take(20) {
@@ -149,7 +149,7 @@ fn header_map(bytes: &[u8]) -> HeaderMap {
     headers
 }
 
-/// Whatever an answer asks for, the wait is one that a clock can be moved by.
+/// Any wait that a response requests is within bounds.
 pub fn headers(bytes: &[u8]) {
     let headers = header_map(bytes);
     let whole = |name: &str| -> Option<u64> { headers.get(name)?.to_str().ok()?.parse().ok() };
@@ -183,7 +183,7 @@ pub fn headers(bytes: &[u8]) {
     }
 }
 
-/// References become what they stand for, and nothing else changes.
+/// Only character references change, and each becomes its character.
 pub fn entities(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let plain = unescaped(&text);

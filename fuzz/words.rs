@@ -1,4 +1,4 @@
-//! What people write: pipeline files, templates and labels.
+//! Fuzz targets for user input: pipeline files, settings, templates and labels.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use topicmill_core::Listing;
 use topicmill_score::folder::NliClasses;
 use topicmill_score::{Label, LabelSet, Mode, ModelKind, hypothesis};
 
-/// A pipeline file that is taken is one that every stage can use.
+/// Every stage can use an accepted pipeline file.
 pub fn pipeline_file(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let parse = || Pipeline::parse(&text, Path::new("p.toml"), Listing::Hot, 100);
@@ -39,7 +39,7 @@ pub fn pipeline_file(bytes: &[u8]) {
     }
 }
 
-/// Settings that are taken have every key, and an error never quotes a line, which may hold a secret.
+/// Accepted settings have every key, and an error never quotes a line, which may hold a secret.
 pub fn settings(bytes: &[u8]) {
     const SECRET: &str = "hush0secret";
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -48,15 +48,15 @@ pub fn settings(bytes: &[u8]) {
         Ok(loaded) => assert!(loaded.values.contains_key("database.url")),
         Err(error) => {
             let text = error.to_string();
-            // An unknown key is named, and a damaged line may have made one of the secret.
+            // An unknown key is named in the error, and a damaged line may turn the secret into a key.
             let named = text.starts_with("unknown setting");
             assert!(named || !text.contains(SECRET), "{text}");
         }
     }
 }
 
-/// The first line is a template, each other one a label. A set that is taken makes one hypothesis of each label, and
-/// never two of one name.
+/// The first line is a template, each other line a label. An accepted set has one hypothesis per label, and no two
+/// equal slugs.
 pub fn label_set(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');

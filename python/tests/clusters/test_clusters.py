@@ -65,8 +65,8 @@ def test_an_engine_writes_the_rows_of_a_single_process(example, folder, expected
 
 def test_the_program_writes_the_rows_of_a_single_process(folder, expected, tmp_path, program, digests):
     out = tmp_path / "out.parquet"
-    score = [program, "--quiet", "score", "--device", "cpu", "--threads", "1", "--label", "cooking", "--label",
-    "travel"] ran = subprocess.run([*score, folder, out], capture_output=True, text=True, cwd=tmp_path)
+    score = [program, "--quiet", "score", "--device", "cpu", "--threads", "1", "--label", "cooking", "--label", "travel"]
+    ran = subprocess.run([*score, folder, out], capture_output=True, text=True, cwd=tmp_path)
     # Exit code 1: a row has no text.
     assert ran.returncode in (0, 1), ran.stderr
     # The program stores its numbers and labels under the same names.
