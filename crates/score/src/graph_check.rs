@@ -34,7 +34,7 @@ impl MaxErrors {
 /// Checks each reference vector alone, then all in one batch.
 ///
 /// # Errors
-/// Those of the engine.
+/// The errors of the engine.
 pub fn check_alone_and_batched(
     engine: &mut dyn Engine,
     spec: &GraphSpec,

@@ -258,7 +258,8 @@ impl Labeler {
     /// A failed batch is retried in halves, down to the failing row. After running out of memory, the budget stays
     /// halved.
     ///
-    /// # Errors [`LabelerError::Engine`] if the engine is broken: it cannot even compute a row without text.
+    /// # Errors
+    /// [`LabelerError::Engine`] if the engine is broken: it cannot even compute a row without text.
     pub fn score(
         &mut self,
         prepared: &PreparedLabels,
@@ -317,7 +318,7 @@ impl Labeler {
     /// Scores plain texts. Returns their results in order, or `None` if `stop` cancelled it.
     ///
     /// # Errors
-    /// Those of [`score`](Self::score), and [`LabelerError::Tokenize`].
+    /// The errors of [`score`](Self::score), and [`LabelerError::Tokenize`].
     pub fn score_all(
         &mut self,
         prepared: &PreparedLabels,
@@ -330,7 +331,7 @@ impl Labeler {
     /// Scores plain texts with some pairs known. A text without a wanted pair is not tokenised. `pairs` may be empty.
     ///
     /// # Errors
-    /// Those of [`score_all`](Self::score_all).
+    /// The errors of [`score_all`](Self::score_all).
     pub fn score_with_known(
         &mut self,
         prepared: &PreparedLabels,

@@ -38,18 +38,18 @@
 //! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx, openvino) ─▶ score
 //! ```
 //!
-//! - [`labels`]: the label set with its template, mode, threshold and temperature. [`background`]: background topics, so
-//!   that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels.
+//! - [`labels`]: the label set with its template, mode, threshold and temperature. [`background`]: background topics,
+//!   so that a text may belong to none of the labels. [`fitted`]: corrections learned from gold labels.
 //! - [`folder`]: the model folder, its manifest and its hashes.
 //! - [`text`]: tokenises texts. [`hypothesis`]: the texts that represent a label.
 //! - [`reddit`]: the text of a Reddit post as its readers see it.
 //! - [`batch`]: plans batches within a token budget. `contract`: builds the input tensors of a graph.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that names the `ort` crate.
-//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs. `fixed`: pads
-//!   batches to a fixed shape. [`graph_check`]: compares a graph with the reference logits in its manifest.
+//!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs.
+//!   `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with the reference logits in its manifest.
 //! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
-//! - [`labeler`]: combines folder, tokenizer and engine. [`shortlist`]: a small model that picks the labels that a large
-//!   model scores.
+//! - [`labeler`]: combines folder, tokenizer and engine. [`shortlist`]: a small model that picks the labels for a
+//!   large model to score.
 //! - [`scorer`]: the high-level API shown above.
 //!
 //! # Errors

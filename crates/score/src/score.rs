@@ -228,7 +228,8 @@ impl Evidence {
     /// Returns scores at a temperature, and the outcome at a threshold. At temperature 1 they equal the reference
     /// exactly.
     ///
-    /// # Panics If there are no labels; a label set is never empty.
+    /// # Panics
+    /// If there are no labels; a label set is never empty.
     pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
         let logits = self.all().map(|x| x / temperature);
         let mut scores: Vec<f64> = match self.function {

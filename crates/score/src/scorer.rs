@@ -82,8 +82,8 @@ impl ScorerBuilder {
         self
     }
 
-    /// Sets the hypothesis template, with one `{}` for the label. The default is the model's own, or `This text is
-    /// about {}.`
+    /// Sets the hypothesis template, with one `{}` for the label. The default is the model's own, or
+    /// `This text is about {}.`
     pub fn template(mut self, template: impl Into<String>) -> Self {
         self.template = Some(template.into());
         self

@@ -87,7 +87,8 @@ impl PreparedLabels {
     /// Scores a text by its vector, like [`Labeler::score`]; `None` if the vector is from another model, or the model
     /// is not an embedding model.
     ///
-    /// # Panics If there are no labels; a label set is never empty.
+    /// # Panics
+    /// If there are no labels; a label set is never empty.
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();

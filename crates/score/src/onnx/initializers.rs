@@ -35,7 +35,8 @@ pub enum StoredNumbers {
 /// and other encodings are skipped; the session loads them itself. So are lookup tables, because external files are
 /// memory-mapped and shared anyway.
 ///
-/// # Errors An I/O error, also if the file is not a graph.
+/// # Errors
+/// An I/O error, also if the file is not a graph.
 pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     let Tensors { all, factors } = graph::tensors(graph, &PACKING_OPERATORS)?;
     let folder = graph.parent().unwrap_or(Path::new(""));
