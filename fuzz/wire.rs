@@ -8,7 +8,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use topicmill_core::{Fullname, Post, SourceKind, Timestamp};
 use topicmill_http::response::{MAX_WAIT, MAX_WINDOW, number, reset, retry_after};
-use topicmill_score::reddit::unescaped;
+use topicmill_score::reddit::decode_entities;
 use topicmill_sources::file::filter::Filter;
 use topicmill_sources::file::json::JsonPosts;
 use topicmill_sources::file::row::{FileRow, PostRows, Record};
@@ -186,7 +186,7 @@ pub fn headers(bytes: &[u8]) {
 /// Only character references change, and each becomes its character.
 pub fn entities(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let plain = unescaped(&text);
+    let plain = decode_entities(&text);
     assert!(plain.len() <= text.len());
     if !text.contains('&') {
         assert_eq!(plain, text);
@@ -201,5 +201,5 @@ pub fn entities(bytes: &[u8]) {
     );
     let mut escaped = text.replace('&', "&amp;");
     escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");
-    assert_eq!(unescaped(&escaped), text);
+    assert_eq!(decode_entities(&escaped), text);
 }

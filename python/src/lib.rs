@@ -27,9 +27,9 @@ pyo3::create_exception!(
 #[pyfunction]
 fn joined(parts: Vec<PyBackedStr>, is_reddit: bool) -> String {
     if is_reddit {
-        reddit::joined(parts.iter().map(|part| reddit::reddit_text(part)))
+        reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
     } else {
-        reddit::joined(parts.iter())
+        reddit::join_parts(parts.iter())
     }
 }
 

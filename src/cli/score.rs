@@ -179,7 +179,7 @@ impl Score {
         if let Some((model, head)) = setup.classifier(&self.model)
             && !self.labels.is_empty()
         {
-            let own = head.listed() + head.nli_advice();
+            let own = head.label_list() + head.nli_advice();
             return Err(LabelerError::OwnLabels { model, own }.into());
         }
         if self.labels.is_empty() {

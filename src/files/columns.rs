@@ -201,9 +201,9 @@ impl InputColumns {
     /// Joins the texts of a row; or says what is wrong where they have nothing to score.
     fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
         let whole = if self.reddit_text {
-            reddit::joined(parts.iter().map(|part| reddit::reddit_text(part)))
+            reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
         } else {
-            reddit::joined(parts.iter())
+            reddit::join_parts(parts.iter())
         };
         if !whole.is_empty() {
             Ok(whole)

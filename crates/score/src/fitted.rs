@@ -1,9 +1,9 @@
 //! Corrections of zero-shot logits that were learned from gold labels.
 //!
 //! A fitted label set has a [`FittedClass`] for each label, and one for "none of these" if labels compete for a text.
-//! For a text with zero-shot logits `l` and vector `v`, the logit of class `k` becomes `scale[k] * l[k] + bias[k] +
-//! weights[k] · v`. The zero-shot logits are stored for each text, or follow from its stored vector, so labels change
-//! without inference.
+//! For a text with zero-shot logits `l` and vector `v`, the logit of class `k` becomes
+//! `scale[k] * l[k] + bias[k] + weights[k] · v`. The zero-shot logits are stored for each text, or follow from its
+//! stored vector, so labels change without inference.
 
 use serde::{Deserialize, Serialize};
 

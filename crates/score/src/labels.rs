@@ -299,7 +299,7 @@ impl LabelSet {
 
     /// Returns the background topics that are left out, each with the slug of the first label that shares a word with
     /// it.
-    pub fn left_out(&self) -> Vec<(&str, &str)> {
+    pub fn omitted_topics(&self) -> Vec<(&str, &str)> {
         let of_label: Vec<Words> = self.labels.iter().map(|one| words(one.named())).collect();
         let topics = self.background.iter().flat_map(|some| &some.topics);
         topics
@@ -405,7 +405,7 @@ mod tests {
         let mut set = set(&["Gaming", "cooking at home", "Olympics"], "{}");
         set.background = Some(crate::scripted::background());
         assert_eq!(
-            set.left_out(),
+            set.omitted_topics(),
             [("video games", "Gaming"), ("food", "cooking at home")]
         );
         let kind = crate::scripted::nli_folder().kind;

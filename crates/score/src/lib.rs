@@ -46,7 +46,7 @@
 //! - [`batch`]: plans batches within a token budget. `contract`: builds the input tensors of a graph.
 //! - [`engine`]: the trait that runs a batch. [`onnx`]: ONNX Runtime, the only module that names the `ort` crate.
 //!   [`openvino`]: OpenVINO. [`any_engine`]: either of the two. `ports`: checks a graph's inputs and outputs.
-//!   `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with the reference logits in its manifest.
+//!   `fixed`: pads batches to a fixed shape. [`graph_check`]: compares a graph with its reference logits.
 //! - [`score`]: turns logits into scores; nothing else does. [`embedding`]: stored text vectors and their cosines.
 //! - [`labeler`]: combines folder, tokenizer and engine. [`shortlist`]: a small model that picks the labels for a
 //!   large model to score.

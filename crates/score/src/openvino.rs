@@ -238,9 +238,9 @@ impl Compiled {
             let dims: Vec<i64> = shape.iter().map(size).collect();
             let shape = Shape::new(&dims)?;
             let tensor = match numbers {
-                Numbers::I64(data) => filled(ElementType::I64, &shape, data)?,
-                Numbers::I32(data) => filled(ElementType::I32, &shape, data)?,
-                Numbers::F32(data) => filled(ElementType::F32, &shape, data)?,
+                Numbers::I64(data) => new_tensor(ElementType::I64, &shape, data)?,
+                Numbers::I32(data) => new_tensor(ElementType::I32, &shape, data)?,
+                Numbers::F32(data) => new_tensor(ElementType::F32, &shape, data)?,
             };
             self.request.set_tensor(name, &tensor)?;
         }
@@ -262,7 +262,7 @@ impl Compiled {
     }
 }
 
-fn filled<T: Copy>(
+fn new_tensor<T: Copy>(
     kind: ElementType,
     shape: &Shape,
     data: &[T],

@@ -59,11 +59,11 @@ static RULE: LazyLock<Rule> = LazyLock::new(|| {
 /// assert_eq!(post_text("[deleted by user]", "[removed]"), "");
 /// ```
 pub fn post_text(title: &str, body: &str) -> String {
-    joined([reddit_text(title), reddit_text(body)].iter())
+    join_parts([reddit_text(title), reddit_text(body)].iter())
 }
 
 /// Joins the parts of a text with blank lines, without empty parts and placeholders.
-pub fn joined(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
+pub fn join_parts(parts: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut whole = String::new();
     for part in parts {
         let part = part.as_ref().trim();
@@ -93,7 +93,7 @@ pub fn reddit_text(text: &str) -> Cow<'_, str> {
             replace(&mut text, pattern, left);
         }
     }
-    if let Cow::Owned(decoded) = unescaped(&text) {
+    if let Cow::Owned(decoded) = decode_entities(&text) {
         text = Cow::Owned(decoded);
     }
     if !text.is_ascii() {
@@ -124,11 +124,11 @@ pub fn is_placeholder(text: &str) -> bool {
 /// ampersand stays.
 ///
 /// ```
-/// use topicmill_score::reddit::unescaped;
+/// use topicmill_score::reddit::decode_entities;
 ///
-/// assert_eq!(unescaped("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
+/// assert_eq!(decode_entities("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
 /// ```
-pub fn unescaped(text: &str) -> Cow<'_, str> {
+pub fn decode_entities(text: &str) -> Cow<'_, str> {
     if text.contains('&') {
         html_escape::decode_html_entities(text)
     } else {

@@ -211,7 +211,7 @@ impl Encoder {
                 &format!("{detail}; download the model again from a source that you trust"),
             )
         })?;
-        let tokenizer = guarded(|| Tokenizer::from_bytes(bytes));
+        let tokenizer = catch_panic(|| Tokenizer::from_bytes(bytes));
         let tokenizer = tokenizer.map_err(|error| TokenizeError::Load(path.to_owned(), error))?;
         Self::new(tokenizer, path, max_tokens, pad_id)
     }
@@ -234,11 +234,12 @@ impl Encoder {
             rejected(path, detail)
         };
         let single =
-            Pattern::from_encoding(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
+            Pattern::from_encoding(&catch_panic(|| tokenizer.encode("a", true)).map_err(load)?)
                 .ok_or_else(pattern)?;
-        let pair =
-            Pattern::from_encoding(&guarded(|| tokenizer.encode(("a", "a"), true)).map_err(load)?)
-                .ok_or_else(pattern)?;
+        let pair = Pattern::from_encoding(
+            &catch_panic(|| tokenizer.encode(("a", "a"), true)).map_err(load)?,
+        )
+        .ok_or_else(pattern)?;
         let pad_id = pad_id
             .or_else(|| {
                 ["<pad>", "[PAD]"]
@@ -254,7 +255,7 @@ impl Encoder {
             max_tokens,
             pad_id,
         };
-        if guarded(|| encoder.agrees_with_tokenizer()).map_err(load)? {
+        if catch_panic(|| encoder.agrees_with_tokenizer()).map_err(load)? {
             Ok(encoder)
         } else {
             Err(pattern())
@@ -317,7 +318,7 @@ impl Encoder {
             .map(|text| head(text.as_ref(), chars))
             .collect::<Vec<_>>();
         // The `fast` variant omits token offsets, which are not used.
-        let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
+        let encodings = catch_panic(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
             .iter()
@@ -331,8 +332,8 @@ impl Encoder {
     /// # Errors
     /// [`TokenizeError::Encode`] if the tokenizer is broken.
     pub fn encode_whole(&self, text: &str) -> Result<EncodedText, TokenizeError> {
-        let encoding =
-            guarded(|| self.tokenizer.encode_fast(text, false)).map_err(TokenizeError::Encode)?;
+        let encoding = catch_panic(|| self.tokenizer.encode_fast(text, false))
+            .map_err(TokenizeError::Encode)?;
         Ok(EncodedText {
             ids: encoding.get_ids().to_vec(),
         })
@@ -351,7 +352,7 @@ impl Encoder {
         {
             // In large steps, so that a megabyte of spaces takes few rounds.
             chars *= 4;
-            encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
+            encoding = catch_panic(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;
         }
         let keep = encoding.len().min(self.room());
@@ -390,7 +391,9 @@ fn rejected(path: &Path, detail: &str) -> TokenizeError {
 }
 
 /// Calls the library, and turns a panic, such as over a damaged table, into an error.
-fn guarded<T>(read: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, tokenizers::Error> {
+fn catch_panic<T>(
+    read: impl FnOnce() -> Result<T, tokenizers::Error>,
+) -> Result<T, tokenizers::Error> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err("its tables are inconsistent".into()))
 }

@@ -171,7 +171,7 @@ impl Calibrate {
             return Err(CliError::Usage(format!(
                 "--out writes a copy of the pipeline file, but its labels differ from those of the classifier `{model}` \
                  ({}): with --pipeline, name a file with a [[topic]] for each of them",
-                head.listed()
+                head.label_list()
             )));
         }
         Ok(())

@@ -77,7 +77,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
     let Some(background) = &set.background else {
         return Vec::new();
     };
-    let out = set.left_out();
+    let out = set.omitted_topics();
     let (tag, of, count) = (background.tag(), background.topics.len(), out.len());
     let named = out
         .iter()
@@ -142,7 +142,7 @@ fn printout(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize
     let mut json = settings_json(set);
     json["labels"] = rows.collect();
     json["model"] = model.clone();
-    let out = set.left_out().into_iter();
+    let out = set.omitted_topics().into_iter();
     let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
     json["background_left_out"] = out.collect();
     let checked = ("checked with the model".to_owned(), model);

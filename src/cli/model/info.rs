@@ -62,7 +62,7 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     ];
     if let Some(head) = model.kind.head() {
         let labels = if people {
-            json!(head.listed())
+            json!(head.label_list())
         } else {
             json!(head.labels)
         };

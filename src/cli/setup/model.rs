@@ -118,7 +118,7 @@ fn check_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
     if set.background.is_some() {
         return Err(LabelerError::NoBackground(model).into());
     }
-    let own = head.listed() + head.nli_advice();
+    let own = head.label_list() + head.nli_advice();
     let is_own = set.classes_of(head).is_some();
     is_own
         .then_some(())

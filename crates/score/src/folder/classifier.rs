@@ -41,8 +41,8 @@ impl ClassifierHead {
         problem_type: Option<&str>,
     ) -> Result<Self, String> {
         let labels = match (id2label, label2id) {
-            (Some(names), _) => numbered("id2label", names.iter().map(by_number))?,
-            (None, Some(numbers)) => numbered("label2id", numbers.iter().map(by_name))?,
+            (Some(names), _) => names_by_number("id2label", names.iter().map(by_number))?,
+            (None, Some(numbers)) => names_by_number("label2id", numbers.iter().map(by_name))?,
             // The default names of transformers.
             (None, None) => (0..num_labels.unwrap_or(UNNAMED))
                 .map(|number| format!("LABEL_{number}"))
@@ -82,7 +82,7 @@ impl ClassifierHead {
     }
 
     /// Returns the first few labels for a message, and the number of the rest.
-    pub fn listed(&self) -> String {
+    pub fn label_list(&self) -> String {
         let shown: Vec<String> = self
             .labels
             .iter()
@@ -122,7 +122,7 @@ fn by_name((name, number): (&String, &Value)) -> NumberedLabel {
 }
 
 /// Sorts names by number; the numbers must be 0, 1, 2, … without a gap.
-fn numbered(
+fn names_by_number(
     key: &str,
     entries: impl Iterator<Item = NumberedLabel>,
 ) -> Result<Vec<String>, String> {

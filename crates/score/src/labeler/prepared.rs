@@ -207,7 +207,7 @@ impl Labeler {
             });
         }
         if let Some(background) = &set.background {
-            let left_out = set.left_out();
+            let left_out = set.omitted_topics();
             let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
             tracing::info!(
                 background = background.tag(),
@@ -346,7 +346,7 @@ impl Labeler {
             .classes_of(head)
             .ok_or_else(|| LabelerError::OwnLabels {
                 model: model(),
-                own: head.listed() + head.nli_advice(),
+                own: head.label_list() + head.nli_advice(),
             })?;
         Ok(PreparedLabels {
             kind: self.folder.kind.clone(),

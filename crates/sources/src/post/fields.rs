@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{A_COMMENT, SETTLED_SECS, time_of_post};
 use topicmill_core::{Fullname, FullnameError, SourceKind, Timestamp};
-use topicmill_score::reddit::{is_placeholder, unescaped};
+use topicmill_score::reddit::{decode_entities, is_placeholder};
 
 /// A field as it comes: a number may be a string, anything may be null or absent.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Field {
         if !source.traits().is_escaped {
             return Some(text.into_owned());
         }
-        Some(unescaped(&text).into_owned()).filter(|text| !text.trim().is_empty())
+        Some(decode_entities(&text).into_owned()).filter(|text| !text.trim().is_empty())
     }
 
     pub(super) fn number(&self) -> Option<f64> {
