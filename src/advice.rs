@@ -20,7 +20,7 @@ const SHORT_SECS: f64 = 10.0;
 /// How a figure stands to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stand {
+pub enum TargetRange {
     /// Below it.
     Under,
     /// On it.
@@ -31,13 +31,13 @@ pub enum Stand {
 
 /// How a GPU stands to the targets; `None` where it was not told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OfGpu {
+pub struct GpuTargets {
     /// Which it is.
     pub device: String,
     /// Its mean use.
-    pub gpu: Option<Stand>,
+    pub gpu: Option<TargetRange>,
     /// Its memory, at the most.
-    pub memory: Option<Stand>,
+    pub memory: Option<TargetRange>,
 }
 
 /// What limits a run, and what to change.
@@ -48,24 +48,24 @@ pub struct RunVerdict {
     /// Whether every GPU met both targets; `None` without figures.
     pub on_target: Option<bool>,
     /// One a GPU.
-    pub gpus: Vec<OfGpu>,
+    pub gpus: Vec<GpuTargets>,
     /// Sentences, what matters most first.
     pub advice: Vec<String>,
 }
 
 /// Judges a run.
 pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
-    let gpus: Vec<OfGpu> = run.gpu.iter().map(stand).collect();
+    let gpus: Vec<GpuTargets> = run.gpu.iter().map(compare_with_targets).collect();
     let told = gpus
         .iter()
         .all(|gpu| gpu.gpu.is_some() && gpu.memory.is_some());
-    let within = |stand| stand == Some(Stand::Within);
+    let within = |stand| stand == Some(TargetRange::Within);
     let on_target = (told && !gpus.is_empty())
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
     // An engine that got no posts waited for none.
     let worked = run.posts + run.failed > 0;
     let limit = run.stages.bottleneck().filter(|_| worked).map(|slow| {
-        let waits = gpus.iter().any(|gpu| gpu.gpu == Some(Stand::Under));
+        let waits = gpus.iter().any(|gpu| gpu.gpu == Some(TargetRange::Under));
         if slow == Bottleneck::Model && waits {
             Bottleneck::Batches
         } else {
@@ -94,19 +94,19 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     }
 }
 
-fn stand(figures: &GpuUsage) -> OfGpu {
+fn compare_with_targets(figures: &GpuUsage) -> GpuTargets {
     let to = |percent: f64, (least, most): (u8, u8)| {
         // As it is shown, so that 75 % is never called less than 75 %.
         let percent = percent.round();
         if percent < least.into() {
-            Stand::Under
+            TargetRange::Under
         } else if percent > most.into() {
-            Stand::Over
+            TargetRange::Over
         } else {
-            Stand::Within
+            TargetRange::Within
         }
     };
-    OfGpu {
+    GpuTargets {
         device: figures.gpu.device.clone(),
         gpu: figures.gpu_percent.map(|gpu| to(gpu.mean, GPU_TARGET)),
         memory: figures.memory_percent().map(|used| to(used, MEMORY_TARGET)),
@@ -114,8 +114,8 @@ fn stand(figures: &GpuUsage) -> OfGpu {
 }
 
 /// A GPU's run in one line: `cuda:0 NVIDIA H100: GPU 87 %, memory 61 of 80 GiB, 412 W: memory under 80 %`.
-pub fn line(figures: &GpuUsage) -> String {
-    let of_gpu = stand(figures);
+pub fn gpu_line(figures: &GpuUsage) -> String {
+    let of_gpu = compare_with_targets(figures);
     let mut parts = Vec::new();
     parts.extend(
         figures
@@ -146,11 +146,11 @@ pub fn line(figures: &GpuUsage) -> String {
         .join(": ")
 }
 
-fn missed(what: &str, stand: Option<Stand>, (least, most): (u8, u8)) -> Option<String> {
+fn missed(what: &str, stand: Option<TargetRange>, (least, most): (u8, u8)) -> Option<String> {
     match stand? {
-        Stand::Under => Some(format!("{what} under {least} %")),
-        Stand::Over => Some(format!("{what} over {most} %")),
-        Stand::Within => None,
+        TargetRange::Under => Some(format!("{what} under {least} %")),
+        TargetRange::Over => Some(format!("{what} over {most} %")),
+        TargetRange::Within => None,
     }
 }
 
@@ -165,7 +165,7 @@ fn model(run: &ClassifyCounts) -> String {
     const ENOUGH: &str = "Posts come and labels go faster than it computes";
     let (set, devices) = (&run.settings, &run.settings.devices);
     if devices.iter().any(|device| device.starts_with("cuda")) {
-        return match idlest(run) {
+        return match least_busy_percent(run) {
             None => {
                 format!("{ENOUGH}; whether the GPU is full cannot be told without its figures.")
             }
@@ -208,12 +208,12 @@ fn batches(run: &ClassifyCounts) -> String {
     format!(
         "The engine never waits, but the GPU computes for {} % of the time only: the rest goes into making batches \
          ready and starting them. What helps: {change}.",
-        idlest(run).unwrap_or_default()
+        least_busy_percent(run).unwrap_or_default()
     )
 }
 
 /// Percent of the time in which the GPU computed that computed the least.
-fn idlest(run: &ClassifyCounts) -> Option<f64> {
+fn least_busy_percent(run: &ClassifyCounts) -> Option<f64> {
     let busy = run.gpu.iter().filter_map(|gpu| gpu.gpu_percent);
     busy.map(|gpu| gpu.mean.round()).reduce(f64::min)
 }
@@ -308,7 +308,7 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     if least >= low.into() {
         return None;
     }
-    let is_starved = |gpu| stand(gpu).gpu == Some(Stand::Under);
+    let is_starved = |gpu| compare_with_targets(gpu).gpu == Some(TargetRange::Under);
     let starved = run.gpu.iter().any(is_starved);
     let tokens = run.settings.batch_tokens;
     let why = if starved && run.stages.bottleneck() != Some(Bottleneck::Model) {

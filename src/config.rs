@@ -6,7 +6,7 @@
 
 mod secret_file;
 mod sections;
-pub mod written;
+pub mod toml_text;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,7 +28,7 @@ pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
 pub const FILE_NAME: &str = "topicmill.toml";
 const PREFIX: &str = "TOPICMILL";
 /// The default of `classify.model`, which is found from wherever the program runs.
-const SHIPPED_MODEL: &str = "models/minilm-reddit-topics";
+const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +149,7 @@ pub fn load(
     let mut layers = vec![defaults.clone()];
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
-        let mut layer = of_file(&path)?;
+        let mut layer = read_layer(&path)?;
         let folder = std::path::absolute(&path).ok();
         let folder = folder.as_deref().and_then(Path::parent);
         warnings.extend(secret_file::read_files(&mut layer, folder)?);
@@ -186,7 +186,7 @@ pub fn load(
         values.insert(key, (text, origin));
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
-    let settings = settings.map_err(|error| misfit(error, &values, &defaults))?;
+    let settings = settings.map_err(|error| out_of_range(error, &values, &defaults))?;
     Ok(Loaded {
         settings,
         values,
@@ -217,14 +217,14 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
 }
 
 /// The values of a file.
-fn of_file(path: &Path) -> Result<Layer, ConfigError> {
+fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     let layer = || Origin::File(path.to_owned());
     let refused = |detail: String| ConfigError::Read {
         layer: layer(),
         detail,
     };
-    let text = written::read(path).map_err(|error| refused(error.to_string()))?;
-    let (table, mistakes) = written::parse(&text);
+    let text = toml_text::read(path).map_err(|error| refused(error.to_string()))?;
+    let (table, mistakes) = toml_text::parse(&text);
     let sections = table
         .get_ref()
         .values()
@@ -241,7 +241,7 @@ fn of_file(path: &Path) -> Result<Layer, ConfigError> {
             (value.span().start, said.to_owned())
         });
     if let Some((at, said)) = mistakes.into_iter().next().or(too_large) {
-        let (line, column) = written::place(&text, at);
+        let (line, column) = toml_text::line_and_column(&text, at);
         return Err(refused(format!("line {line}, column {column}: {said}")));
     }
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
@@ -278,11 +278,11 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
                 .to_owned(),
         })?;
         if key == "database.url" {
-            *text = in_folder_of_url(folder, text);
+            *text = sqlite_url_in_folder(folder, text);
         } else if !text.is_empty() {
             // The model that ships is found beside the program, too.
             let resolved = Path::new(folder).join(&text);
-            if resolved.exists() || text != SHIPPED_MODEL {
+            if resolved.exists() || text != DEFAULT_MODEL {
                 *text = resolved
                     .into_os_string()
                     .into_string()
@@ -294,7 +294,7 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
 }
 
 /// The URL of a SQLite file in this folder, unless the URL has a path of its own, or is of another database.
-fn in_folder_of_url(folder: &str, url: &str) -> String {
+fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
     let Some(path) = url.strip_prefix("sqlite:") else {
         return url.to_owned();
     };
@@ -381,7 +381,7 @@ fn range_of(key: &str) -> String {
 
 /// A number that is too large for its setting, as a mistake of the layer that has it: nothing else can be wrong with a
 /// value whose kind was checked.
-fn misfit(
+fn out_of_range(
     error: config::ConfigError,
     values: &BTreeMap<String, (String, Origin)>,
     defaults: &Layer,
@@ -434,7 +434,7 @@ fn check_kind(
         ),
         (ValueKind::Array(_), kind) => {
             let wrong = "a list of texts is needed here, such as [\"program\", \"argument\"]";
-            (listed(kind), wrong.to_owned())
+            (list_text(kind), wrong.to_owned())
         }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
@@ -475,7 +475,7 @@ fn as_list(value: Value, default: &Value) -> Value {
 }
 
 /// A list of texts as it is written.
-fn listed(kind: &ValueKind) -> Option<String> {
+fn list_text(kind: &ValueKind) -> Option<String> {
     let ValueKind::Array(values) = kind else {
         return None;
     };

@@ -16,7 +16,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use self::columns::{Asked, statement};
+use self::columns::{SelectedColumns, statement};
 use topicmill_core::{FailureKind, Timestamp};
 use topicmill_score::LabelSet;
 use topicmill_store::{ColumnReading, Store, StoreError, Target, batches};
@@ -24,7 +24,7 @@ use topicmill_store::{ColumnReading, Store, StoreError, Target, batches};
 use self::card::Facts;
 use self::columns::{DatasetColumn, columns};
 pub use self::counts::Counts;
-pub use self::split::{BYTES_A_POST, Shares, Split, SplitBy};
+pub use self::split::{BYTES_PER_POST, Shares, Split, SplitBy};
 
 /// Why nothing was exported.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +132,7 @@ pub struct Terms {
     pub stop: tokio_util::sync::CancellationToken,
 }
 
-/// Writes the posts that `filters` let through, under `subject`, to `destination`. `heard` is told how many rows came.
+/// Writes the posts that `filters` let through, under `subject`, to `destination`. `on_rows` is told how many rows came.
 ///
 /// # Errors
 /// See [`ExportError`]. Nothing is left at the destination then but what was there before.
@@ -142,13 +142,13 @@ pub async fn export(
     filters: &Filters,
     destination: Destination,
     terms: Terms,
-    heard: impl Fn(u64) + Send + 'static,
+    on_rows: impl Fn(u64) + Send + 'static,
 ) -> Result<Counts, ExportError> {
     let mut statements = Vec::new();
     if destination.split.is_some() {
-        statements.push(statement(subject, filters, Asked::ForASplit));
+        statements.push(statement(subject, filters, SelectedColumns::ForSplit));
     }
-    statements.push(statement(subject, filters, Asked::Everything));
+    statements.push(statement(subject, filters, SelectedColumns::All));
     let reading = ColumnReading {
         statements,
         any_user: terms.any_user || filters.expression.is_none(),
@@ -163,7 +163,7 @@ pub async fn export(
     let (into, batches) = batches();
     // Compressing takes a processor; on a thread of its own it keeps nobody from hearing a signal, and rows are read
     // meanwhile.
-    let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &heard));
+    let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &on_rows));
     let asked = store.read(reading, into).await;
     let written = written.await.expect("the writer does not panic");
     if terms.stop.is_cancelled() {
@@ -172,5 +172,5 @@ pub async fn export(
     }
     asked?;
     let whole = written?.ok_or(ExportError::Stopped)?;
-    whole.into_place()
+    whole.rename_into_place()
 }

@@ -10,7 +10,7 @@ mod columns;
 mod convert;
 mod error;
 mod input;
-mod kept;
+mod kept_columns;
 mod output;
 mod partial;
 mod run;
@@ -23,22 +23,22 @@ use std::thread;
 pub use self::error::FilesError;
 use self::error::write_error;
 use self::input::Order;
-pub use self::input::expanded;
-use self::output::Shape;
+pub use self::input::expand_paths;
+use self::output::OutputLayout;
 use self::partial::Partial;
-use self::run::{Run, Sink, hopeless};
-use topicmill_score::labeler::PreparedLabels;
+use self::run::{Run, Sink, nothing_scored};
+use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, Models};
 use topicmill_tables::TableFormat;
 
-/// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
+/// Rows that a window holds unless message otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.
 pub const WINDOW_ROWS: usize = 4096;
 
 /// Which files to score.
 #[derive(Debug, Clone)]
 pub struct FileJob {
-    /// Tables, read one after another; `-` is stdin. See [`expanded`] for folders and patterns.
+    /// Tables, read one after another; `-` is stdin. See [`expand_paths`] for folders and patterns.
     pub inputs: Vec<PathBuf>,
     /// Where the result goes; `-` is for [`score_to`].
     pub output: PathBuf,
@@ -113,23 +113,26 @@ pub fn score_files(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let shape = shape_of(job, set)?;
-    let fingerprint = partial::fingerprint(job, &shape, &models.identity().1, set);
-    // A set that the model cannot use is told before a file is made.
+    let layout = layout_of(job, set)?;
+    let fingerprint = partial::fingerprint(job, &layout, &models.identity().1, set);
+    // A set that the model cannot use is message before a file is made.
     let prepared = prepare(models, set)?;
     let mut partial = Partial::open(&job.output, fingerprint.as_deref())?;
     let mut sink = Sink::File(&mut partial);
-    let report = match scored(
+    let report = match score_rows(
         job,
         models,
         set,
         prepared,
-        &shape,
+        &layout,
         &mut sink,
         (stop, progress),
     ) {
         Err(error) => {
-            let is_useless = matches!(error, FilesError::Hopeless { .. } | FilesError::Empty(_));
+            let is_useless = matches!(
+                error,
+                FilesError::NothingScored { .. } | FilesError::Empty(_)
+            );
             // Nothing in it is worth continuing with, and it would be in the way of the next try.
             if is_useless || partial.is_empty() {
                 partial.discard()?;
@@ -140,10 +143,10 @@ pub fn score_files(
     };
     if report.stopped {
         partial.flush()?;
-    } else if shape.is_lines() {
+    } else if layout.is_lines() {
         partial.finish()?;
     } else {
-        partial.convert(|lines, to| convert::convert(lines, to, &shape, &job.inputs))?;
+        partial.convert(|lines, to| convert::convert(lines, to, &layout, &job.inputs))?;
     }
     Ok(report)
 }
@@ -160,19 +163,19 @@ pub fn score_to(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let shape = shape_of(job, set)?;
-    if shape.is_lines() {
+    let layout = layout_of(job, set)?;
+    if layout.is_lines() {
         let prepared = prepare(models, set)?;
         let mut sink = Sink::Pipe {
             to,
             held: Some(Vec::new()),
         };
-        return scored(
+        return score_rows(
             job,
             models,
             set,
             prepared,
-            &shape,
+            &layout,
             &mut sink,
             (stop, progress),
         );
@@ -181,7 +184,7 @@ pub fn score_to(
     let folder = tempfile::tempdir().map_err(&failed)?;
     let mut inside = job.clone();
     inside.output = folder.path().join("output");
-    inside.writing.format = Some(shape.format);
+    inside.writing.format = Some(layout.format);
     let report = score_files(&inside, models, set, stop, progress)?;
     if !report.stopped {
         let made = std::fs::File::open(&inside.output);
@@ -192,15 +195,15 @@ pub fn score_to(
 }
 
 /// Checks the job, and says how its output is written.
-fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
+fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
         let (named, _) = TableFormat::from_path(path);
         job.reading.format.or(named) == Some(TableFormat::Parquet)
     };
-    let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
+    let copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
     let delimiter = input::delimiter(job);
-    Ok(Shape::of(job, set, delimiter, copied))
+    Ok(OutputLayout::of(job, set, delimiter, copied))
 }
 
 /// The labels, ready for the large model and the small one.
@@ -212,12 +215,12 @@ fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesErr
     Ok((large, small.transpose()?))
 }
 
-fn scored(
+fn score_rows(
     job: &FileJob,
     models: &mut Models,
     set: &LabelSet,
     (prepared, small): BothPrepared,
-    shape: &Shape,
+    layout: &OutputLayout,
     sink: &mut Sink<'_>,
     (stop, progress): (&dyn Fn() -> bool, &mut dyn FnMut(u64, u64)),
 ) -> Result<FileReport, FilesError> {
@@ -231,7 +234,7 @@ fn scored(
     let order = Order {
         job,
         encoder: &encoder,
-        shape,
+        layout,
         skip: report.lines,
         size: (job.window_rows / rows).max(1),
         plain: picking.is_some(),
@@ -240,7 +243,7 @@ fn scored(
         job,
         labeler: &mut models.large,
         set,
-        shape,
+        layout,
         prepared: &prepared,
         picking,
         sink,
@@ -260,7 +263,7 @@ fn scored(
         return Err(FilesError::Empty(job.inputs.clone()));
     }
     if report.failed == report.lines && !report.stopped {
-        return Err(hopeless(job, &report, reason));
+        return Err(nothing_scored(job, &report, reason));
     }
     Ok(report)
 }

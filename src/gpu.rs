@@ -1,10 +1,10 @@
 //! How busy the GPUs are while engines compute on them: asked of the driver's NVML every two seconds.
 //!
-//! [`GpuWatch::over`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
+//! [`GpuWatch::for_devices`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
 //! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuUsage`]).
-//! [`holds_memory`] asks once, after a model was loaded, whether it is on the GPU at all.
+//! [`check_residency`] asks once, after a model was loaded, whether it is on the GPU at all.
 
-mod holds;
+mod residency;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-pub use self::holds::Holds;
-use self::holds::{ListedGpu, has_same_number, verdict};
+pub use self::residency::Residency;
+use self::residency::{ListedGpu, has_host_pid, verdict};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{Gpu, GpuSample, GpuUsage, Summary, gib};
 use topicmill_score::engine::Device;
 
 /// NVML looks back a second at most, so asking more often tells little more.
-const EVERY: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// The library comes with the driver.
 const LIBRARY: &str = if cfg!(windows) {
     "nvml.dll"
@@ -58,7 +58,7 @@ pub struct GpuWatch {
 
 impl GpuWatch {
     /// Finds the GPUs among the devices of engines. Where there are none, nothing is asked.
-    pub fn over(devices: &[Device]) -> Self {
+    pub fn for_devices(devices: &[Device]) -> Self {
         let (visible, by_bus) = numbering();
         Self::with(LIBRARY.as_ref(), devices, visible.as_deref(), by_bus)
     }
@@ -74,7 +74,7 @@ impl GpuWatch {
         if numbers.is_empty() {
             return Self::default();
         }
-        let (all, nvml) = match opened(library) {
+        let (all, nvml) = match open_nvml(library) {
             Ok(all) => all,
             Err(error) => {
                 let note = format!(
@@ -87,7 +87,7 @@ impl GpuWatch {
             }
         };
         let mut notes = Vec::new();
-        if !is_sure(&all, visible, by_bus) {
+        if !is_order_known(&all, visible, by_bus) {
             notes.push(
                 "the GPUs are of several kinds, and CUDA may count them in another order than NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
                     .to_owned(),
@@ -97,13 +97,13 @@ impl GpuWatch {
         let (mut gpus, mut places) = (Vec::new(), Vec::new());
         for number in numbers {
             let device = Device::Cuda(number).to_string();
-            let Some(place) = place(number, visible, &uuids) else {
+            let Some(place) = nvml_index(number, visible, &uuids) else {
                 notes.push(format!(
                     "{device} is none of the whole GPUs that NVML lists"
                 ));
                 continue;
             };
-            let (_, refused) = ask(&nvml, place);
+            let (_, refused) = read_gpu(&nvml, place);
             notes.extend(refused.iter().map(|what| format!("{device}: {what}")));
             let (name, uuid) = all[place].clone();
             gpus.push(Gpu { device, name, uuid });
@@ -160,48 +160,48 @@ fn numbering() -> (Option<String>, bool) {
 
 /// The GPUs that NVML lists, and NVML.
 // Loaded when it is asked for: most machines have no such library, and the program must start there all the same.
-fn opened(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError> {
+fn open_nvml(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
     Ok((list(&nvml)?, nvml))
 }
 
 /// Whether CUDA numbers the GPUs as NVML does: CUDA puts the fastest first, unless it is told otherwise.
-fn is_sure(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
+fn is_order_known(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
     let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
     kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))
 }
 
 /// Whether this process holds memory of the GPU that CUDA counts as `number`, after it loaded a model of at least so
 /// many bytes there. Asked of NVML; where that is missing or does not tell, neither does this.
-pub fn holds_memory(number: u16, least: u64) -> Holds {
+pub fn check_residency(number: u16, least: u64) -> Residency {
     let (visible, by_bus) = numbering();
     let numbered = (visible.as_deref(), by_bus);
-    holds(LIBRARY.as_ref(), number, numbered, has_same_number(), least)
+    residency_with(LIBRARY.as_ref(), number, numbered, has_host_pid(), least)
 }
 
-fn holds(
+fn residency_with(
     library: &OsStr,
     number: u16,
     (visible, by_bus): (Option<&str>, bool),
-    same_numbers: bool,
+    has_host_pid: bool,
     least: u64,
-) -> Holds {
-    let Ok((all, nvml)) = opened(library) else {
-        return Holds::Untold;
+) -> Residency {
+    let Ok((all, nvml)) = open_nvml(library) else {
+        return Residency::Unknown;
     };
     let uuids: Vec<&str> = all.iter().map(|(_, uuid)| uuid.as_str()).collect();
-    let places = match place(number, visible, &uuids) {
-        Some(place) if is_sure(&all, visible, by_bus) => place..place + 1,
+    let places = match nvml_index(number, visible, &uuids) {
+        Some(place) if is_order_known(&all, visible, by_bus) => place..place + 1,
         Some(_) => 0..all.len(),
         // A slice of a GPU, of which NVML tells nothing here.
-        None => return Holds::Untold,
+        None => return Residency::Unknown,
     };
-    let listed: Vec<ListedGpu> = places.map(|place| listed(&nvml, place)).collect();
-    verdict(&listed, std::process::id(), same_numbers, least)
+    let listed: Vec<ListedGpu> = places.map(|place| list_processes(&nvml, place)).collect();
+    verdict(&listed, std::process::id(), has_host_pid, least)
 }
 
 /// Who holds memory of a GPU, and how much is in use.
-fn listed(nvml: &Nvml, place: usize) -> ListedGpu {
+fn list_processes(nvml: &Nvml, place: usize) -> ListedGpu {
     let gpu = || nvml.device_by_index(u32::try_from(place).unwrap_or(u32::MAX));
     let processes = gpu().and_then(|gpu| {
         let mut all = gpu.running_compute_processes()?;
@@ -236,7 +236,7 @@ fn list(nvml: &Nvml) -> Result<Vec<(String, String)>, NvmlError> {
 
 /// Which of the GPUs CUDA counts as `number`, where `visible` is `CUDA_VISIBLE_DEVICES`: numbers or the beginnings
 /// of UUIDs, of which CUDA leaves out the first that it does not know and all behind it.
-fn place(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
+fn nvml_index(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
     let Some(visible) = visible else {
         return Some(usize::from(number)).filter(|place| *place < uuids.len());
     };
@@ -263,12 +263,12 @@ struct Nvidia {
 impl Probe for Nvidia {
     fn read(&self) -> Vec<GpuReading> {
         let places = self.places.iter();
-        places.map(|place| ask(&self.nvml, *place).0).collect()
+        places.map(|place| read_gpu(&self.nvml, *place).0).collect()
     }
 }
 
 /// What a GPU tells, and what it does not, with why.
-fn ask(nvml: &Nvml, place: usize) -> (GpuReading, Vec<String>) {
+fn read_gpu(nvml: &Nvml, place: usize) -> (GpuReading, Vec<String>) {
     let index = u32::try_from(place).unwrap_or(u32::MAX);
     let gpu = || nvml.device_by_index(index);
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
@@ -306,7 +306,7 @@ impl Sampler {
         tell: impl Fn(String, Vec<GpuSample>),
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
-            clock.sleep(EVERY).await;
+            clock.sleep(INTERVAL).await;
             // A driver in trouble may keep whoever asks waiting.
             let Ok(readings) = tokio::task::spawn_blocking(move || probe.read()).await else {
                 break;

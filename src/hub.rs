@@ -8,9 +8,9 @@
 //! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
 //! lists, and nobody but the endpoint itself learns the token.
 
+mod client;
 mod error;
 mod listing;
-mod wire;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,9 +21,9 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 
+use self::client::{HubClient, transfer};
 pub use self::error::PullError;
 use self::listing::{Listing, Sibling};
-use self::wire::{Wire, transfer};
 use topicmill_score::folder::check_config;
 use topicmill_score::folder::manifest::Manifest;
 
@@ -34,11 +34,11 @@ use topicmill_http::backoff;
 const TRIES: u32 = 5;
 /// A list of twenty thousand files has half as much.
 const MAX_LISTING: u64 = 8 << 20;
-/// What comes slower than [`SLOWEST`] after this long is given up: a server that sends a byte a minute would hold us for
+/// What comes slower than [`MIN_BYTES_PER_SEC`] after this long is given up: a server that sends a byte a minute would hold us for
 /// ever.
-const GRACE: Duration = Duration::from_mins(10);
+const SPEED_GRACE: Duration = Duration::from_mins(10);
 /// Bytes a second; a telephone line of the nineties had half as many.
-const SLOWEST: u64 = 16 << 10;
+const MIN_BYTES_PER_SEC: u64 = 16 << 10;
 
 /// Where to fetch from, and as whom.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ pub struct Wanted {
 
 /// A client of the hub.
 pub struct Hub {
-    wire: Wire,
+    client: HubClient,
     clock: SharedClock,
 }
 
@@ -75,19 +75,19 @@ impl Hub {
     /// [`PullError::Transfer`] where the network cannot be used at all, and what is wrong with address or token.
     pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
-            wire: Wire::new(source)?,
+            client: HubClient::new(source)?,
             clock,
         })
     }
 
-    /// Fetches a model; `heard` is told how many bytes there are in all, and of each piece that came.
+    /// Fetches a model; `on_step` is told how many bytes there are in all, and of each piece that came.
     ///
     /// # Errors
     /// See [`PullError`].
     pub async fn pull(
         &self,
         wanted: &Wanted,
-        heard: &mut dyn FnMut(PullStep),
+        on_step: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         if !is_repository(&wanted.repo) {
             let text = format!(
@@ -109,7 +109,7 @@ impl Hub {
         listing.has_graph()?;
         listing.check(&small)?;
         let scratch = partial(&wanted.to, &listing.sha);
-        let write = PullError::unwritten(&scratch);
+        let write = PullError::write_error(&scratch);
         if let Some(above) = scratch.parent() {
             fs::create_dir_all(above).map_err(&write)?;
         }
@@ -125,7 +125,7 @@ impl Hub {
             repo: &wanted.repo,
             commit: &listing.sha,
             folder: &scratch,
-            heard,
+            on_step,
         };
         // The manifest among the small files says which graphs there are, so the whole sum is known only after them.
         fetching.expect(bytes(&small));
@@ -146,7 +146,7 @@ impl Hub {
         let kept = all.into_iter().map(|file| file.name).collect();
         remove_others(&scratch, &scratch, &kept).map_err(&write)?;
         // Last of all, and in one step: a folder of this name is whole, or is not there.
-        fs::rename(&scratch, &wanted.to).map_err(PullError::unwritten(&wanted.to))
+        fs::rename(&scratch, &wanted.to).map_err(PullError::write_error(&wanted.to))
     }
 
     async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
@@ -165,11 +165,11 @@ impl Hub {
 
     /// What a path gives, held in memory.
     async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
-        let mut response = self.wire.get(repo, path, 0, what).await?;
+        let mut response = self.client.get(repo, path, 0, what).await?;
         let mut body = Vec::new();
-        let mut pace = Pace::start(&self.clock);
+        let mut speed = SpeedCheck::start(&self.clock);
         while let Some(piece) = response.chunk().await.map_err(|e| transfer(what, &e))? {
-            pace.came(piece.len() as u64, what)?;
+            speed.received(piece.len() as u64, what)?;
             body.extend_from_slice(&piece);
             if body.len() as u64 > MAX_LISTING {
                 let detail = format!("it is longer than {} MiB", MAX_LISTING >> 20);
@@ -186,16 +186,16 @@ struct Fetching<'a> {
     repo: &'a str,
     commit: &'a str,
     folder: &'a Path,
-    heard: &'a mut dyn FnMut(PullStep),
+    on_step: &'a mut dyn FnMut(PullStep),
 }
 
 impl Fetching<'_> {
     fn expect(&mut self, bytes: u64) {
-        (self.heard)(PullStep::Expect(bytes));
+        (self.on_step)(PullStep::Expect(bytes));
     }
 
-    fn came(&mut self, bytes: u64) {
-        (self.heard)(PullStep::Came(bytes));
+    fn received(&mut self, bytes: u64) {
+        (self.on_step)(PullStep::Came(bytes));
     }
 
     /// Fetches files into the folder, unless they are there.
@@ -208,16 +208,16 @@ impl Fetching<'_> {
 
     async fn file(&mut self, file: &Sibling) -> Result<(), PullError> {
         let path = self.folder.join(&file.name);
-        let write = PullError::unwritten(&path);
+        let write = PullError::write_error(&path);
         let above = path.parent().expect("a file in a folder");
         if above != self.folder {
             make_folder(above)?;
         }
         let part = self.folder.join(format!("{}.part", file.name));
-        not_a_link(&path)?;
-        not_a_link(&part)?;
-        if file.has_hash() && path.is_file() && file.is(&path)? {
-            self.came(file.size.unwrap_or(0));
+        check_not_a_link(&path)?;
+        check_not_a_link(&part)?;
+        if file.has_hash() && path.is_file() && file.matches(&path)? {
+            self.received(file.size.unwrap_or(0));
             return Ok(());
         }
         if !file.has_hash() {
@@ -226,11 +226,11 @@ impl Fetching<'_> {
                 file.name
             );
         }
-        let mut pace = Pace::start(&self.hub.clock);
+        let mut speed = SpeedCheck::start(&self.hub.clock);
         let mut waits = backoff(TRIES);
         loop {
             let before = length(&part);
-            match self.fetch(file, &part, &mut pace).await {
+            match self.fetch(file, &part, &mut speed).await {
                 Ok(()) => break,
                 // A connection that breaks off every few hundred megabytes still brings a large file home.
                 Err(PullError::Transfer { .. }) if length(&part) > before => {
@@ -243,7 +243,7 @@ impl Fetching<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if !file.is(&part)? {
+        if !file.matches(&part)? {
             fs::remove_file(&part).map_err(write)?;
             return Err(PullError::damaged(&file.name));
         }
@@ -255,7 +255,7 @@ impl Fetching<'_> {
         &mut self,
         file: &Sibling,
         part: &Path,
-        pace: &mut Pace<'_>,
+        speed: &mut SpeedCheck<'_>,
     ) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
@@ -264,12 +264,12 @@ impl Fetching<'_> {
             return Ok(());
         }
         let path = format!("{}/resolve/{}/{name}", self.repo, self.commit);
-        let mut response = self.hub.wire.get(self.repo, &path, have, name).await?;
+        let mut response = self.hub.client.get(self.repo, &path, have, name).await?;
         let range = response.headers().get(CONTENT_RANGE);
         let range = range.and_then(|range| range.to_str().ok());
         let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
             && range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
-        let write = PullError::unwritten(part);
+        let write = PullError::write_error(part);
         if response.status() != StatusCode::OK && !goes_on {
             // The first answer to a request for all of it makes no file.
             if have > 0 {
@@ -289,12 +289,12 @@ impl Fetching<'_> {
             .map_err(&write)?;
         let mut left = file.limit();
         if goes_on {
-            self.came(have);
+            self.received(have);
             left = left.saturating_sub(have);
         }
         while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
             let bytes = piece.len() as u64;
-            pace.came(bytes, name)?;
+            speed.received(bytes, name)?;
             // A server that sends more than it lists could fill the disk.
             let Some(rest) = left.checked_sub(bytes) else {
                 drop(out);
@@ -303,7 +303,7 @@ impl Fetching<'_> {
             };
             left = rest;
             out.write_all(&piece).map_err(&write)?;
-            self.came(bytes);
+            self.received(bytes);
         }
         // The file gets its name next, and after a power cut a name must not stand for bytes that never reached the
         // disk.
@@ -312,13 +312,13 @@ impl Fetching<'_> {
 }
 
 /// How fast something comes.
-struct Pace<'c> {
+struct SpeedCheck<'c> {
     clock: &'c SharedClock,
     start: Duration,
     came: u64,
 }
 
-impl<'c> Pace<'c> {
+impl<'c> SpeedCheck<'c> {
     fn start(clock: &'c SharedClock) -> Self {
         Self {
             clock,
@@ -328,9 +328,9 @@ impl<'c> Pace<'c> {
     }
 
     /// So many bytes more came. One that gives none at all is given up by the client.
-    fn came(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
+    fn received(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
         self.came += bytes;
-        let due = GRACE + Duration::from_secs(self.came / SLOWEST);
+        let due = SPEED_GRACE + Duration::from_secs(self.came / MIN_BYTES_PER_SEC);
         if self.clock.elapsed().saturating_sub(self.start) > due {
             return Err(PullError::Again(format!(
                 "fetch `{what}`: it comes slower than 16 KiB a second; give the same command again to go on, or set \
@@ -410,12 +410,12 @@ fn make_folder(path: &Path) -> Result<(), PullError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(PullError::Link(path.to_owned()))
         }
-        Err(error) => Err(PullError::unwritten(path)(error)),
+        Err(error) => Err(PullError::write_error(path)(error)),
     }
 }
 
 /// Whether a file may be written here: what is there already must be one, and not lead elsewhere.
-fn not_a_link(path: &Path) -> Result<(), PullError> {
+fn check_not_a_link(path: &Path) -> Result<(), PullError> {
     match path.symlink_metadata() {
         Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
         _ => Ok(()),

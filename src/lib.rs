@@ -36,9 +36,9 @@
 //! - `collect`: posts into the store. `purge`: out of it. `worker`: what every stage works with.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched. `gpu`: what GPUs do.
-//! - `export`: the labelled posts as a data set to hand on. `report_files`: a report as files. `keeping`: copies of a SQLite
-//!   database. `placing`: files that are written atomically.
-//! - `outlook`: how it stands, for `status` and monitors. `advice`: what limits a run, and what to change.
+//! - `export`: the labelled posts as a data set to hand on. `report_files`: a report as files. `backup`: copies of a SQLite
+//!   database. `atomic_file`: files that are written atomically.
+//! - `status`: how it stands, for `status` and monitors. `advice`: what limits a run, and what to change.
 //! - `metrics`: what a monitor reads. `notify`: the program that starts when a run fails or recovers. `telemetry`: the log.
 //!
 //! # Words
@@ -68,6 +68,8 @@
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
 pub mod advice;
+pub mod atomic_file;
+pub mod backup;
 pub mod classify;
 pub mod cli;
 pub mod collect;
@@ -77,15 +79,13 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
-pub mod keeping;
 pub mod metrics;
 pub mod notify;
-pub mod outlook;
 pub mod pipeline;
 pub mod pipeline_file;
-pub mod placing;
 pub mod purge;
 pub mod report_files;
 pub mod schedule;
+pub mod status;
 pub mod telemetry;
 pub mod worker;

@@ -9,18 +9,18 @@
 //! [`Context`](crate::pipeline::Context): the stages that run in it count there.
 
 mod database;
+mod exposition;
 mod process;
 mod server;
-mod sheet;
 mod table;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use self::database::Read;
+use self::database::DatabaseFigures;
+use self::exposition::Exposition;
 pub use self::server::{Listening, serve};
-use self::sheet::Sheet;
 pub use self::table::{METRICS, Metric, MetricKind};
 use topicmill_core::record::{ClassifyCounts, GpuSample, RunCounts, Traffic};
 use topicmill_core::{RunStatus, SourceKind, Stage};
@@ -29,10 +29,10 @@ pub use topicmill_pages::listener::BindError;
 
 /// What this process did since it began.
 #[derive(Debug, Default)]
-pub struct Metrics(Mutex<Counted>);
+pub struct Metrics(Mutex<Counters>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct Counters {
     labelled: ClassifyCounts,
     gpus: Vec<GpuSample>,
     runs: BTreeMap<(&'static str, &'static str), u64>,
@@ -50,17 +50,17 @@ struct Counted {
 
 impl Metrics {
     /// Adds what labelling counted since it said so last.
-    pub fn labelled(&self, new: &ClassifyCounts) {
+    pub fn add_labelled(&self, new: &ClassifyCounts) {
         self.lock().labelled.add(new);
     }
 
     /// What the GPUs do now; none while nothing is computed.
-    pub fn gpus(&self, now: Vec<GpuSample>) {
+    pub fn set_gpus(&self, now: Vec<GpuSample>) {
         self.lock().gpus = now;
     }
 
     /// Counts a run that ended.
-    pub fn ran(&self, stage: Stage, status: RunStatus, counts: &RunCounts) {
+    pub fn run_ended(&self, stage: Stage, status: RunStatus, counts: &RunCounts) {
         let mut counted = self.lock();
         let stage_name = stage.as_str();
         *counted
@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// Adds up the requests of a client from now on.
-    pub(crate) fn follow(&self, source: SourceKind, meter: &Arc<Meter>) {
+    pub(crate) fn count_requests_of(&self, source: SourceKind, meter: &Arc<Meter>) {
         let mut counted = self.lock();
         let known = counted.clients.iter();
         if !known
@@ -89,53 +89,57 @@ impl Metrics {
     }
 
     /// Counts slots of a schedule that ended, or never ran.
-    pub fn slots(&self, schedule: &str, status: &str, slots: u64) {
+    pub fn scheduled_runs_ended(&self, schedule: &str, status: &str, slots: u64) {
         let key = (schedule.to_owned(), status.to_owned());
         *self.lock().slots.entry(key).or_default() += slots;
     }
 
     /// How late a slot of a schedule began.
-    pub fn slot_began(&self, schedule: &str, late: Duration) {
+    pub fn scheduled_run_began(&self, schedule: &str, late: Duration) {
         let late = late.as_secs_f64();
         self.lock().lateness.insert(schedule.to_owned(), late);
     }
 
     /// Counts a notification.
-    pub fn notified(&self, event: &'static str, was_sent: bool) {
+    pub fn notification_ended(&self, event: &'static str, was_sent: bool) {
         let result = if was_sent { "sent" } else { "failed" };
         let key = (event, result);
         *self.lock().notifications.entry(key).or_default() += 1;
     }
 
     /// All of it as text, with what the database says.
-    fn text(&self, database: Option<&Read>, answered: Option<(bool, Duration)>) -> String {
-        let mut sheet = Sheet::default();
-        sheet.put("topicmill_build_info", &[crate::VERSION], 1.0);
+    fn text(
+        &self,
+        database: Option<&DatabaseFigures>,
+        answered: Option<(bool, Duration)>,
+    ) -> String {
+        let mut exposition = Exposition::default();
+        exposition.put("topicmill_build_info", &[crate::VERSION], 1.0);
         {
             let mut counted = self.lock();
-            counted.settle();
-            counted.put(&mut sheet, database);
+            counted.drop_finished_clients();
+            counted.put(&mut exposition, database);
         }
         if let Some((is_up, took)) = answered {
-            sheet.count("topicmill_database_up", &[], u64::from(is_up));
+            exposition.count("topicmill_database_up", &[], u64::from(is_up));
             let took = took.as_secs_f64();
-            sheet.put("topicmill_database_read_seconds", &[], took);
+            exposition.put("topicmill_database_read_seconds", &[], took);
         }
         if let Some(database) = database {
-            database.put(&mut sheet);
+            database.put(&mut exposition);
         }
-        process::put(&mut sheet);
-        sheet.text()
+        process::put(&mut exposition);
+        exposition.text()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+    fn lock(&self) -> MutexGuard<'_, Counters> {
         self.0.lock().expect("no holder of this lock panics")
     }
 }
 
-impl Counted {
+impl Counters {
     /// Adds up the clients that nobody uses any more.
-    fn settle(&mut self) {
+    fn drop_finished_clients(&mut self) {
         let traffic = &mut self.traffic;
         self.clients.retain(|(source, meter)| {
             let is_used = Arc::strong_count(meter) > 1;
@@ -149,45 +153,45 @@ impl Counted {
         });
     }
 
-    fn put(&self, sheet: &mut Sheet, database: Option<&Read>) {
+    fn put(&self, exposition: &mut Exposition, database: Option<&DatabaseFigures>) {
         for ((stage, status), runs) in &self.runs {
-            sheet.count("topicmill_runs_total", &[stage, status], *runs);
+            exposition.count("topicmill_runs_total", &[stage, status], *runs);
         }
         for (stage, (posts, new)) in &self.collected {
-            sheet.count("topicmill_posts_collected_total", &[stage], *posts);
-            sheet.count("topicmill_posts_new_total", &[stage], *new);
+            exposition.count("topicmill_posts_collected_total", &[stage], *posts);
+            exposition.count("topicmill_posts_new_total", &[stage], *new);
         }
-        sheet.count("topicmill_posts_purged_total", &[], self.purged);
-        self.put_traffic(sheet, database);
-        self.put_labelled(sheet);
+        exposition.count("topicmill_posts_purged_total", &[], self.purged);
+        self.put_traffic(exposition, database);
+        self.put_labelled(exposition);
         for gpu in &self.gpus {
             let device = [gpu.device.as_str()];
             let busy = gpu.gpu_percent.map(|percent| f64::from(percent) / 100.0);
-            sheet.put_some("topicmill_gpu_busy_ratio", &device, busy);
+            exposition.put_some("topicmill_gpu_busy_ratio", &device, busy);
             let bytes = |mib: u32| f64::from(mib) * 1_048_576.0;
             let (used, all) = gpu.memory_mib.unzip();
-            sheet.put_some("topicmill_gpu_memory_used_bytes", &device, used.map(bytes));
-            sheet.put_some("topicmill_gpu_memory_bytes", &device, all.map(bytes));
+            exposition.put_some("topicmill_gpu_memory_used_bytes", &device, used.map(bytes));
+            exposition.put_some("topicmill_gpu_memory_bytes", &device, all.map(bytes));
             let watts = gpu.watts.map(f64::from);
-            sheet.put_some("topicmill_gpu_power_watts", &device, watts);
+            exposition.put_some("topicmill_gpu_power_watts", &device, watts);
         }
         for ((schedule, status), slots) in &self.slots {
             let values = [schedule.as_str(), status];
-            sheet.count("topicmill_schedule_slots_total", &values, *slots);
+            exposition.count("topicmill_schedule_slots_total", &values, *slots);
         }
         for (schedule, late) in &self.lateness {
-            sheet.put(
+            exposition.put(
                 "topicmill_schedule_slot_lateness_seconds",
                 &[schedule],
                 *late,
             );
         }
         for ((event, result), times) in &self.notifications {
-            sheet.count("topicmill_notifications_total", &[event, result], *times);
+            exposition.count("topicmill_notifications_total", &[event, result], *times);
         }
     }
 
-    fn put_labelled(&self, sheet: &mut Sheet) {
+    fn put_labelled(&self, exposition: &mut Exposition) {
         let done = &self.labelled;
         let with_label = done.posts.saturating_sub(done.other + done.unsure);
         for (outcome, posts) in [
@@ -195,7 +199,7 @@ impl Counted {
             ("other", done.other),
             ("unsure", done.unsure),
         ] {
-            sheet.count("topicmill_posts_labelled_total", &[outcome], posts);
+            exposition.count("topicmill_posts_labelled_total", &[outcome], posts);
         }
         for (name, count) in [
             ("topicmill_posts_failed_total", done.failed),
@@ -205,19 +209,19 @@ impl Counted {
             ("topicmill_padded_tokens_total", done.padded_tokens),
             ("topicmill_oom_splits_total", done.oom_splits),
         ] {
-            sheet.count(name, &[], count);
+            exposition.count(name, &[], count);
         }
         for (origin, pairs) in [("computed", done.pairs), ("known", done.pairs_reused)] {
-            sheet.count("topicmill_pairs_total", &[origin], pairs);
+            exposition.count("topicmill_pairs_total", &[origin], pairs);
         }
-        sheet.times("topicmill_batch_duration_seconds", &done.batches);
+        exposition.times("topicmill_batch_duration_seconds", &done.batches);
         let stages = &done.stages;
         for (state, seconds) in [
             ("busy", stages.engine_busy_secs),
             ("idle", stages.engine_idle_secs),
             ("blocked", stages.engine_blocked_secs),
         ] {
-            sheet.put("topicmill_engine_seconds_total", &[state], seconds);
+            exposition.put("topicmill_engine_seconds_total", &[state], seconds);
         }
         for (step, seconds) in [
             ("claim", stages.claim_secs),
@@ -226,11 +230,11 @@ impl Counted {
             ("tokenize", stages.tokenize_secs),
             ("write", stages.write_secs),
         ] {
-            sheet.put("topicmill_step_seconds_total", &[step], seconds);
+            exposition.put("topicmill_step_seconds_total", &[step], seconds);
         }
     }
 
-    fn put_traffic(&self, sheet: &mut Sheet, database: Option<&Read>) {
+    fn put_traffic(&self, exposition: &mut Exposition, database: Option<&DatabaseFigures>) {
         let mut by_source = self.traffic.clone();
         for (source, meter) in &self.clients {
             let sum = by_source.entry(source.traits().section).or_default();
@@ -238,16 +242,16 @@ impl Counted {
         }
         // What another process heard; what this one heard is newer or as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
-        quotas.extend(database.into_iter().flat_map(Read::quotas));
+        quotas.extend(database.into_iter().flat_map(DatabaseFigures::quotas));
         for (source, traffic) in &by_source {
             for (status, requests) in &traffic.by_status {
                 let status = status.to_string();
-                sheet.count("topicmill_requests_total", &[source, &status], *requests);
+                exposition.count("topicmill_requests_total", &[source, &status], *requests);
             }
             let none = traffic.no_answer;
-            sheet.count("topicmill_requests_total", &[source, "none"], none);
+            exposition.count("topicmill_requests_total", &[source, "none"], none);
             let retries = traffic.retries;
-            sheet.count("topicmill_request_retries_total", &[source], retries);
+            exposition.count("topicmill_request_retries_total", &[source], retries);
             let waits = &traffic.waits;
             for (cause, waited) in [
                 ("own_pace", waits.own_pace),
@@ -257,12 +261,12 @@ impl Counted {
             ] {
                 let seconds = waited.sum.as_secs_f64();
                 let values = [*source, cause];
-                sheet.put("topicmill_request_wait_seconds_total", &values, seconds);
+                exposition.put("topicmill_request_wait_seconds_total", &values, seconds);
             }
             quotas.extend(traffic.quota.map(|left| (*source, left.remaining)));
         }
         for (source, left) in quotas {
-            sheet.put("topicmill_quota_remaining", &[source], left.max(0.0));
+            exposition.put("topicmill_quota_remaining", &[source], left.max(0.0));
         }
     }
 }

@@ -18,11 +18,11 @@ use topicmill_core::{RunStatus, Timestamp};
 use topicmill_store::{Store, StoreError};
 
 /// Longer than a program takes that sends a message, and short enough for every run.
-const LONGEST: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The same with the statements in the database.
-const LONGEST_WITH_DATABASE: Duration = Duration::from_secs(12);
+const TIMEOUT_WITH_DATABASE: Duration = Duration::from_secs(12);
 /// Characters of an error that a message holds.
-const LONGEST_ERROR: usize = 600;
+const MAX_ERROR_CHARS: usize = 600;
 /// What the database stores of something that failed, and of something that works.
 const FAILED: &str = "failed";
 const WORKS: &str = "works";
@@ -65,20 +65,20 @@ impl Notify {
     }
 
     /// Notifies if it failed and worked before, or the other way round. Takes seconds at most, and logs its errors.
-    pub async fn ended(&self, store: &Store, ended: &EndedWork<'_>, now: DateTime<Utc>) {
+    pub async fn notify_ended(&self, store: &Store, ended: &EndedWork<'_>, now: DateTime<Utc>) {
         let works = works(ended.status, ended.counts);
         let Some(works) = works.filter(|_| !self.command.is_empty()) else {
             return;
         };
-        let notified = self.changed(store, ended, works, now);
-        match tokio::time::timeout(LONGEST_WITH_DATABASE, notified).await {
+        let notified = self.notify_if_changed(store, ended, works, now);
+        match tokio::time::timeout(TIMEOUT_WITH_DATABASE, notified).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("nobody was notified: {error}"),
             Err(_) => tracing::warn!("nobody was notified: the database did not respond in time"),
         }
     }
 
-    async fn changed(
+    async fn notify_if_changed(
         &self,
         store: &Store,
         ended: &EndedWork<'_>,
@@ -100,7 +100,7 @@ impl Notify {
             return Ok(());
         }
         let sent = run(&self.command, &message(event, ended, now)).await;
-        self.metrics.notified(event, sent.is_ok());
+        self.metrics.notification_ended(event, sent.is_ok());
         if let Err(error) = sent {
             tracing::warn!("nobody was notified ({event}): {error}; the next run tries again");
             store.keep_instead(&key, to, from).await?;
@@ -115,12 +115,12 @@ fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
         RunStatus::Failed | RunStatus::Died => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
         // Some posts or topics failed, which `status` shows; but a source of which no topic could be read is down.
-        RunStatus::Partial => Some(!is_all_lost(counts)),
+        RunStatus::Partial => Some(!no_topic_was_read(counts)),
         RunStatus::Done => Some(true),
     }
 }
 
-fn is_all_lost(counts: &RunCounts) -> bool {
+fn no_topic_was_read(counts: &RunCounts) -> bool {
     let outcomes = counts.outcomes();
     outcomes.is_some_and(|outcomes| !outcomes.is_empty() && !outcomes.contains_key("ok"))
 }
@@ -130,7 +130,7 @@ fn message(event: &str, ended: &EndedWork<'_>, now: DateTime<Utc>) -> Value {
     let (what, run, worker) = (ended.what, ended.run, ended.worker);
     let error = ended
         .error
-        .map(|it| it.chars().take(LONGEST_ERROR).collect::<String>());
+        .map(|it| it.chars().take(MAX_ERROR_CHARS).collect::<String>());
     let which = format!("(run {run} by {worker})");
     let text = match (event, &error) {
         ("recovered", _) => format!("topicmill: {what} works again {which}"),
@@ -174,9 +174,9 @@ async fn run(command: &[String], message: &Value) -> Result<(), String> {
         }
         child.wait().await
     };
-    let Ok(ended) = tokio::time::timeout(LONGEST, work).await else {
+    let Ok(ended) = tokio::time::timeout(TIMEOUT, work).await else {
         kill(&mut child).await;
-        let secs = LONGEST.as_secs();
+        let secs = TIMEOUT.as_secs();
         return Err(format!(
             "`{program}` of `notify.command` took longer than {secs} s and was killed"
         ));

@@ -3,7 +3,7 @@
 //! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
 //! record the same things in the same way.
 
-mod life;
+mod heartbeat;
 mod quota;
 mod recording;
 
@@ -31,7 +31,7 @@ use topicmill_sources::page::Source;
 use topicmill_sources::reddit::Reddit;
 use topicmill_store::{ImportState, RunId, Store, StoreError};
 
-pub use self::life::dead;
+pub use self::heartbeat::crashed_runs;
 use self::recording::done_if;
 pub use self::recording::{RunRecord, WRITTEN_BY};
 
@@ -47,9 +47,9 @@ pub struct Context {
     /// Who works: see [`classify::worker_name`].
     pub worker: String,
     /// How often a run shows that it lives.
-    pub beat: Duration,
+    pub heartbeat: Duration,
     /// The slot of a schedule that its runs belong to.
-    pub slot: Option<i64>,
+    pub scheduled_run: Option<i64>,
     /// What its stages count, for monitors.
     pub metrics: Arc<Metrics>,
     /// Starts the program of `[notify]`.
@@ -107,8 +107,8 @@ impl Context {
             clock,
             stop,
             worker,
-            beat: life::BEAT,
-            slot: None,
+            heartbeat: heartbeat::INTERVAL,
+            scheduled_run: None,
             metrics: Arc::default(),
             notify: Arc::default(),
             records,
@@ -157,7 +157,8 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         quota::share(source, &self.store, &self.clock);
-        self.metrics.follow(source.kind(), source.http().meter());
+        self.metrics
+            .count_requests_of(source.kind(), source.http().meter());
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, pace, progress, reports).await
@@ -219,7 +220,7 @@ impl Context {
                     progress,
                 };
                 let ended = collect::import(&sink, blocks, plan, &mut done).await;
-                let told = match ended {
+                let outcome = match ended {
                     Ok(Some(_)) => "imported",
                     Ok(None) | Err(_) => "stopped before the end of the file",
                 };
@@ -228,7 +229,7 @@ impl Context {
                     edited = Some(done.edited).filter(|n| *n > 0),
                     topics_mapped = Some(done.topics_mapped).filter(|n| *n > 0),
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
-                    left_out = done.left_out, rejected = done.rejected.total(), "{told}"
+                    left_out = done.left_out, rejected = done.rejected.total(), "{outcome}"
                 );
                 if order.named_topics != NamedTopics::BySubreddit && done.topics_differ > 0 {
                     tracing::warn!(
@@ -313,12 +314,12 @@ impl Context {
     ) -> Result<(ClassifyCounts, RunStatus), BacklogError> {
         let work = async |run, done: &mut ClassifyCounts| {
             let worker = self.worker(run);
-            let heard = |step| match step {
-                LabelStep::Counted(new) => self.metrics.labelled(&new),
-                LabelStep::Gpus(now) => self.metrics.gpus(now),
+            let on_step = |step| match step {
+                LabelStep::Counted(new) => self.metrics.add_labelled(&new),
+                LabelStep::Gpus(now) => self.metrics.set_gpus(now),
                 step => progress(step),
             };
-            classify::label(&worker, models, set, options, &heard, done).await
+            classify::label(&worker, models, set, options, &on_step, done).await
         };
         self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
             let whole = done.failed == 0 && done.set_aside == 0;
@@ -340,7 +341,8 @@ impl Context {
     ) -> Result<(PurgeCounts, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
-            self.metrics.follow(reddit.kind(), reddit.http().meter());
+            self.metrics
+                .count_requests_of(reddit.kind(), reddit.http().meter());
         }
         let work = async |run, report: &mut PurgeCounts| {
             let worker = self.worker(run);
@@ -368,7 +370,8 @@ impl Context {
         store_author: bool,
     ) -> Result<(ImportCounts, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
-        self.metrics.follow(reddit.kind(), reddit.http().meter());
+        self.metrics
+            .count_requests_of(reddit.kind(), reddit.http().meter());
         let work = async |run, done: &mut ImportCounts| {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, done).await

@@ -2,8 +2,8 @@
 //!
 //! A path goes in; out come topics and a label set, or everything that is wrong with the file, each with its line.
 
-mod form;
 mod mistakes;
+mod parse;
 mod schedules;
 mod section;
 mod slug;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::LabelSet;
 
-use self::form::Defaults;
-use crate::config::written::{self, NoText};
+use self::parse::Defaults;
+use crate::config::toml_text::{self, ReadTextError};
 use crate::schedule::Entry;
 use topicmill_core::{Listing, Topic};
 
-pub use self::form::background;
 pub use self::mistakes::{Mistake, Mistakes};
+pub use self::parse::background;
 pub use self::slug::slug;
 
 /// The pipeline that is built in.
@@ -57,12 +57,12 @@ pub enum PipelineError {
 /// # Errors
 /// [`PipelineError::Read`].
 pub fn read_text(path: &Path) -> Result<String, PipelineError> {
-    let text = match written::read(path) {
+    let text = match toml_text::read(path) {
         Ok(text) if text.trim().is_empty() => Err(
             "it is empty; write `labels = [\"climate change\", \"gaming\"]`, or see `topicmill labels new`".to_owned(),
         ),
         Ok(text) => Ok(text),
-        Err(NoText::Read(error)) if error.kind() == ErrorKind::NotFound => Err(format!(
+        Err(ReadTextError::Read(error)) if error.kind() == ErrorKind::NotFound => Err(format!(
             "{error}; give the path of a file like pipelines/sixteen-topics.toml, or write one with `topicmill labels new`"
         )),
         Err(error) => Err(error.to_string()),
@@ -119,7 +119,7 @@ impl Pipeline {
             listing,
             limit,
         };
-        form::read(text, defaults)
+        parse::read(text, defaults)
             .map_err(|mistakes| PipelineError::Mistakes(path.to_owned(), mistakes))
     }
 

@@ -22,9 +22,9 @@ const BATCH: u32 = 1_000;
 /// Posts that Reddit showed lately, asked about again to see whether an empty answer can be believed.
 const CONTROLS: u32 = 10;
 /// A longer time without a run is more likely a wrong clock.
-const MOST_AHEAD: TimeDelta = TimeDelta::days(30);
+const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
 /// A little more than a century: no post is older.
-const MOST_HOURS: u32 = 1_000_000;
+const MAX_HOURS: u32 = 1_000_000;
 
 /// Why a purge ended early. What was written until then stays written.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeStep {
     /// Reddit was asked about this many more posts.
-    Asked(u64),
+    Checked(u64),
     /// The database's file is rewritten without what was purged.
     Rewriting {
         /// Bytes written.
@@ -115,7 +115,7 @@ pub async fn purge(
     progress: OnPurgeStep<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    let ended = steps(worker, plan, reddit, progress, report).await;
+    let ended = run_steps(worker, plan, reddit, progress, report).await;
     // Before `ended?`: what was purged until an error is to leave the file, too.
     let rewritten = rewrite(worker, plan, progress, report).await;
     ended?;
@@ -147,8 +147,8 @@ async fn rewrite(
         );
         return Ok(());
     }
-    let heard = |done, total| progress(PurgeStep::Rewriting { done, total });
-    let rewritten = worker.store.purging().rewrite(&heard).await?;
+    let on_bytes = |done, total| progress(PurgeStep::Rewriting { done, total });
+    let rewritten = worker.store.purging().rewrite(&on_bytes).await?;
     report.lingers = rewritten != Rewritten::Whole;
     if let Some(remedy) = rewritten.remedy() {
         tracing::warn!("bytes of what was purged linger in the database's files: {remedy}");
@@ -156,7 +156,7 @@ async fn rewrite(
     Ok(())
 }
 
-async fn steps(
+async fn run_steps(
     worker: &Worker<'_>,
     plan: &PurgePlan,
     reddit: Option<&Reddit>,
@@ -164,15 +164,15 @@ async fn steps(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
-    requested(worker, &plan.ids, report).await?;
+    purge_requested(worker, &plan.ids, report).await?;
     if plan.retention_hours.or(plan.thin_days).is_some() && !plan.trusts_clock {
         check_clock(worker).await?;
     }
     if let Some(hours) = plan.retention_hours {
-        old_texts(worker, hours, report).await?;
+        purge_old_texts(worker, hours, report).await?;
     }
     if let Some(days) = plan.thin_days {
-        thin(worker, days, report).await?;
+        thin_history(worker, days, report).await?;
     }
     if let (Some(check), Some(reddit)) = (plan.check, reddit) {
         check_deleted(worker, check, reddit, progress, report).await?;
@@ -187,7 +187,7 @@ impl Worker<'_> {
 
     /// The time so many hours ago, by the clock of the database where it has one.
     async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
-        let age = TimeDelta::hours(i64::from(hours.min(MOST_HOURS)));
+        let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));
         let now = self.store.purging().shared_now(self.now()).await?;
         Ok((now.as_datetime() - age).into())
     }
@@ -205,7 +205,9 @@ async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
         .await?
     {
         _ if matches!(worker.store, Store::Postgres(_)) => Ok(()),
-        Some(last) if !(-day..MOST_AHEAD).contains(&(now.as_datetime() - last.as_datetime())) => {
+        Some(last)
+            if !(-day..MAX_CLOCK_JUMP).contains(&(now.as_datetime() - last.as_datetime())) =>
+        {
             Err(PurgeError::Clock { now, last })
         }
         _ => Ok(()),
@@ -217,7 +219,7 @@ fn add(report: &mut PurgeCounts, purged: Purged) {
     report.crossposts += purged.crossposts;
 }
 
-async fn requested(
+async fn purge_requested(
     worker: &Worker<'_>,
     ids: &[(Fullname, PurgeReason)],
     report: &mut PurgeCounts,
@@ -240,7 +242,7 @@ async fn requested(
     Ok(())
 }
 
-async fn old_texts(
+async fn purge_old_texts(
     worker: &Worker<'_>,
     hours: u32,
     report: &mut PurgeCounts,
@@ -280,7 +282,11 @@ async fn old_texts(
 }
 
 /// A day at a time, so that others can write between them.
-async fn thin(worker: &Worker<'_>, days: u32, report: &mut PurgeCounts) -> Result<(), PurgeError> {
+async fn thin_history(
+    worker: &Worker<'_>,
+    days: u32,
+    report: &mut PurgeCounts,
+) -> Result<(), PurgeError> {
     let before = worker.hours_ago(days.saturating_mul(24)).await?;
     while !worker.stop.is_cancelled() {
         let Some(thinned) = worker.store.purging().thin_a_day(before).await? else {
@@ -315,18 +321,18 @@ async fn check_deleted(
             break;
         }
         let answer = tokio::select! {
-            answer = ask(worker.store, reddit, &asked, report, budget) => answer?,
+            answer = fetch_fates(worker.store, reddit, &asked, report, budget) => answer?,
             () = worker.stop.cancelled() => break,
         };
         report.checked += asked.len() as u64;
-        progress(PurgeStep::Asked(asked.len() as u64));
+        progress(PurgeStep::Checked(asked.len() as u64));
         let Some(Fates { fates, shows }) = answer else {
             unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
             report.unclear += asked.len() as u64;
             continue;
         };
-        let mut checked = sort_out(asked, &fates, report);
-        add_shown(&mut checked, &fates, report);
+        let mut checked = classify_fates(asked, &fates, report);
+        add_crosspost_fates(&mut checked, &fates, report);
         checked.shows = shows;
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
@@ -349,7 +355,7 @@ async fn check_deleted(
 /// What is purged is gone, so an answer that knows none of the posts is not believed at once: the next
 /// question adds posts that Reddit showed lately, and only if it still shows one of those are the others
 /// missing rather than the answer empty.
-async fn ask(
+async fn fetch_fates(
     store: &Store,
     reddit: &Reddit,
     asked: &[Fullname],
@@ -383,7 +389,11 @@ async fn ask(
 }
 
 /// Adds the posts that are gone and nobody asked about: crossposts told of them.
-fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report: &mut PurgeCounts) {
+fn add_crosspost_fates(
+    checked: &mut Checked,
+    fates: &HashMap<Fullname, PostFate>,
+    report: &mut PurgeCounts,
+) {
     let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
     let mut more = Vec::new();
     for (fullname, fate) in fates {
@@ -397,7 +407,7 @@ fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, PostFate>, report:
     checked.gone.append(&mut more);
 }
 
-fn sort_out(
+fn classify_fates(
     asked: Vec<Fullname>,
     fates: &HashMap<Fullname, PostFate>,
     report: &mut PurgeCounts,

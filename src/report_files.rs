@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use topicmill_core::FailureKind;
 use topicmill_pages::report::{Chart, GENERATOR};
 
-use crate::placing::{Standing, put};
+use crate::atomic_file::{self, IfExists};
 
 /// How far into a file the sign is looked for: the head of a page, with its style sheet behind it.
 const HEAD: u64 = 1_024;
@@ -40,7 +40,7 @@ impl ReportError {
 }
 
 /// Whether a file is one that we made.
-fn is_ours(path: &Path) -> bool {
+fn is_report(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     read.is_ok()
@@ -53,11 +53,11 @@ fn is_ours(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`ReportError::Exists`] and [`ReportError::Write`].
-pub fn place_page(path: &Path, page: &str, overwrite: bool) -> Result<(), ReportError> {
-    if path.symlink_metadata().is_ok() && !overwrite && !is_ours(path) {
+pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), ReportError> {
+    if path.symlink_metadata().is_ok() && !overwrite && !is_report(path) {
         return Err(ReportError::Exists(path.to_owned()));
     }
-    put(path, page, Standing::Replaced).map_err(|source| ReportError::Write {
+    atomic_file::write(path, page, IfExists::Replace).map_err(|source| ReportError::Write {
         path: path.to_owned(),
         source,
     })
@@ -67,7 +67,7 @@ pub fn place_page(path: &Path, page: &str, overwrite: bool) -> Result<(), Report
 ///
 /// # Errors
 /// [`ReportError::Exists`] and [`ReportError::Write`].
-pub fn place_charts(
+pub fn write_charts(
     folder: &Path,
     charts: &[Chart],
     overwrite: bool,
@@ -76,11 +76,11 @@ pub fn place_charts(
         path: folder.to_owned(),
         source,
     })?;
-    let mut placed = Vec::new();
+    let mut written = Vec::new();
     for chart in charts {
         let path = folder.join(format!("{}.svg", chart.id));
-        place_page(&path, &chart.file(), overwrite)?;
-        placed.push(path);
+        write_page(&path, &chart.file(), overwrite)?;
+        written.push(path);
     }
-    Ok(placed)
+    Ok(written)
 }

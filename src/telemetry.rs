@@ -2,9 +2,9 @@
 //!
 //! Progress is a span with a bar (`tracing-indicatif`), so that a log line and a bar never overwrite each
 //! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead. Whatever a
-//! field holds, no line obeys it: see [`harmless`].
+//! field holds, no line obeys it: see [`sanitize`].
 
-pub mod harmless;
+pub mod sanitize;
 mod traces;
 
 use std::fmt;
@@ -33,7 +33,7 @@ const LOG_EVERY: u64 = 5_000;
 static BARS: AtomicBool = AtomicBool::new(false);
 
 /// The run that log lines belong to; 0 before there is one.
-static RUN: AtomicI64 = AtomicI64::new(0);
+static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
 /// Writes a field of a line for people, as `tracing-subscriber` does, but nothing that a terminal obeys.
 fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
-    let value = harmless::line(&value);
+    let value = sanitize::line(&value);
     match field.name() {
         "message" => write!(out, "{value}"),
         // Where an event of the `log` crate comes from.
@@ -124,21 +124,21 @@ fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Re
 
 tokio::task_local! {
     /// The run that the task works for.
-    static OWN_RUN: i64;
+    static TASK_RUN: i64;
 }
 
 /// Works for a run: log lines in JSON belong to it. So do those of threads and of what comes after it, until another run
 /// begins in this process.
 pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
-    RUN.store(id, Ordering::Relaxed);
-    OWN_RUN.scope(id, work).await
+    LAST_RUN.store(id, Ordering::Relaxed);
+    TASK_RUN.scope(id, work).await
 }
 
 /// The run that a line belongs to which is written now; 0 before there is one.
-fn run_of_now() -> i64 {
-    OWN_RUN
+fn current_run() -> i64 {
+    TASK_RUN
         .try_with(|id| *id)
-        .unwrap_or_else(|_| RUN.load(Ordering::Relaxed))
+        .unwrap_or_else(|_| LAST_RUN.load(Ordering::Relaxed))
 }
 
 /// What ended the program, as the last line of a log in JSON, whatever its filter.
@@ -162,8 +162,8 @@ struct JsonLine;
 impl Write for JsonLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let mut text = harmless::json(&text).into_owned();
-        let run = run_of_now();
+        let mut text = sanitize::json(&text).into_owned();
+        let run = current_run();
         // Inside of a string its quotes would be escaped.
         if run != 0 && !text.contains("\"run\":") {
             // Put in as text, because the layer formats a line before anybody can add a field to it.
@@ -272,7 +272,7 @@ impl Progress {
 
     /// What else there is to tell now: a line below the bar, or a part of the next log line.
     pub fn note(&self, text: &str) {
-        let text = harmless::line(text).into_owned();
+        let text = sanitize::line(text).into_owned();
         let mut note = self.note.lock().expect("no holder of this lock panics");
         if let Some(span) = &self.span {
             if note.is_none() {
@@ -335,7 +335,7 @@ mod tests {
         let seen = async |id| {
             in_run(id, async {
                 tokio::task::yield_now().await;
-                run_of_now()
+                current_run()
             })
             .await
         };

@@ -148,7 +148,7 @@ fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
 
 #[test]
 fn the_targets_are_met_at_their_borders_and_by_every_gpu() {
-    use Stand::{Over, Under, Within};
+    use TargetRange::{Over, Under, Within};
     for (percent, memory, stands) in [
         (74.4, 79, (Under, Under)),
         (74.6, 80, (Within, Within)),
@@ -156,7 +156,7 @@ fn the_targets_are_met_at_their_borders_and_by_every_gpu() {
         (95.6, 96, (Over, Over)),
     ] {
         let found = verdict(&on_gpu(NEVER_WAITS, percent, memory));
-        let OfGpu { gpu, memory, .. } = &found.gpus[0];
+        let GpuTargets { gpu, memory, .. } = &found.gpus[0];
         assert_eq!((*gpu, *memory), (Some(stands.0), Some(stands.1)));
         assert_eq!(found.on_target, Some(stands == (Within, Within)));
     }
@@ -165,7 +165,7 @@ fn the_targets_are_met_at_their_borders_and_by_every_gpu() {
     run.settings.devices = vec!["cuda:0".into(), "cuda:1".into()];
     let found = verdict(&run);
     assert_eq!(found.on_target, Some(false));
-    // The idlest is spoken of, and each gets one engine more.
+    // The least_busy_percent is spoken of, and each gets one engine more.
     let said = &found.advice[0];
     assert!(said.contains("for 40 %") && said.contains("= 4"), "{said}");
     run.gpu[1].gpu_percent = None;
@@ -203,11 +203,11 @@ fn memory_and_doubts_are_told() {
 fn a_gpu_is_told_in_one_line() {
     let head = "cuda:0 NVIDIA H100: ";
     let bad = "GPU 60 %, memory 97 of 100 GiB, 412 W: GPU under 75 %, memory over 95 %";
-    assert_eq!(line(&figures(60.0, 97)), format!("{head}{bad}"));
-    assert!(line(&figures(87.0, 85)).ends_with(", 412 W: on target"));
+    assert_eq!(gpu_line(&figures(60.0, 97)), format!("{head}{bad}"));
+    assert!(gpu_line(&figures(87.0, 85)).ends_with(", 412 W: on target"));
     let dumb = GpuUsage {
         gpu: figures(0.0, 0).gpu,
         ..GpuUsage::default()
     };
-    assert_eq!(line(&dumb), format!("{head}no figures"));
+    assert_eq!(gpu_line(&dumb), format!("{head}no figures"));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::BacklogError;
 use super::lane::blocking;
 use super::targets::{prepare, row_of};
-use crate::engines::autotune::{self, Allowance, FoundBudget};
+use crate::engines::autotune::{self, FoundBudget, SearchLimit};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
 use topicmill_core::clock::SharedClock;
@@ -122,7 +122,7 @@ pub async fn tune(
         let labels = prepared.keys().len();
         let scored = models.scored_labels(labels);
         let share = share * scored as f64 / labels as f64;
-        let allowance = Allowance::Share {
+        let allowance = SearchLimit::Share {
             share: TUNING.0,
             tokens: of_each * to_label as f64 * share,
             most: TUNING.1,

@@ -23,9 +23,9 @@ async fn tune_batch_tokens(
     limit: Option<u64>,
 ) -> Result<(Vec<Models>, BudgetOrigin), CliError> {
     let key = match budget {
-        Budget::Open(key) => format!("batch tokens of {key}"),
+        Budget::Unsearched(key) => format!("batch tokens of {key}"),
         Budget::Fixed => return Ok((models, BudgetOrigin::Set)),
-        Budget::OfModel => return Ok((models, BudgetOrigin::Model)),
+        Budget::FromModel => return Ok((models, BudgetOrigin::Model)),
         Budget::Remembered(_) => return Ok((models, BudgetOrigin::Searched)),
     };
     tracing::debug!(key, "looking up the token budget of a batch");
@@ -91,7 +91,7 @@ pub async fn label(
     };
     let options = Options {
         settings,
-        gpus: GpuWatch::over(&devices),
+        gpus: GpuWatch::for_devices(&devices),
         ..options.clone()
     };
     if let Some(note) = options.gpus.note() {
@@ -195,7 +195,7 @@ fn log_result(done: &ClassifyCounts) {
         );
     }
     for gpu in &done.gpu {
-        tracing::info!("{}", advice::line(gpu));
+        tracing::info!("{}", advice::gpu_line(gpu));
     }
     if advice::verdict(done).on_target == Some(false) {
         tracing::info!("`topicmill doctor --bottleneck` shows what to change");

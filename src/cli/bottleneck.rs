@@ -106,7 +106,7 @@ fn printout(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdic
         )
     });
     let head = format!("{head}{}.", given.unwrap_or_default());
-    let gpus = done.gpu.iter().map(advice::line);
+    let gpus = done.gpu.iter().map(advice::gpu_line);
     let limit = verdict.limit.map(|limit| format!("The limit is {limit}."));
     let lines = gpus.chain(limit).chain(verdict.advice.iter().cloned());
     lines.fold(

@@ -77,7 +77,7 @@ async fn write_report(
     let now = setup.clock.now().into();
     let options = ReportOptions::all_posts(store, &database_name(url), now).await?;
     let page = report::render_page(&report::gather(store, &options).await?);
-    match crate::report_files::place_page(&path, &page, false) {
+    match crate::report_files::write_page(&path, &page, false) {
         Ok(()) => Ok(Some(path)),
         Err(error) => {
             tracing::warn!("the report was not written: {error}");

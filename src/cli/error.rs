@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::hints;
+use crate::atomic_file::is_full;
+use crate::backup::BackupError;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
 use crate::config::ConfigError;
@@ -12,11 +14,9 @@ use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
-use crate::keeping::KeepError;
 use crate::metrics::BindError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
-use crate::placing::is_full;
 use crate::purge::PurgeError;
 use crate::report_files::ReportError;
 use topicmill_core::FailureKind;
@@ -107,7 +107,7 @@ pub enum CliError {
     #[error("{1}")]
     Message(Exit, String),
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Keep(#[from] BackupError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     #[error(transparent)]

@@ -7,10 +7,10 @@ use std::io;
 use topicmill_score::onnx::Library;
 use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
 
+use crate::atomic_file::is_full;
 use crate::classify::BacklogError;
 use crate::engines::EnginesError;
 use crate::files::FilesError;
-use crate::placing::is_full;
 
 pub fn for_model(error: &ModelError) -> &'static str {
     match error {

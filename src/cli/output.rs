@@ -39,7 +39,7 @@ pub enum OutputFormat {
 }
 
 pub fn print(text: &str) -> Result<(), CliError> {
-    write(&harmless::lines(text))
+    write(&sanitize::lines(text))
 }
 
 /// Writes JSON to stdout: on one line for NDJSON, else indented.
@@ -48,7 +48,7 @@ pub fn print_json(value: &Value, format: OutputFormat) -> Result<(), CliError> {
         OutputFormat::Ndjson => format!("{value}\n"),
         _ => format!("{value:#}\n"),
     };
-    write(&harmless::json(&text))
+    write(&sanitize::json(&text))
 }
 
 /// Makes a table of rows, each a JSON array of cells.
@@ -211,14 +211,14 @@ pub fn print_rows(
                 // Line breaks in strings are escaped, so each one here is indentation.
                 let object = serde_json::to_string_pretty(&Object(columns, &row))?;
                 to(before)?;
-                to(&harmless::json(&object.replace('\n', "\n  ")))?;
+                to(&sanitize::json(&object.replace('\n', "\n  ")))?;
                 before = ",\n  ";
             }
             to(if before == ",\n  " { "\n]\n" } else { "[]\n" })
         }
         OutputFormat::Ndjson => parts.flatten().try_for_each(|row| {
             let object = serde_json::to_string(&Object(columns, &row))?;
-            to(&harmless::json(&object))?;
+            to(&sanitize::json(&object))?;
             to("\n")
         }),
     }
@@ -318,9 +318,9 @@ pub fn print_error(error: &CliError, format: LogFormat) {
     if format == LogFormat::Json {
         return telemetry::fatal(&message, &causes);
     }
-    eprintln!("error: {}", harmless::lines(&message));
+    eprintln!("error: {}", sanitize::lines(&message));
     for text in causes {
-        eprintln!("  caused by: {}", harmless::lines(&text));
+        eprintln!("  caused by: {}", sanitize::lines(&text));
     }
 }
 

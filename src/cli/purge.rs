@@ -127,7 +127,7 @@ impl Purge {
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
         let on_step = |step| match step {
-            PurgeStep::Asked(n) => bar.add(n),
+            PurgeStep::Checked(n) => bar.add(n),
             PurgeStep::Rewriting { done, total } => bar.note(&rewrite_progress(done, total)),
         };
         let purged = context.purge(&plan, reddit.as_ref(), &on_step).await;

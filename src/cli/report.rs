@@ -79,11 +79,11 @@ impl Report {
             return Ok(Exit::Done);
         }
         let page = report::render_page(&numbers);
-        crate::report_files::place_page(&self.out, &page, self.overwrite)?;
+        crate::report_files::write_page(&self.out, &page, self.overwrite)?;
         let charts = match &self.svg {
             Some(folder) => {
                 let charts = report::charts(&numbers);
-                crate::report_files::place_charts(folder, &charts, self.overwrite)?
+                crate::report_files::write_charts(folder, &charts, self.overwrite)?
             }
             None => Vec::new(),
         };

@@ -133,7 +133,7 @@ impl Score {
         }
         let mut inputs = Vec::new();
         for path in &self.files {
-            inputs.extend(files::expanded(path)?);
+            inputs.extend(files::expand_paths(path)?);
         }
         let job = FileJob {
             inputs,

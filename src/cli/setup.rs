@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
 use super::{CliError, Global};
+use crate::atomic_file::{self, IfExists};
 use crate::classify::{self, MakeCurrent, Options};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Origin, Settings};
@@ -23,7 +24,6 @@ use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
-use crate::placing::{self, Standing};
 use crate::telemetry::{self, LogFormat};
 use topicmill_core::clock::{SharedClock, SystemClock};
 use topicmill_core::record::RunSettings;
@@ -170,7 +170,7 @@ impl Setup {
             clock: SystemClock::shared(),
             log_format: format,
             stop: CancellationToken::new(),
-            slot: None,
+            scheduled_run: None,
         })
     }
 
@@ -199,7 +199,7 @@ impl Setup {
     pub fn context(&self, store: Store) -> Context {
         let (clock, stop) = (self.clock.clone(), self.stop.clone());
         let mut context = Context::new(store, clock, stop, worker_name());
-        context.slot = self.slot;
+        context.scheduled_run = self.scheduled_run;
         context.metrics = Arc::clone(&self.metrics);
         context.notify = Arc::clone(&self.notify);
         context

@@ -10,7 +10,7 @@ use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
 use super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::telemetry::harmless;
+use crate::telemetry::sanitize;
 use topicmill_store::analysis;
 use topicmill_store::{Access, Answered, Inquiry, Part};
 
@@ -171,7 +171,7 @@ fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Res
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     let obeyed = format == OutputFormat::Csv && io::stdout().is_terminal();
     let written = output::print_rows(&columns, rows, format, safe_csv, |text| {
-        let harmless = obeyed.then(|| harmless::lines(text));
+        let harmless = obeyed.then(|| sanitize::lines(text));
         out.write_all(harmless.as_deref().unwrap_or(text).as_bytes())
     });
     match written.and_then(|()| out.flush()) {

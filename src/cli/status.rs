@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::setup::{ModelFlags, PipelineFlags};
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::engines::find_model;
-use crate::outlook::{Limits, Outlook, Problem, Usual};
+use crate::status::{ConfiguredDefaults, Limits, Problem, StatusReport};
 use topicmill_core::parse_duration;
 use topicmill_score::folder;
 use topicmill_store::{Access, LabellingState, Table};
@@ -57,16 +57,16 @@ impl Status {
             outlook.usual = default_labelling(setup);
         }
         if self.check {
-            return self.check(&outlook);
+            return self.check(&status);
         }
         match self.format {
             OutputFormat::Json | OutputFormat::Ndjson => {
-                output::print_json(&as_json(&outlook), self.format)?;
+                output::print_json(&as_json(&status), self.format)?;
             }
-            OutputFormat::Csv => output::print_table(&backlog(&outlook.backlog), self.format)?,
+            OutputFormat::Csv => output::print_table(&backlog(&status.backlog), self.format)?,
             OutputFormat::Table => {
                 let url = topicmill_core::redact_url(setup.settings().database.url.reveal());
-                output::print(&render::render(&outlook, &url))?;
+                output::print(&render::render(&status, &url))?;
             }
         }
         // The table also shows it as the next step, unless something is more urgent.
@@ -78,13 +78,13 @@ impl Status {
         Ok(Exit::Done)
     }
 
-    fn check(&self, outlook: &Outlook) -> Result<Exit, CliError> {
+    fn check(&self, status: &StatusReport) -> Result<Exit, CliError> {
         let limits = Limits {
             post: self.max_age_post,
             collect: self.max_age_collect,
             unlabelled: self.max_age_unlabelled,
         };
-        let problems = limits.problems(outlook);
+        let problems = limits.problems(status);
         match self.format {
             OutputFormat::Table => {
                 let lines = problems
@@ -94,7 +94,7 @@ impl Status {
                 output::print(if problems.is_empty() { "ok\n" } else { &lines })?;
             }
             OutputFormat::Json => {
-                let all = json!({ "ok": problems.is_empty(), "problems": problems, "status": as_json(outlook) });
+                let all = json!({ "ok": problems.is_empty(), "problems": problems, "status": as_json(status) });
                 output::print_json(&all, self.format)?;
             }
             OutputFormat::Csv | OutputFormat::Ndjson => {
@@ -112,15 +112,15 @@ fn default_labelling(setup: &Setup) -> Usual {
         .pipeline(&flags)
         .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
     let model = find_model(&setup.settings().classify.model);
-    Usual {
+    ConfiguredDefaults {
         label_set: set.ok(),
         model: Some(folder::model_name(&model)),
     }
 }
 
-fn as_json(outlook: &Outlook) -> Value {
-    let mut all = json!(outlook);
-    all["next"] = json!(outlook.next());
+fn as_json(status: &StatusReport) -> Value {
+    let mut all = json!(status);
+    all["next"] = json!(status.next());
     all
 }
 

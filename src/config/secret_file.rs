@@ -14,10 +14,10 @@ use super::{ConfigError, Layer, is_secret};
 /// No secret is longer; a file that is was named by mistake, or has no end.
 const LONGEST_BYTES: u64 = 64 * 1024;
 /// Where container engines put secrets. Whoever may read there is in the container, whatever the mode says.
-const OF_CONTAINERS: &str = "/run/secrets";
+const CONTAINER_SECRETS: &str = "/run/secrets";
 
 /// What a key has at its end if its value is the name of a file.
-const ENDING: &str = "_file";
+const FILE_SUFFIX: &str = "_file";
 
 /// Reads the files that a layer names. `folder` is what their paths are relative to; without it, that is the current
 /// folder. Returns what people should hear of.
@@ -28,14 +28,14 @@ pub(super) fn read_files(
     layer: &mut Layer,
     folder: Option<&Path>,
 ) -> Result<Vec<String>, ConfigError> {
-    let keys = layer.keys().filter_map(|key| key.strip_suffix(ENDING));
+    let keys = layer.keys().filter_map(|key| key.strip_suffix(FILE_SUFFIX));
     let keys: Vec<String> = keys
-        .filter(|key| may_be_file(key))
+        .filter(|key| may_have_file(key))
         .map(str::to_owned)
         .collect();
     let mut warnings = Vec::new();
     for key in keys {
-        let file_key = format!("{key}{ENDING}");
+        let file_key = format!("{key}{FILE_SUFFIX}");
         let (named, origin) = layer.remove(&file_key).expect("it was just listed");
         let refused = |detail: String| ConfigError::Value {
             key: file_key.clone(),
@@ -66,7 +66,7 @@ pub(super) fn read_files(
 }
 
 /// Whether a setting may stand in a file of its own.
-fn may_be_file(key: &str) -> bool {
+fn may_have_file(key: &str) -> bool {
     is_secret(key) || key == "database.url"
 }
 
@@ -98,7 +98,7 @@ fn readable_by_others(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let found = path.metadata().ok()?;
     let mode = found.permissions().mode() & 0o777;
-    let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(OF_CONTAINERS);
+    let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(CONTAINER_SECRETS);
     is_open.then(|| {
         let path = path.display();
         format!("every user of this machine may read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")

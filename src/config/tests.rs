@@ -99,12 +99,12 @@ fn paths_of_a_file_are_relative_to_its_folder() {
         ("postgres://h/db", "postgres://h/db"),
         ("", ""),
     ] {
-        assert_eq!(in_folder_of_url("/f", url), resolved);
+        assert_eq!(sqlite_url_in_folder("/f", url), resolved);
     }
     // What ships is found from anywhere.
     std::fs::write(&path, DEFAULTS).unwrap();
     let loaded = load(Some(&path), [], &[]).unwrap();
-    assert_eq!(loaded.settings.classify.model, Path::new(SHIPPED_MODEL));
+    assert_eq!(loaded.settings.classify.model, Path::new(DEFAULT_MODEL));
 }
 
 /// Why a file of this text and these variables cannot be used.

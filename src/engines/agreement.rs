@@ -1,6 +1,6 @@
 //! Which engine and precision are the fastest of those whose labels agree with float32.
 //!
-//! `bench agreement` measures each [`Way`] of computing a model on somebody's texts; [`fastest`] chooses among what was
+//! `bench agreement` measures each [`EngineConfig`] of computing a model on somebody's texts; [`fastest`] chooses among what was
 //! measured. What was measured holds for one model on one make of CPU with the same libraries, and for nothing else.
 
 use std::fmt;
@@ -47,14 +47,14 @@ impl fmt::Display for Agreement {
 
 /// An engine and a precision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct EngineConfig {
     /// `onnxruntime` or `openvino`.
     pub engine: EngineName,
     /// `fp32`, `bf16` or `int8`.
     pub precision: String,
 }
 
-impl Way {
+impl EngineConfig {
     /// Both in one.
     pub fn new(engine: EngineName, precision: &str) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for EngineConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {}", self.engine, self.precision)
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Way {
 pub struct Measured {
     /// Which one.
     #[serde(flatten)]
-    pub way: Way,
+    pub config: EngineConfig,
     /// The library, with its version.
     pub runtime: String,
     /// Texts that got a label in float32, with ONNX Runtime.
@@ -114,7 +114,7 @@ pub fn fastest<'a>(
     measured
         .iter()
         .filter(|one| one.agreement() >= Some(agreement))
-        .filter(|one| precision.is_none_or(|precision| one.way.precision == precision))
+        .filter(|one| precision.is_none_or(|precision| one.config.precision == precision))
         .max_by(|a, b| a.texts_per_sec.total_cmp(&b.texts_per_sec))
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     fn measured(precision: &str, agreed: usize, score_off: f64, texts_per_sec: f64) -> Measured {
         Measured {
-            way: Way::new(EngineName::OpenVino, precision),
+            config: EngineConfig::new(EngineName::OpenVino, precision),
             runtime: "OpenVINO 2026.4.1".into(),
             texts: 400,
             agreed,
@@ -144,7 +144,7 @@ mod tests {
         let agreement = |share| Agreement::of(share).unwrap();
         let of = |share, precision| {
             let found = fastest(&all, agreement(share), precision);
-            found.map(|one| one.way.precision.as_str())
+            found.map(|one| one.config.precision.as_str())
         };
         assert_eq!(of(1.0, None), Some("fp32"));
         assert_eq!(of(0.995, None), Some("bf16"));

@@ -15,19 +15,19 @@ use topicmill_score::labeler::{Labeler, LabelerError, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
 /// A larger budget that gains less than this ends the doubling: it costs twice the memory of a batch.
-const GAIN: f64 = 1.03;
+const MIN_GAIN: f64 = 1.03;
 /// What is found must beat the default by this, or it is not worth the memory.
-const WORTH: f64 = 1.02;
+const MIN_GAIN_OVER_DEFAULT: f64 = 1.02;
 /// How often the best and the default are compared in the end, in turns: once each way, so that neither has the warmer
 /// machine.
-const DUELS: usize = 2;
+const FINAL_ROUNDS: usize = 2;
 /// The smallest budget that is tried: half of the longest text that most models take.
-pub const LEAST: usize = 256;
+pub const MIN_BUDGET: usize = 256;
 /// The largest budget that is tried: 64 of the longest texts that BART takes. Memory ends the search sooner on most GPUs.
-pub const MOST: usize = 1 << 16;
+pub const MAX_BUDGET: usize = 1 << 16;
 /// Above this share of the machine's memory no larger budget is tried: a doubling may double what a batch takes, and what
 /// the database's cache and other programs need is left to them.
-const MEMORY: f64 = 0.8;
+const MAX_MEMORY_USED: f64 = 0.8;
 /// Measurements that a search takes at most, about.
 const MEASUREMENTS: f64 = 18.0;
 
@@ -89,7 +89,7 @@ pub fn search<E>(
     };
     curve.double(range.least)?;
     curve.bisect(range.least)?;
-    let batch_tokens = curve.decide(range.default)?;
+    let batch_tokens = curve.compare_with_default(range.default)?;
     Ok(FoundBudget {
         batch_tokens,
         whole: curve.in_time,
@@ -145,7 +145,7 @@ impl<E> Curve<'_, E> {
             let before = self.best();
             let Some(speed) = self.at(budget)? else { break };
             flat = match before {
-                Some((_, best)) if speed < best * GAIN => flat + 1,
+                Some((_, best)) if speed < best * MIN_GAIN => flat + 1,
                 _ => 0,
             };
             budget *= 2;
@@ -177,7 +177,7 @@ impl<E> Curve<'_, E> {
     }
 
     /// The best against the default, in turns.
-    fn decide(&mut self, default: usize) -> Result<usize, E> {
+    fn compare_with_default(&mut self, default: usize) -> Result<usize, E> {
         let Some((best, _)) = self.best() else {
             // Not even the least fits: then the smaller of the two, which will be halved as it runs.
             return Ok(default.min(self.ceiling.max(1)));
@@ -186,14 +186,14 @@ impl<E> Curve<'_, E> {
             return Ok(default);
         }
         let (mut of_best, mut of_default) = (0.0_f64, 0.0_f64);
-        for _ in 0..DUELS {
+        for _ in 0..FINAL_ROUNDS {
             // The faster of the runs counts: other programs can only make one slower.
             of_default = of_default.max(self.at(default)?.unwrap_or(0.0));
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }
         let fits = default <= self.ceiling;
         // Where the time ended before the duel, nothing is proved.
-        Ok(if fits && of_best <= of_default * WORTH {
+        Ok(if fits && of_best <= of_default * MIN_GAIN_OVER_DEFAULT {
             default
         } else {
             best
@@ -203,7 +203,7 @@ impl<E> Curve<'_, E> {
 
 /// How long a search may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Allowance {
+pub enum SearchLimit {
     /// So long.
     Time(Duration),
     /// This share of the time that so many tokens take, but no longer than so.
@@ -230,9 +230,9 @@ pub fn tune(
     prepared: &PreparedLabels,
     texts: &[EncodedText],
     clock: &SharedClock,
-    allowance: Allowance,
+    limit: SearchLimit,
 ) -> Result<FoundBudget, LabelerError> {
-    tune_within(labeler, prepared, texts, clock, allowance, &memory_taken)
+    tune_within(labeler, prepared, texts, clock, limit, &memory_used)
 }
 
 fn tune_within(
@@ -240,8 +240,8 @@ fn tune_within(
     prepared: &PreparedLabels,
     texts: &[EncodedText],
     clock: &SharedClock,
-    allowance: Allowance,
-    memory_taken: &dyn Fn() -> Option<f64>,
+    limit: SearchLimit,
+    memory_used: &dyn Fn() -> Option<f64>,
 ) -> Result<FoundBudget, LabelerError> {
     let default = labeler.batch_tokens();
     let nothing = FoundBudget {
@@ -250,7 +250,7 @@ fn tune_within(
         whole: false,
     };
     let all = labeler.rows(prepared, texts);
-    let pilot = some_of(&all, PILOT_TOKENS);
+    let pilot = sample_rows(&all, PILOT_TOKENS);
     // The first computes nothing of use: memory is taken, code is read.
     let mut speed = None;
     for _ in 0..2 {
@@ -261,9 +261,9 @@ fn tune_within(
     let Some(speed) = speed else {
         return Ok(nothing);
     };
-    let seconds = match allowance {
-        Allowance::Time(time) => time.as_secs_f64(),
-        Allowance::Share {
+    let seconds = match limit {
+        SearchLimit::Time(time) => time.as_secs_f64(),
+        SearchLimit::Share {
             share,
             tokens,
             most,
@@ -274,9 +274,9 @@ fn tune_within(
         clippy::cast_sign_loss,
         reason = "positive, and a bound only"
     )]
-    let rows = some_of(&all, (seconds * speed / MEASUREMENTS) as usize);
+    let rows = sample_rows(&all, (seconds * speed / MEASUREMENTS) as usize);
     // Each trial fills two batches at least.
-    let most = (tokens_of(&rows) / 2).min(MOST);
+    let most = (tokens_of(&rows) / 2).min(MAX_BUDGET);
     // Nothing larger than the default could be measured, and smaller ones are not worth a search.
     if most < 2 * default {
         return Ok(nothing);
@@ -284,7 +284,7 @@ fn tune_within(
     let until = clock.elapsed() + Duration::from_secs_f64(seconds);
     let range = Range {
         default,
-        least: LEAST,
+        least: MIN_BUDGET,
         most,
     };
     let found = search(range, &mut |budget| {
@@ -293,7 +293,9 @@ fn tune_within(
         }
         let speed = measure(labeler, prepared, texts, &rows, budget, clock)?;
         Ok(match speed {
-            Some(speed) if memory_taken().is_none_or(|taken| taken < MEMORY) => Trial::Speed(speed),
+            Some(speed) if memory_used().is_none_or(|taken| taken < MAX_MEMORY_USED) => {
+                Trial::Speed(speed)
+            }
             _ => Trial::TooLarge,
         })
     })?;
@@ -336,7 +338,7 @@ fn tokens_of(rows: &[BatchRow]) -> usize {
 }
 
 /// Rows of about so many tokens, evenly from all of them.
-fn some_of(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
+fn sample_rows(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
     let stride = (tokens_of(rows) / tokens.max(1)).max(1);
     // Rows come text by text with as many labels each: a stride of that number would take one label only.
     let stride = stride + usize::from(stride.is_multiple_of(2));
@@ -344,7 +346,7 @@ fn some_of(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
 }
 
 /// Share of the machine's memory that is in use, where the system tells.
-fn memory_taken() -> Option<f64> {
+fn memory_used() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let of = |name: &str| -> Option<f64> {
         // `MemTotal:       32 kB`

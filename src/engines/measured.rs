@@ -11,8 +11,8 @@ use topicmill_score::openvino::{OpenVino, load_openvino};
 use topicmill_score::{Device, EngineName, ModelError, ModelFolder};
 
 use super::agreement::{Agreement, Measured, fastest};
-use super::noted::Noted;
-use super::{EnginesError, ModelChoice, caches, cores, find_model, make_of};
+use super::cache_file::CacheFile;
+use super::{EnginesError, ModelChoice, cache_folder, cores, device_model, find_model};
 
 /// The precision that others are compared with.
 const FP32: &str = "fp32";
@@ -23,9 +23,9 @@ impl ModelChoice {
     ///
     /// # Errors
     /// [`EnginesError::NotMeasured`], and [`EnginesError::Folder`].
-    pub fn as_measured(self, agreement: Agreement) -> Result<Self, EnginesError> {
+    pub fn with_measured_engine(self, agreement: Agreement) -> Result<Self, EnginesError> {
         if agreement.is_exact() {
-            return Ok(self.as_measured_exactly().unwrap_or(self));
+            return Ok(self.with_measured_exact_engine().unwrap_or(self));
         }
         if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
             tracing::debug!("a GPU computes faster than any engine on the CPU");
@@ -37,18 +37,20 @@ impl ModelChoice {
         };
         let measured = self.measured(&self.folder_in_fp32()?);
         if measured.is_empty() {
-            return Err(missing(match kept().filter(Noted::is_damaged) {
-                Some(kept) => format!(
-                    "what was measured is not readable in `{}`, and is written anew",
-                    kept.path().display()
-                ),
-                None => "nobody has measured it here".to_owned(),
-            }));
+            return Err(missing(
+                match agreement_cache().filter(CacheFile::is_damaged) {
+                    Some(kept) => format!(
+                        "what was measured is not readable in `{}`, and is written anew",
+                        kept.path().display()
+                    ),
+                    None => "nobody has measured it here".to_owned(),
+                },
+            ));
         }
         let precision = self.precision.as_deref();
         let found = fastest(&measured, agreement, precision)
             .ok_or_else(|| missing("nothing that was measured agrees so often".to_owned()))?;
-        if !self.is_here(found) {
+        if !self.is_installed_library(found) {
             let was = &found.runtime;
             return Err(missing(format!(
                 "it was measured with another library ({was}) than is here"
@@ -58,9 +60,9 @@ impl ModelChoice {
     }
 
     /// Another engine for the same scores, if that was measured to be the faster one.
-    fn as_measured_exactly(&self) -> Option<Self> {
+    fn with_measured_exact_engine(&self) -> Option<Self> {
         // Asked first, since it costs least: most people have measured nothing.
-        kept().filter(|kept| kept.path().exists())?;
+        agreement_cache().filter(|kept| kept.path().exists())?;
         if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
             return None;
         }
@@ -70,16 +72,16 @@ impl ModelChoice {
         }
         let measured = self.measured(&folder);
         let found = fastest(&measured, Agreement::EXACT, Some(FP32))?;
-        self.is_here(found).then(|| self.with(found))
+        self.is_installed_library(found).then(|| self.with(found))
     }
 
     fn with(&self, found: &Measured) -> Self {
         let own = self.folder_of(None);
-        let is_own = own.is_ok_and(|own| own.precision == found.way.precision);
+        let is_own = own.is_ok_and(|own| own.precision == found.config.precision);
         Self {
             // A graph that is the folder's only one need not be called after its precision.
-            precision: (!is_own).then(|| found.way.precision.clone()),
-            engine: found.way.engine,
+            precision: (!is_own).then(|| found.config.precision.clone()),
+            engine: found.config.engine,
             why: Some(format!(
                 "measured as the fastest that agrees often enough: {} of {} texts got the label that they get in float32",
                 found.agreed, found.texts
@@ -90,26 +92,26 @@ impl ModelChoice {
 
     /// What was measured of the engines that may be taken.
     fn measured(&self, folder: &ModelFolder) -> Vec<Measured> {
-        let kept = kept().and_then(|kept| kept.get(&self.key(folder)));
+        let kept = agreement_cache().and_then(|kept| kept.get(&self.key(folder)));
         let mut measured: Vec<Measured> = kept.unwrap_or_default();
-        measured.retain(|one| self.engine == EngineName::Auto || one.way.engine == self.engine);
+        measured.retain(|one| self.engine == EngineName::Auto || one.config.engine == self.engine);
         measured
     }
 
-    /// Stores what came of each way of computing this model, for [`ModelChoice::as_measured`].
+    /// Stores what came of each way of computing this model, for [`ModelChoice::with_measured_engine`].
     ///
     /// # Errors
     /// Why it cannot be stored, in words.
-    pub fn keep_measured(&self, measured: &[Measured]) -> Result<PathBuf, String> {
-        let kept = kept().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+    pub fn store_measurements(&self, measured: &[Measured]) -> Result<PathBuf, String> {
+        let kept = agreement_cache().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
         let folder = self.folder_in_fp32().map_err(|error| error.to_string())?;
-        kept.put(&self.key(&folder), measured.to_vec())
+        kept.insert(&self.key(&folder), measured.to_vec())
     }
 
     /// What a measurement holds for: the folder with its graph in float32, the make of the CPU, threads (0 for one a core),
     /// and cores that the process may use.
     fn key(&self, folder: &ModelFolder) -> String {
-        let (hash, device) = (&folder.manifest_hash, make_of(Device::Cpu));
+        let (hash, device) = (&folder.manifest_hash, device_model(Device::Cpu));
         let (threads, cores) = (self.threads.unwrap_or_default(), cores());
         format!("{hash} on {device}, {threads} threads of {cores} cores")
     }
@@ -123,9 +125,9 @@ impl ModelChoice {
     }
 
     /// Whether the library that was measured is the one that would compute now.
-    fn is_here(&self, measured: &Measured) -> bool {
-        let here = if measured.way.engine == EngineName::OpenVino {
-            load_openvino(self.openvino.as_deref()).map(OpenVino::fingerprint)
+    fn is_installed_library(&self, measured: &Measured) -> bool {
+        let here = if measured.config.engine == EngineName::OpenVino {
+            load_openvino(self.openvino.as_deref()).map(OpenVino::told_apart)
         } else {
             load_runtime(self.library.as_deref()).map(Runtime::fingerprint)
         };
@@ -149,6 +151,6 @@ impl ModelChoice {
 }
 
 /// Where measurements are stored; nowhere for a user without a home.
-fn kept() -> Option<Noted> {
-    Some(Noted::below(&caches()?, "agreement.json"))
+fn agreement_cache() -> Option<CacheFile> {
+    Some(CacheFile::in_folder(&cache_folder()?, "agreement.json"))
 }

@@ -6,9 +6,9 @@
 
 pub mod agreement;
 pub mod autotune;
+mod cache_file;
 pub mod estimate;
 mod measured;
-mod noted;
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ use topicmill_score::{
 };
 
 use self::agreement::Agreement;
-use self::noted::Noted;
-use crate::gpu::{Holds, holds_memory};
+use self::cache_file::CacheFile;
+use crate::gpu::{Residency, check_residency};
 
 /// Why there are no engines.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl ModelChoice {
 
     /// The same with groups of so many numbers, if `int8` is no graph of the folder but a way to compute the one in float32.
     #[must_use]
-    pub fn in_groups_of(mut self, group: u16) -> Self {
+    pub fn with_int8_group(mut self, group: u16) -> Self {
         if self.precision.as_deref() == Some("int8")
             && self
                 .folder()
@@ -103,7 +103,7 @@ impl ModelChoice {
     /// # Errors
     /// See [`EnginesError`].
     pub fn open_one(&self, device: Device) -> Result<OpenedModel, EnginesError> {
-        self.open_share(&Share::of(1), device)
+        self.open_share(&Share::new(1), device)
     }
 
     /// As many engines as workers, and at least one a device.
@@ -113,7 +113,7 @@ impl ModelChoice {
     pub fn open(&self, workers: u16) -> Result<EnginePool, EnginesError> {
         // Whoever names a device wants it used, also where fewer workers are set.
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
-        let share = Share::of(workers);
+        let share = Share::new(workers);
         let first = self.open_share(&share, self.devices[0])?;
         log_model(&first.labeler, &first.chosen);
         let mut on = vec![first.chosen.device];
@@ -140,8 +140,8 @@ impl ModelChoice {
     ///
     /// # Errors
     /// See [`EnginesError`].
-    pub fn put_before(&self, models: &mut [Models], labels: usize) -> Result<(), EnginesError> {
-        let share = Share::of(u16::try_from(models.len()).unwrap_or(u16::MAX));
+    pub fn add_shortlist(&self, models: &mut [Models], labels: usize) -> Result<(), EnginesError> {
+        let share = Share::new(u16::try_from(models.len()).unwrap_or(u16::MAX));
         for (models, device) in models.iter_mut().zip(self.devices.iter().cycle()) {
             let small = self.open_share(&share, *device)?.labeler;
             let large = models.large.folder();
@@ -186,8 +186,8 @@ impl ModelChoice {
             weights: share.weights.clone(),
         };
         let precision = self.precision.as_deref();
-        let (folder, engine) = AnyEngine::open(&find_model(&self.model), precision, &options)?;
-        is_on_its_gpu(&folder, &engine.chosen, device)?;
+        let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        check_model_on_gpu(&folder, &engine.chosen, device)?;
         let mut chosen = engine.chosen.clone();
         if let Some(why) = &self.why {
             let by = match engine.library {
@@ -200,22 +200,22 @@ impl ModelChoice {
         let default = batch_tokens_for(chosen.device, threads);
         // All that the best size depends on. What was found on one machine or for one model says nothing about
         // another.
-        let (runtime, device) = (engine.runtime.clone(), make_of(chosen.device));
+        let (runtime, device) = (engine.runtime.clone(), device_model(chosen.device));
         let key = format!(
             "{} {} on {device}, {} × {threads} threads, {runtime}",
             folder.manifest_hash, folder.precision, share.workers
         );
         let (budget, tokens) = match self.batch_tokens {
             // Before the flag: a score that depends on its batch may not change with a setting.
-            _ if folder.depends_on_batch() => (Budget::OfModel, default),
+            _ if folder.depends_on_batch() => (Budget::FromModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
-            None => match remembered().and_then(|remembered| remembered.get::<usize>(&key)) {
+            None => match budget_cache().and_then(|remembered| remembered.get::<usize>(&key)) {
                 Some(tokens) if tokens > 0 => (Budget::Remembered(key), tokens),
-                _ => (Budget::Open(key), default),
+                _ => (Budget::Unsearched(key), default),
             },
         };
         let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
-        if budget == Budget::OfModel && self.batch_tokens.is_some() {
+        if budget == Budget::FromModel && self.batch_tokens.is_some() {
             tracing::warn!(
                 "`batch_tokens` is left aside: in {} a score depends on its batch, so batches keep to {} tokens",
                 labeler.folder().precision,
@@ -234,9 +234,9 @@ impl ModelChoice {
 
 /// Whether the GPU that a model was loaded on holds it, as the driver lists it. A library that computes elsewhere in silence
 /// would be slow, and nothing else would show it.
-fn is_on_its_gpu(
+fn check_model_on_gpu(
     folder: &ModelFolder,
-    chosen: &DeviceChoice,
+    chosen: &Chosen,
     asked: Device,
 ) -> Result<(), OnnxError> {
     let Device::Cuda(device) = chosen.device else {
@@ -247,22 +247,22 @@ fn is_on_its_gpu(
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
     // Half, because a file has more than what goes to the GPU.
-    let found = holds_memory(device, weights.sum::<u64>() / 2);
+    let found = check_residency(device, weights.sum::<u64>() / 2);
     tracing::debug!(
         "the driver's list of processes on {}: {found:?}",
         chosen.device
     );
     let detail = "NVML lists no memory of this process on it after the model was loaded, so the model is elsewhere; install `onnxruntime-gpu` again";
     match found {
-        Holds::Nothing if asked == Device::Auto => {
+        Residency::NotResident if asked == Device::Auto => {
             tracing::warn!("{} may not compute: {detail}", chosen.device);
             Ok(())
         }
-        Holds::Nothing => Err(OnnxError::Cuda {
+        Residency::NotResident => Err(OnnxError::Cuda {
             device,
             detail: detail.to_owned(),
         }),
-        Holds::Memory | Holds::Untold => Ok(()),
+        Residency::Resident | Residency::Unknown => Ok(()),
     }
 }
 
@@ -300,12 +300,12 @@ pub enum Budget {
     /// Flag or setting.
     Fixed,
     /// The model: with another one its scores would be others.
-    OfModel,
-    /// An earlier search, noted under this key.
+    FromModel,
+    /// An earlier search, cache_file under this key.
     Remembered(String),
     /// The default, for want of a search. A database notes it under the same key: what it is asked for then holds wherever
     /// the program runs.
-    Open(String),
+    Unsearched(String),
 }
 
 impl Budget {
@@ -314,21 +314,21 @@ impl Budget {
     /// # Errors
     /// Why it cannot be kept, in words.
     pub fn remember(&self, batch_tokens: usize) -> Result<(), String> {
-        let (Self::Remembered(key) | Self::Open(key)) = self else {
+        let (Self::Remembered(key) | Self::Unsearched(key)) = self else {
             return Ok(());
         };
-        let remembered = remembered().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
-        remembered.put(key, batch_tokens).map(drop)
+        let remembered = budget_cache().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+        remembered.insert(key, batch_tokens).map(drop)
     }
 }
 
 /// Where budgets are remembered; nowhere for a user without a home.
-fn remembered() -> Option<Noted> {
-    Some(Noted::below(&caches()?, "batch-tokens.json"))
+fn budget_cache() -> Option<CacheFile> {
+    Some(CacheFile::in_folder(&cache_folder()?, "batch-tokens.json"))
 }
 
 /// This user's folder for what can be found out again.
-fn caches() -> Option<PathBuf> {
+fn cache_folder() -> Option<PathBuf> {
     let folder = |name| {
         let path = PathBuf::from(std::env::var_os(name)?);
         Some(path).filter(|path| path.is_absolute())
@@ -337,7 +337,7 @@ fn caches() -> Option<PathBuf> {
 }
 
 /// A device with its make, where Linux tells: a cache may lie on a disk that several machines share.
-fn make_of(device: Device) -> String {
+fn device_model(device: Device) -> String {
     let line = |path: &Path, name: &str| {
         let text = std::fs::read_to_string(path).ok()?;
         let line = text.lines().find(|line| line.starts_with(name))?;
@@ -378,7 +378,7 @@ struct Share {
 
 impl Share {
     /// The share of each of several workers.
-    fn of(workers: u16) -> Self {
+    fn new(workers: u16) -> Self {
         Self {
             workers,
             // An engine alone has nobody to share with.

@@ -59,12 +59,12 @@ impl Facts {
 }
 
 /// Whether a folder is a data set that `export` made.
-pub(super) fn is_ours(folder: &Path) -> bool {
+pub(super) fn is_export(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }
 
 /// Returns the first file in the folder of a data set that is not part of it.
-pub(super) fn stranger(folder: &Path) -> io::Result<Option<PathBuf>> {
+pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     for (folder, is_part) in [
         (
             folder.to_owned(),

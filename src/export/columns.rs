@@ -130,7 +130,7 @@ pub(super) const UNIQUE: [&str; 7] = [
 ];
 
 /// Which of the columns is the hash of the text.
-pub(super) fn place_of_hash() -> usize {
+pub(super) fn text_hash_index() -> usize {
     let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
     found.expect("every data set has it")
 }
@@ -156,27 +156,31 @@ fn literal(text: &str) -> String {
 
 /// What is read of each post; the rows are the same, in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum SelectedColumns {
     /// The fixed columns, then the packed scores.
-    Everything,
-    /// What tells the parts of a split: [`FOR_A_SPLIT`].
-    ForASplit,
+    All,
+    /// What tells the parts of a split: [`SPLIT_COLUMNS`].
+    ForSplit,
 }
 
-/// The columns of [`Asked::ForASplit`].
-pub(super) const FOR_A_SPLIT: [&str; 5] =
+/// The columns of [`SelectedColumns::ForSplit`].
+pub(super) const SPLIT_COLUMNS: [&str; 5] =
     ["title", "selftext", "created_at", "outcome", "text_hash"];
 
 /// The statement.
-pub(super) fn statement(subject: &Subject, filters: &Filters, asked: Asked) -> ReadStatement {
+pub(super) fn statement(
+    subject: &Subject,
+    filters: &Filters,
+    asked: SelectedColumns,
+) -> ReadStatement {
     let is_asked = |name: &str| match asked {
-        Asked::Everything => true,
-        Asked::ForASplit => FOR_A_SPLIT.contains(&name),
+        SelectedColumns::All => true,
+        SelectedColumns::ForSplit => SPLIT_COLUMNS.contains(&name),
     };
     let fixed = FIXED.iter().filter(|(name, ..)| is_asked(name));
     let (mut names, kinds): (Vec<&str>, _) = fixed.map(|(name, kind, _)| (*name, *kind)).unzip();
     let mut list = 0;
-    if asked == Asked::Everything {
+    if asked == SelectedColumns::All {
         names.push("packed_scores");
         list = subject.set.labels.len();
     }

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::placing::{self, Standing, folder_of};
+use crate::atomic_file::{self, IfExists, folder_of};
 
-/// A folder beside `path`, to be filled and then [placed](place): on the same disk, so that a rename puts it there. It is
+/// A folder beside `path`, to be filled and then [placed](persist): on the same disk, so that a rename puts it there. It is
 /// deleted with all that is in it when this is dropped.
 ///
 /// # Errors
 /// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no folder.
-pub(super) fn beside(path: &Path) -> io::Result<TempDir> {
-    hidden(path, ".partial")
+pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
+    temp_folder_named(path, ".partial")
 }
 
 /// Gives a folder its name. An empty folder of this name is replaced in any case. What had the name lies where the folder
@@ -24,7 +24,7 @@ pub(super) fn beside(path: &Path) -> io::Result<TempDir> {
 /// # Errors
 /// Those of the file system, and [`io::ErrorKind::AlreadyExists`] for something that is to be kept. What had the name is
 /// as it was then.
-pub(super) fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Result<()> {
+pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ pub(super) fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Re
         };
         fs::set_permissions(folder.path(), mode)?;
     }
-    if standing == Standing::Replaced && path.symlink_metadata().is_ok() {
+    if if_exists == IfExists::Replace && path.symlink_metadata().is_ok() {
         return exchange(folder.path(), path);
     }
     fs::rename(folder.path(), path).map_err(|error| match error.kind() {
@@ -47,9 +47,9 @@ pub(super) fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Re
 }
 
 /// A new folder whose name begins with a dot and the name of `path`.
-fn hidden(path: &Path, suffix: &str) -> io::Result<TempDir> {
+fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new()
-        .prefix(&placing::hidden(path)?)
+        .prefix(&atomic_file::temp_prefix(path)?)
         .suffix(suffix)
         .tempdir_in(folder_of(path))
 }
@@ -74,7 +74,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
 
 /// The same in two renames: in between there is no folder of this name, but never half of one.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
-    let aside = hidden(old, ".old")?;
+    let aside = temp_folder_named(old, ".old")?;
     let former = aside.path().join("former");
     fs::rename(old, &former)?;
     fs::rename(new, old).inspect_err(|_| {
@@ -91,7 +91,7 @@ mod tests {
 
     /// A folder with a file that says `word`.
     fn draft(path: &Path, word: &str) -> TempDir {
-        let folder = beside(path).unwrap();
+        let folder = temp_folder(path).unwrap();
         fs::write(folder.path().join("word"), word).unwrap();
         folder
     }
@@ -104,11 +104,11 @@ mod tests {
     fn a_folder_is_replaced_if_that_is_wanted_and_nothing_is_left_beside_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("set");
-        place(&draft(&path, "one"), &path, Standing::Kept).unwrap();
-        let error = place(&draft(&path, "two"), &path, Standing::Kept).unwrap_err();
+        persist(&draft(&path, "one"), &path, IfExists::Fail).unwrap();
+        let error = persist(&draft(&path, "two"), &path, IfExists::Fail).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(word(&path), "one");
-        place(&draft(&path, "two"), &path, Standing::Replaced).unwrap();
+        persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(word(&path), "two");
         // As on a disk that cannot exchange names.
         replace(draft(&path, "three").path(), &path).unwrap();
@@ -126,10 +126,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("set");
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        place(&draft(&path, "one"), &path, Standing::Kept).unwrap();
+        persist(&draft(&path, "one"), &path, IfExists::Fail).unwrap();
         assert_eq!(mode(), 0o755);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        place(&draft(&path, "two"), &path, Standing::Replaced).unwrap();
+        persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(mode(), 0o700);
     }
 
@@ -139,9 +139,9 @@ mod tests {
         let (empty, file) = (home.path().join("empty"), home.path().join("file"));
         fs::create_dir(&empty).unwrap();
         fs::write(&file, "").unwrap();
-        place(&draft(&empty, "one"), &empty, Standing::Kept).unwrap();
+        persist(&draft(&empty, "one"), &empty, IfExists::Fail).unwrap();
         assert_eq!(word(&empty), "one");
-        let error = place(&draft(&file, "one"), &file, Standing::Kept).unwrap_err();
+        let error = persist(&draft(&file, "one"), &file, IfExists::Fail).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -10,9 +10,9 @@ use topicmill_tables::parquet::ParquetWriter;
 
 /// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
 /// more; half of that is in memory twice, being read and being written.
-const ROWS_A_GROUP: usize = 60_000;
+const ROWS_PER_GROUP: usize = 60_000;
 /// Bytes of text after which a row group ends early; they are in memory until then.
-const BYTES_A_GROUP: usize = 32 << 20;
+const BYTES_PER_GROUP: usize = 32 << 20;
 
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
@@ -43,7 +43,7 @@ impl ParquetFile {
         for (slices, cells) in self.columns.iter_mut().zip(batch.columns) {
             slices.push(cells);
         }
-        if self.rows * self.files >= ROWS_A_GROUP || self.bytes * self.files >= BYTES_A_GROUP {
+        if self.rows * self.files >= ROWS_PER_GROUP || self.bytes * self.files >= BYTES_PER_GROUP {
             self.group()?;
         }
         Ok(())

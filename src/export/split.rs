@@ -3,14 +3,14 @@
 //! What enters are the texts, outcomes and times of all rows; what leaves is the part of each row. Posts whose texts are
 //! almost the same go together, as a group: a model that was trained on one of them would be judged by what it has seen.
 //! A group goes where its oldest post goes, so that later posts do not move it. Near-duplicates are found by `MinHash`,
-//! which needs no text again: of each post stay [`BYTES_A_POST`] bytes.
+//! which needs no text again: of each post stay [`BYTES_PER_POST`] bytes.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use minhash_rs::prelude::MinHash;
 
-use super::columns::place_of_hash;
+use super::columns::text_hash_index;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_store::ColumnBatch;
 
@@ -26,13 +26,13 @@ const BANDS: usize = 25;
 const ROWS: usize = 5;
 /// With so many posts that agree in a band before it a post is compared, and with the first. Agreeing by chance, in words that
 /// everybody uses, must not cost the square of the posts.
-const COMPARED: usize = 8;
+const MAX_COMPARED: usize = 8;
 /// As alike two texts of a group are at least: what the data of `StarCoder` was cleaned of near-duplicates with (Li et al. 2023,
 /// section 3.4).
-const ALIKE: f64 = 0.7;
+const MIN_SIMILARITY: f64 = 0.7;
 /// What is in memory of a post while parts are decided: its sketch of one byte a value, then hash, time, outcome and group,
 /// and its place when a band is sorted.
-pub const BYTES_A_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 4 + 16;
+pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 4 + 16;
 /// Sketches of a block, so that no list of all of them is ever copied to grow.
 const BLOCK: usize = 1 << 14;
 
@@ -90,7 +90,7 @@ impl FromStr for Shares {
 }
 
 /// Gathers what decides.
-pub(super) struct Sorter {
+pub(super) struct Splitter {
     sketches: Vec<Vec<Sketch>>,
     hashes: Vec<u64>,
     times: Vec<i64>,
@@ -114,13 +114,13 @@ impl Assigned {
     pub fn of(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
-        let found = batch.columns[place_of_hash()].cells().map(beginning);
+        let found = batch.columns[text_hash_index()].cells().map(hash_prefix);
         found.eq(hashes.iter().copied()).then(|| &self.parts[rows])
     }
 }
 
 /// The beginning of a text's hash.
-pub(super) fn beginning(hash: ColumnCell<'_>) -> u64 {
+pub(super) fn hash_prefix(hash: ColumnCell<'_>) -> u64 {
     match hash {
         ColumnCell::Text(hash) => {
             u64::from_str_radix(hash.get(..16).unwrap_or("0"), 16).unwrap_or(0)
@@ -129,7 +129,7 @@ pub(super) fn beginning(hash: ColumnCell<'_>) -> u64 {
     }
 }
 
-impl Sorter {
+impl Splitter {
     pub fn new() -> Self {
         Self {
             sketches: Vec::new(),
@@ -140,7 +140,7 @@ impl Sorter {
         }
     }
 
-    /// Adds rows of [`super::columns::FOR_A_SPLIT`].
+    /// Adds rows of [`super::columns::SPLIT_COLUMNS`].
     pub fn add(&mut self, batch: &ColumnBatch) {
         // In the order of the fixed columns.
         let [titles, texts, times, outcomes, hashes] =
@@ -151,7 +151,7 @@ impl Sorter {
         };
         let rows = titles.zip(texts).zip(times.zip(outcomes)).zip(hashes);
         for (((title, body), (time, outcome)), hash) in rows {
-            let hash = beginning(hash);
+            let hash = hash_prefix(hash);
             let sketch = sketch(text(title), text(body), hash);
             if self.hashes.len().is_multiple_of(BLOCK) {
                 self.sketches.push(Vec::with_capacity(BLOCK));
@@ -231,12 +231,12 @@ impl Sorter {
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {
                     // The nearest first: copies tend to be stored one after the other.
-                    let others = same[i.saturating_sub(COMPARED)..i].iter().rev();
+                    let others = same[i.saturating_sub(MAX_COMPARED)..i].iter().rev();
                     for (_, other) in others.chain([&same[0]]) {
                         // Comparing sketches is dear, and two posts of one group need no proof.
                         let known =
                             find(&mut groups, *row as usize) == find(&mut groups, *other as usize);
-                        if !known && alike(self.sketch(*other), self.sketch(*row)) {
+                        if !known && is_near_duplicate(self.sketch(*other), self.sketch(*row)) {
                             self.unite(&mut groups, *other, *row);
                         }
                     }
@@ -311,11 +311,11 @@ fn find(groups: &mut [u32], mut row: usize) -> usize {
     row
 }
 
-fn alike(a: &Sketch, b: &Sketch) -> bool {
+fn is_near_duplicate(a: &Sketch, b: &Sketch) -> bool {
     let same = a.iter().zip(b).filter(|(a, b)| a == b).count();
     #[expect(clippy::cast_precision_loss, reason = "at most 128")]
     let same = same as f64 / PERMUTATIONS as f64;
-    same >= ALIKE
+    same >= MIN_SIMILARITY
 }
 
 /// The sketch of a text's shingles. Words are runs of letters and digits, whatever their case. A text of fewer words than a
@@ -394,26 +394,26 @@ mod tests {
         }
     }
 
-    fn sorter(posts: &[(String, i64, &str)]) -> Sorter {
-        let mut sorter = Sorter::new();
+    fn splitter(posts: &[(String, i64, &str)]) -> Splitter {
+        let mut splitter = Splitter::new();
         for (i, (text, time, outcome)) in posts.iter().enumerate() {
             // Hashes that are spread evenly.
             let hash = word_hash(text).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             if i.is_multiple_of(BLOCK) {
-                sorter.sketches.push(Vec::new());
+                splitter.sketches.push(Vec::new());
             }
-            sorter
+            splitter
                 .sketches
                 .last_mut()
                 .unwrap()
                 .push(sketch(text, "", hash));
-            sorter.hashes.push(hash);
-            sorter.times.push(*time);
-            let next = u16::try_from(sorter.names.len()).unwrap();
-            let outcome = *sorter.names.entry((*outcome).to_owned()).or_insert(next);
-            sorter.outcomes.push(outcome);
+            splitter.hashes.push(hash);
+            splitter.times.push(*time);
+            let next = u16::try_from(splitter.names.len()).unwrap();
+            let outcome = *splitter.names.entry((*outcome).to_owned()).or_insert(next);
+            splitter.outcomes.push(outcome);
         }
-        sorter
+        splitter
     }
 
     fn split(shares: &str, by: SplitBy) -> Split {
@@ -440,7 +440,7 @@ mod tests {
             ("🎲".to_owned(), 1, "a"),
             ("🎯".to_owned(), 1, "a"),
         ];
-        let mut groups = sorter(&posts).groups();
+        let mut groups = splitter(&posts).groups();
         let mut root = |row| find(&mut groups, row);
         assert_eq!(
             [root(0), root(1), root(2)],
@@ -462,11 +462,11 @@ mod tests {
             })
             .collect();
         let eighty = split("80/10/10", SplitBy::Text);
-        let all = sorter(&posts).assign(&eighty).parts;
-        let fewer = sorter(&posts[..15_000]).assign(&eighty).parts;
+        let all = splitter(&posts).assign(&eighty).parts;
+        let fewer = splitter(&posts[..15_000]).assign(&eighty).parts;
         assert_eq!(fewer, all[..15_000]);
         for by in [SplitBy::Text, SplitBy::Time] {
-            let parts = sorter(&posts).assign(&split("80/10/10", by)).parts;
+            let parts = splitter(&posts).assign(&split("80/10/10", by)).parts;
             for label in ["rare", "frequent"] {
                 let of = |part: u8| {
                     let rows = parts.iter().zip(&posts);
@@ -482,7 +482,9 @@ mod tests {
                 }
             }
         }
-        let by_time = sorter(&posts).assign(&split("80/20", SplitBy::Time)).parts;
+        let by_time = splitter(&posts)
+            .assign(&split("80/20", SplitBy::Time))
+            .parts;
         assert!(
             by_time.is_sorted_by_key(|part| *part),
             "times rise, and so do parts"

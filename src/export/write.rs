@@ -10,13 +10,13 @@ use super::card::{self, Facts};
 use super::counts::{Counts, SplitPart};
 use super::file::DatasetFile;
 use super::folder;
-use super::split::{self, Assigned, Sorter};
+use super::split::{self, Assigned, Splitter};
 use super::{DatasetColumn, Destination, ExportError};
-use crate::placing::{self, Standing};
+use crate::atomic_file::{self, IfExists};
 use topicmill_store::{ColumnBatch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
-const ROWS_A_FILE: u64 = 500_000;
+const ROWS_PER_FILE: u64 = 500_000;
 /// The only part of a folder that is not split, as `datasets` calls it.
 const WHOLE: &str = "train";
 
@@ -28,13 +28,13 @@ pub(super) struct Order {
 }
 
 /// A data set that is whole, and not in its place yet.
-pub(super) struct Whole {
+pub(super) struct FinishedDataset {
     counts: Counts,
-    made: Made,
+    made: TempOutput,
     destination: Destination,
 }
 
-enum Made {
+enum TempOutput {
     File(NamedTempFile),
     Folder(TempDir),
 }
@@ -42,7 +42,7 @@ enum Made {
 /// Files of rows: one, or in a folder those of each part.
 struct Files<'o> {
     order: &'o Order,
-    made: Made,
+    made: TempOutput,
     parts: Vec<PartFiles>,
 }
 
@@ -57,9 +57,11 @@ struct PartFiles {
 
 impl<'o> Files<'o> {
     fn new(order: &'o Order) -> io::Result<Self> {
-        let made = Made::beside(&order.to)?;
+        let made = TempOutput::new(&order.to)?;
         let names: Vec<&str> = match (&made, &order.to.split) {
-            (Made::Folder(_), Some(split)) => split.shares.parts().map(|(name, _)| name).collect(),
+            (TempOutput::Folder(_), Some(split)) => {
+                split.shares.parts().map(|(name, _)| name).collect()
+            }
             _ => vec![WHOLE],
         };
         let part = |name| PartFiles {
@@ -78,7 +80,7 @@ impl<'o> Files<'o> {
     /// Writes rows to a part.
     fn add(&mut self, part: usize, batch: ColumnBatch) -> io::Result<()> {
         let part = &mut self.parts[part];
-        if part.rows >= ROWS_A_FILE && matches!(self.made, Made::Folder(_)) {
+        if part.rows >= ROWS_PER_FILE && matches!(self.made, TempOutput::Folder(_)) {
             part.sink.take().map_or(Ok(()), DatasetFile::end)?;
             part.rows = 0;
         }
@@ -93,7 +95,7 @@ impl<'o> Files<'o> {
     }
 
     /// Ends all files, and gives those of a folder the names that `datasets` looks for.
-    fn end(mut self, none: &ColumnBatch) -> io::Result<Made> {
+    fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
         for i in 0..self.parts.len() {
             if self.parts[i].files == 0 {
                 // No rows make a table without rows, not no table.
@@ -101,12 +103,12 @@ impl<'o> Files<'o> {
             }
             let part = &mut self.parts[i];
             part.sink.take().map_or(Ok(()), DatasetFile::end)?;
-            if let Made::Folder(folder) = &self.made {
+            if let TempOutput::Folder(folder) = &self.made {
                 let (name, files) = (part.name, part.files);
                 for file in 0..files {
                     let whole = format!("data/{name}-{file:05}-of-{files:05}.parquet");
                     let folder = folder.path();
-                    fs::rename(folder.join(unfinished(name, file)), folder.join(whole))?;
+                    fs::rename(folder.join(temp_name(name, file)), folder.join(whole))?;
                 }
             }
         }
@@ -115,7 +117,7 @@ impl<'o> Files<'o> {
 }
 
 /// A file of a folder whose number of files is not known yet.
-fn unfinished(part: &str, number: u64) -> String {
+fn temp_name(part: &str, number: u64) -> String {
     format!("data/{part}-{number:05}.parquet")
 }
 
@@ -123,31 +125,31 @@ fn unfinished(part: &str, number: u64) -> String {
 pub(super) fn write(
     mut batches: Incoming,
     order: &Order,
-    heard: &dyn Fn(u64),
-) -> Result<Option<Whole>, ExportError> {
+    on_rows: &dyn Fn(u64),
+) -> Result<Option<FinishedDataset>, ExportError> {
     let to = &order.to;
     let failed = |source| ExportError::Write {
         path: to.path.clone(),
         source,
     };
-    // Before the first row, so that nobody waits an hour for this error. `into_place` looks once more.
+    // Before the first row, so that nobody waits an hour for this error. `rename_into_place` looks once more.
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
     let mut files = Files::new(order).map_err(failed)?;
     let mut counts = Counts::default();
-    let mut sorter = to.split.is_some().then(Sorter::new);
+    let mut splitter = to.split.is_some().then(Splitter::new);
     let mut assigned: Option<Assigned> = None;
     let mut last = None;
     while let Some(batch) = batches.next_batch()? {
-        if let Some(sorter) = &mut sorter
+        if let Some(splitter) = &mut splitter
             && batch.statement == 0
         {
-            sorter.add(&batch);
+            splitter.add(&batch);
             continue;
         }
-        if let (Some(sorter), Some(split)) = (sorter.take(), &to.split) {
-            let decided = sorter.assign(split);
+        if let (Some(splitter), Some(split)) = (splitter.take(), &to.split) {
+            let decided = splitter.assign(split);
             counts.groups = Some(decided.groups);
             counts.parts = split.shares.parts().map(SplitPart::new).collect();
             assigned = Some(decided);
@@ -162,8 +164,8 @@ pub(super) fn write(
         counts.add(&batch, |row| {
             parts.map_or(0, |parts| usize::from(parts[row]))
         });
-        files.put(batch, parts).map_err(failed)?;
-        heard(rows);
+        files.write_batch(batch, parts).map_err(failed)?;
+        on_rows(rows);
     }
     // Rows that the first reading had and the second one lacks: the parts would be those of other posts.
     if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
@@ -177,17 +179,17 @@ pub(super) fn write(
 }
 
 /// Ends all files; a folder gets its card.
-fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<Whole> {
+fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<FinishedDataset> {
     let order = files.order;
     let made = files.end(none)?;
-    if let Made::Folder(made) = &made {
+    if let TempOutput::Folder(made) = &made {
         let text = card::text(&counts, &order.columns, &order.facts);
         let mut file = File::create_new(made.path().join("README.md"))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
     }
     counts.bytes = made.bytes()?;
-    Ok(Whole {
+    Ok(FinishedDataset {
         counts,
         made,
         destination: order.to.clone(),
@@ -196,11 +198,11 @@ fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Resul
 
 impl Files<'_> {
     /// Writes rows to their parts: files of a folder, a column of a file.
-    fn put(&mut self, mut batch: ColumnBatch, parts: Option<&[u8]>) -> io::Result<()> {
+    fn write_batch(&mut self, mut batch: ColumnBatch, parts: Option<&[u8]>) -> io::Result<()> {
         let (Some(parts), Some(split)) = (parts, &self.order.to.split) else {
             return self.add(0, batch);
         };
-        if matches!(self.made, Made::File(_)) {
+        if matches!(self.made, TempOutput::File(_)) {
             batch.columns.push(split::column(parts, &split.shares));
             return self.add(0, batch);
         }
@@ -215,13 +217,13 @@ impl Files<'_> {
     }
 }
 
-impl Made {
+impl TempOutput {
     /// Something without a name of its own beside where it is to go: on the same disk, so that a rename puts it there.
-    fn beside(to: &Destination) -> io::Result<Self> {
+    fn new(to: &Destination) -> io::Result<Self> {
         if to.format.is_some() {
-            return placing::beside(&to.path).map(Self::File);
+            return atomic_file::temp_file(&to.path).map(Self::File);
         }
-        let made = folder::beside(&to.path)?;
+        let made = folder::temp_folder(&to.path)?;
         fs::create_dir(made.path().join("data"))?;
         Ok(Self::Folder(made))
     }
@@ -229,7 +231,7 @@ impl Made {
     fn file(&self, part: &str, number: u64) -> io::Result<File> {
         match self {
             Self::File(file) => file.reopen(),
-            Self::Folder(folder) => File::create_new(folder.path().join(unfinished(part, number))),
+            Self::Folder(folder) => File::create_new(folder.path().join(temp_name(part, number))),
         }
     }
 
@@ -247,9 +249,9 @@ impl Made {
     }
 }
 
-impl Whole {
+impl FinishedDataset {
     /// Gives it its name.
-    pub fn into_place(self) -> Result<Counts, ExportError> {
+    pub fn rename_into_place(self) -> Result<Counts, ExportError> {
         let Self {
             counts,
             made,
@@ -258,8 +260,10 @@ impl Whole {
             },
         } = self;
         let placed = match made {
-            Made::File(file) => placing::place(file, &path, Standing::by(overwrite)),
-            Made::Folder(folder) => place_folder(&folder, &path, overwrite),
+            TempOutput::File(file) => {
+                atomic_file::persist(file, &path, IfExists::from_overwrite(overwrite))
+            }
+            TempOutput::Folder(folder) => persist_folder(&folder, &path, overwrite),
         };
         placed.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => ExportError::Exists(path),
@@ -269,22 +273,22 @@ impl Whole {
     }
 }
 
-fn place_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
+fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
     if path.symlink_metadata().is_ok() {
         if !overwrite {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        if !card::is_ours(path) {
+        if !card::is_export(path) {
             return Err(io::Error::other(
                 "it is no data set that `export` made, and is left as it is; remove it, or give another name",
             ));
         }
-        if let Some(stranger) = card::stranger(path)? {
-            let stranger = stranger.display();
+        if let Some(foreign_file) = card::foreign_file(path)? {
+            let foreign_file = foreign_file.display();
             return Err(io::Error::other(format!(
-                "`{stranger}` is no part of the data set, so the folder is left as it is; move it away, or give another name"
+                "`{foreign_file}` is no part of the data set, so the folder is left as it is; move it away, or give another name"
             )));
         }
     }
-    folder::place(made, path, Standing::by(overwrite))
+    folder::persist(made, path, IfExists::from_overwrite(overwrite))
 }

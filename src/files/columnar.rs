@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use super::kept::renamed;
-use super::output::{Shape, lines_of, members, plain};
+use super::kept_columns::free_name;
+use super::output::{OutputLayout, lines_of, members, plain};
 use super::{FilesError, write_error};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
@@ -81,7 +81,7 @@ impl OutputColumn {
     }
 
     /// Takes in what another row holds.
-    pub(super) fn meets(&mut self, other: Inferred) {
+    pub(super) fn merge(&mut self, other: Inferred) {
         use ColumnKind::{Integer, Number, Text};
         let is_long = self.inferred.is_long || other.is_long;
         let kind = match (self.inferred.kind, other.kind) {
@@ -172,7 +172,7 @@ fn open(path: &Path) -> Result<ParquetSource, FilesError> {
 }
 
 /// Whether files are Parquet with the same columns, so that these can be copied.
-pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
+pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
     let mut sources = inputs.iter().map(|input| open(input));
     let Some(Ok(first)) = sources.next() else {
         return false;
@@ -181,10 +181,10 @@ pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
 }
 
 /// Writes our columns next to those of the inputs, which are copied as they are.
-pub(super) fn beside_copies(
+pub(super) fn write_next_to_copies(
     lines: &Path,
     to: File,
-    shape: &Shape,
+    layout: &OutputLayout,
     inputs: &[PathBuf],
 ) -> Result<File, FilesError> {
     let failed = write_error(lines);
@@ -196,14 +196,14 @@ pub(super) fn beside_copies(
     };
     let names = numbered.then(|| "id".to_owned()).into_iter();
     let added: Vec<OutputColumn> = names
-        .chain(shape.added())
+        .chain(layout.added())
         .map(OutputColumn::added)
         .collect();
-    let reserved = shape.reserved();
+    let reserved = layout.reserved();
     let is_ours =
         |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
     let is_theirs = |name: &str| first.names().any(|theirs| theirs == name);
-    let free = |name: &str| renamed(name, is_ours, is_theirs);
+    let free = |name: &str| free_name(name, is_ours, is_theirs);
     let described = added.iter().map(OutputColumn::described);
     let mut writer =
         ParquetWriter::with_source(BufWriter::new(to), &first, free, described).map_err(&failed)?;

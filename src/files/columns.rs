@@ -54,7 +54,7 @@ pub(super) struct InputColumns {
     /// `None`: the rows are numbered.
     id: Option<String>,
     /// Whether the next row may have its text elsewhere.
-    loose: bool,
+    is_per_row: bool,
     /// Reads texts as readers of Reddit see them.
     reddit_text: bool,
 }
@@ -76,13 +76,15 @@ impl InputColumns {
             }
         }
         let id = reading.id.clone().or_else(|| find(names, "id"));
-        let texts = asked(reading).or_else(|| obvious(names)).or_else(|| {
-            let mut others = names.iter().filter(|name| id.as_deref() != Some(&***name));
-            let only = others.next().filter(|_| others.next().is_none())?;
-            Some(Texts::Joined(vec![only.to_string()]))
-        });
+        let texts = requested_texts(reading)
+            .or_else(|| guess_texts(names))
+            .or_else(|| {
+                let mut others = names.iter().filter(|name| id.as_deref() != Some(&***name));
+                let only = others.next().filter(|_| others.next().is_none())?;
+                Some(Texts::Joined(vec![only.to_string()]))
+            });
         if let [only] = names
-            && asked(reading).is_none()
+            && requested_texts(reading).is_none()
             && is_prose(only)
         {
             let why = format!(
@@ -100,7 +102,7 @@ impl InputColumns {
         Ok(Self {
             texts,
             id,
-            loose: false,
+            is_per_row: false,
             reddit_text: reading.reddit_text,
         })
     }
@@ -111,12 +113,12 @@ impl InputColumns {
         let broken = row.problem.is_some();
         let id = reading.id.clone();
         Self {
-            texts: asked(reading)
-                .or_else(|| obvious(&names))
+            texts: requested_texts(reading)
+                .or_else(|| guess_texts(&names))
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
             // A broken row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
-            loose: reading.text.is_empty(),
+            is_per_row: reading.text.is_empty(),
             reddit_text: reading.reddit_text,
         }
     }
@@ -136,7 +138,7 @@ impl InputColumns {
     }
 
     /// Whether the rows are numbered, because no column holds an id.
-    pub(super) fn numbers(&self) -> bool {
+    pub(super) fn has_row_numbers(&self) -> bool {
         self.id.is_none()
     }
 
@@ -160,9 +162,9 @@ impl InputColumns {
 
     /// The text of a row; or what is wrong with it.
     pub(super) fn text(&self, row: &Row) -> Result<String, String> {
-        let elsewhere = self.loose.then(|| {
+        let elsewhere = self.is_per_row.then(|| {
             let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
-            obvious(&names).ok_or("has neither `text` nor `title`")
+            guess_texts(&names).ok_or("has neither `text` nor `title`")
         });
         let texts = elsewhere.transpose()?;
         match texts.as_ref().unwrap_or(&self.texts) {
@@ -222,7 +224,7 @@ fn is_prose(name: &str) -> bool {
     name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }
 
-fn asked(reading: &Reading) -> Option<Texts> {
+fn requested_texts(reading: &Reading) -> Option<Texts> {
     let names = Some(reading.text.clone());
     names.filter(|names| !names.is_empty()).map(Texts::Joined)
 }
@@ -234,7 +236,7 @@ fn find(names: &[Arc<str>], wanted: &str) -> Option<String> {
     exact.or_else(alike).map(ToString::to_string)
 }
 
-fn obvious(names: &[Arc<str>]) -> Option<Texts> {
+fn guess_texts(names: &[Arc<str>]) -> Option<Texts> {
     if let Some(text) = find(names, "text") {
         return Some(Texts::Joined(vec![text]));
     }

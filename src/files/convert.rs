@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Inferred, OutputColumn};
-use super::output::{Shape, lines_of, members, plain};
+use super::output::{OutputLayout, lines_of, members, plain};
 use super::{FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
@@ -18,28 +18,28 @@ use topicmill_tables::{TableFormat, bytes};
 pub(super) fn convert(
     lines: &Path,
     to: File,
-    shape: &Shape,
+    layout: &OutputLayout,
     inputs: &[PathBuf],
 ) -> Result<File, FilesError> {
-    if shape.is_copied() {
-        return columnar::beside_copies(lines, to, shape, inputs);
+    if layout.is_copied() {
+        return columnar::write_next_to_copies(lines, to, layout, inputs);
     }
-    let converted = match shape.format {
+    let converted = match layout.format {
         TableFormat::Parquet => {
-            columns_of(lines, shape).and_then(|columns| columnar::write(lines, to, &columns))
+            columns_of(lines, layout).and_then(|columns| columnar::write(lines, to, &columns))
         }
-        _ => bytes::compress(to, shape.packing, |out| write(lines, shape, out)),
+        _ => bytes::compress(to, layout.packing, |out| write(lines, layout, out)),
     };
     converted.map_err(write_error(lines))
 }
 
 /// Writes lines as text: NDJSON, a JSON array, CSV or TSV.
-fn write(lines: &Path, shape: &Shape, out: &mut dyn Write) -> io::Result<()> {
-    if matches!(shape.format, TableFormat::Csv | TableFormat::Tsv) {
-        let columns = columns_of(lines, shape)?;
-        return write_table(lines, &columns, CsvWriter::new(out, shape.delimiter));
+fn write(lines: &Path, layout: &OutputLayout, out: &mut dyn Write) -> io::Result<()> {
+    if matches!(layout.format, TableFormat::Csv | TableFormat::Tsv) {
+        let columns = columns_of(lines, layout)?;
+        return write_table(lines, &columns, CsvWriter::new(out, layout.delimiter));
     }
-    let is_array = shape.format == TableFormat::Json;
+    let is_array = layout.format == TableFormat::Json;
     let mut before = if is_array { "[\n" } else { "" };
     for line in lines_of(lines)? {
         write!(out, "{before}{}", line?)?;
@@ -69,15 +69,15 @@ fn write_table(
 }
 
 /// The columns of all lines: the input's in the order in which they first come, then ours.
-fn columns_of(lines: &Path, shape: &Shape) -> io::Result<Vec<OutputColumn>> {
-    let added = shape.added();
+fn columns_of(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
+    let added = layout.added();
     let mut columns: Vec<OutputColumn> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for line in lines_of(lines)? {
         for (name, value) in members(&line?)?.0 {
             let inferred = Inferred::of(value.get());
             match places.get(&name) {
-                Some(place) => columns[*place].meets(inferred),
+                Some(place) => columns[*place].merge(inferred),
                 // Ours come last, in one order, whatever the first row happens to have.
                 None if added.contains(&name) => {}
                 None => {

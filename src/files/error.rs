@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::placing::is_full;
+use crate::atomic_file::is_full;
 use topicmill_core::FailureKind;
 use topicmill_score::LabelerError;
 use topicmill_tables::TableError;
@@ -29,7 +29,7 @@ pub enum FilesError {
          `--id` and `--format` how to read it",
         list(.inputs)
     )]
-    Hopeless {
+    NothingScored {
         /// The inputs.
         inputs: Vec<PathBuf>,
         /// How many were tried.
@@ -70,7 +70,7 @@ impl FilesError {
             | Self::Read(..)
             | Self::Empty(_)
             | Self::Table(..)
-            | Self::Hopeless { .. }
+            | Self::NothingScored { .. }
             | Self::Output(..)
             | Self::Write { .. } => FailureKind::Usage,
             Self::Busy(_) => FailureKind::Temporary,
@@ -97,7 +97,7 @@ fn list(paths: &[PathBuf]) -> String {
         .join(", ")
 }
 
-/// An error of writing, told from a full disk.
+/// An error of writing, message from a full disk.
 pub(super) fn write_error(path: &Path) -> impl Fn(io::Error) -> FilesError + '_ {
     move |source| {
         let path = path.to_owned();

@@ -5,8 +5,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use super::columns::InputColumns;
-use super::kept::Kept;
-use super::output::Shape;
+use super::kept_columns::KeptColumns;
+use super::output::OutputLayout;
 use super::{FileJob, FilesError};
 use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
@@ -45,7 +45,7 @@ pub(super) struct Entry {
 ///
 /// # Errors
 /// [`FilesError::Input`], and [`FilesError::Read`].
-pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
+pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let named = path.to_string_lossy();
     let is_folder = path.is_dir();
     let is_pattern = named.contains(['*', '?', '[']) && !path.exists();
@@ -167,7 +167,7 @@ fn open(
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
-    pub(super) shape: &'a Shape,
+    pub(super) layout: &'a OutputLayout,
     /// Rows that an earlier run has dealt with.
     pub(super) skip: u64,
     /// Rows of a window.
@@ -183,7 +183,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         windows,
         skip: order.skip,
         number: 0,
-        kept: Kept::new(&order.shape.reserved()),
+        kept: KeptColumns::new(&order.layout.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
@@ -203,7 +203,7 @@ struct Reader<'a> {
     skip: u64,
     /// Rows so far.
     number: u64,
-    kept: Kept,
+    kept: KeptColumns,
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
@@ -213,7 +213,7 @@ impl Reader<'_> {
     fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
         for (at, path) in order.job.inputs.iter().enumerate() {
-            let (table, columns) = open(order.job, path, order.shape.is_copied()).map_err(Some)?;
+            let (table, columns) = open(order.job, path, order.layout.is_copied()).map_err(Some)?;
             if let Some(columns) = &columns {
                 columns.log(path, table.format.name());
             }
@@ -258,19 +258,19 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, input: usize, mut row: Row, columns: &InputColumns) {
-        let number = columns.numbers().then_some(self.number);
+        let number = columns.has_row_numbers().then_some(self.number);
         let id = columns.id(&row);
         if let Ok(Some(id)) = &id {
-            self.kept.see(id, row.line);
+            self.kept.warn_if_duplicate(id, row.line);
         }
-        let shape = self.order.shape;
+        let layout = self.order.layout;
         let mut kept = match (number, &id) {
-            _ if shape.keeps_columns() => self.kept.members(&row, number),
+            _ if layout.keeps_columns() => self.kept.members(&row, number),
             (Some(number), _) => format!("\"id\":{number}"),
-            (None, Ok(Some(id))) if !shape.is_copied() => format!("\"id\":{id}"),
+            (None, Ok(Some(id))) if !layout.is_copied() => format!("\"id\":{id}"),
             (None, _) => String::new(),
         };
-        if kept.is_empty() && !shape.is_copied() {
+        if kept.is_empty() && !layout.is_copied() {
             kept.push_str("\"id\":null");
         }
         let text = match row.problem.take() {

@@ -16,7 +16,7 @@ const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct OutputLayout {
     pub(super) format: TableFormat,
     pub(super) packing: Compression,
     /// What stands between values of CSV and TSV.
@@ -28,7 +28,7 @@ pub(super) struct Shape {
     dropped: bool,
 }
 
-impl Shape {
+impl OutputLayout {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
     pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = TableFormat::from_path(&job.output);
@@ -123,8 +123,8 @@ impl Shape {
             object.insert("line".into(), json!(number));
             object.insert("error".into(), json!(problem));
         } else {
-            let told = format!("{} {problem}", place(input, number));
-            object.insert("error".into(), json!(told));
+            let message = format!("{} {problem}", place(input, number));
+            object.insert("error".into(), json!(message));
         }
         line(kept, object)
     }

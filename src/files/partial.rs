@@ -10,9 +10,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::output::Shape;
+use super::output::OutputLayout;
 use super::{FileJob, FilesError, write_error};
-use crate::placing::with_suffix;
+use crate::atomic_file::with_suffix;
 use topicmill_score::{LabelSet, hex};
 
 /// Lines that a later run continues. The file is locked while it is open, so that two runs do not write one output.
@@ -32,7 +32,7 @@ pub(super) struct Partial {
 /// input is a pipe, which cannot be read again.
 pub(super) fn fingerprint(
     job: &FileJob,
-    shape: &Shape,
+    layout: &OutputLayout,
     model: &str,
     set: &LabelSet,
 ) -> Option<String> {
@@ -51,7 +51,7 @@ pub(super) fn fingerprint(
         env!("CARGO_PKG_VERSION"),
         model,
         set.hash(),
-        format!("{:?} {shape:?}", job.reading),
+        format!("{:?} {layout:?}", job.reading),
         inputs
     ]);
     Some(hex(&Sha256::digest(content.to_string())))

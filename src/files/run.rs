@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
-use super::output::{self, Shape};
+use super::output::{self, OutputLayout};
 use super::partial::Partial;
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
@@ -15,7 +15,7 @@ use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
 const SHOWN_REASONS: usize = 3;
 
 /// After so many rows of which none could be scored, nobody expects the next one to be better.
-const HOPELESS_ROWS: u64 = 1_000;
+const MAX_FAILED_ROWS: u64 = 1_000;
 
 /// Where lines go.
 pub(super) enum Sink<'a> {
@@ -71,8 +71,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) job: &'a FileJob,
     pub(super) labeler: &'a mut Labeler,
     pub(super) set: &'a LabelSet,
-    pub(super) shape: &'a Shape,
-    pub(super) prepared: &'a PreparedLabels,
+    pub(super) layout: &'a OutputLayout,
+    pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
     pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
@@ -140,13 +140,13 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let mut told = |text: usize, outcome: Result<_, TextError>| {
+        let mut tell_scored = |text: usize, outcome: Result<_, TextError>| {
             tell(places[text], outcome.map_err(|error| error.to_string()));
         };
         let ended = self
             .labeler
-            .score(self.prepared, &texts, &pairs, stop, &mut told)?;
-        if ended == Completion::Cancelled {
+            .score(self.prepared, &texts, &pairs, stop, &mut tell_scored)?;
+        if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }
@@ -170,16 +170,16 @@ impl Run<'_, '_> {
                 Some(problem) => Err(problem.clone()),
             };
             let line = match &scored {
-                Ok(result) => self.shape.result_line(&entry.kept, self.set, result),
+                Ok(result) => self.layout.result_line(&entry.kept, self.set, result),
                 Err(problem) => self.failure(entry, problem),
             };
             self.sink.write(line, scored.is_ok())?;
             self.report.lines += 1;
-            let is_hopeless =
-                self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS;
-            if is_hopeless {
+            let nothing_scored_yet =
+                self.report.failed == self.report.lines && self.report.lines >= MAX_FAILED_ROWS;
+            if nothing_scored_yet {
                 let reason = std::mem::take(&mut self.reason);
-                return Err(hopeless(self.job, &self.report, reason));
+                return Err(nothing_scored(self.job, &self.report, reason));
             }
         }
         // After each window, so that a run that is killed loses one window at most.
@@ -190,22 +190,22 @@ impl Run<'_, '_> {
         self.report.failed += 1;
         // With one input its name goes without saying.
         let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
-        let told = format!("{} {problem}", output::place(input, entry.line));
+        let message = format!("{} {problem}", output::place(input, entry.line));
         if self.shown < SHOWN_REASONS {
             self.shown += 1;
-            tracing::warn!("a row cannot be scored: {told}");
+            tracing::warn!("a row cannot be scored: {message}");
         }
         if self.reason.is_empty() {
-            self.reason = told;
+            self.reason = message;
         }
-        self.shape
+        self.layout
             .failure_line(&entry.kept, input, entry.line, problem)
     }
 }
 
 /// The error of files of which not one row could be scored.
-pub(super) fn hopeless(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
-    FilesError::Hopeless {
+pub(super) fn nothing_scored(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
+    FilesError::NothingScored {
         inputs: job.inputs.clone(),
         rows: report.lines,
         reason,

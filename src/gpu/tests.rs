@@ -49,13 +49,13 @@ fn the_line_tells_what_there_is() {
     assert_eq!(line(&[one]), "GPU 87 % · 61 of 80 GiB · 412 W");
     let other = reading(90, 81_920, 600);
     assert_eq!(line(&[one, other]), "2 GPUs 89 % · 141 of 160 GiB · 1012 W");
-    let dumb = GpuReading::default();
+    let without_figures = GpuReading::default();
     assert_eq!(
-        line(&[one, dumb]),
+        line(&[one, without_figures]),
         "2 GPUs 87 % · 61 of 80 GiB · 412 W",
         "one that tells nothing counts as none"
     );
-    assert_eq!(line(&[dumb]), "GPU");
+    assert_eq!(line(&[without_figures]), "GPU");
 }
 
 #[test]
@@ -80,12 +80,12 @@ fn the_gpu_is_the_one_that_cuda_counts() {
         (0, Some("MIG-aa11"), None),
     ] {
         assert_eq!(
-            place(number, visible, &uuids),
+            nvml_index(number, visible, &uuids),
             found,
             "{number} {visible:?}"
         );
     }
-    assert_eq!(place(0, Some(""), &uuids[..1]), None);
+    assert_eq!(nvml_index(0, Some(""), &uuids[..1]), None);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
         "{note}"
     );
     assert_eq!(watch.sampler().figures(), []);
-    let watch = GpuWatch::over(&[Device::Cpu]);
+    let watch = GpuWatch::for_devices(&[Device::Cpu]);
     assert!(watch.note().is_none() && watch.probe.is_none());
 }
 
@@ -117,21 +117,27 @@ fn driver() -> (tempfile::TempDir, std::path::PathBuf) {
 #[test]
 fn a_process_is_looked_for_on_the_gpu_that_was_to_compute() {
     let (_folder, library) = driver();
-    let of = |number, visible, by_bus, same_numbers, least| {
+    let of = |number, visible, by_bus, has_host_pid, least| {
         let numbered = (visible, by_bus);
-        holds(library.as_os_str(), number, numbered, same_numbers, least)
+        residency_with(library.as_os_str(), number, numbered, has_host_pid, least)
     };
-    assert_eq!(of(0, None, true, true, 1 << 30), Holds::Memory);
-    assert_eq!(of(1, None, true, true, 1 << 30), Holds::Nothing);
-    assert_eq!(of(0, Some("1"), true, true, 1 << 30), Holds::Nothing);
+    assert_eq!(of(0, None, true, true, 1 << 30), Residency::Resident);
+    assert_eq!(of(1, None, true, true, 1 << 30), Residency::NotResident);
+    assert_eq!(
+        of(0, Some("1"), true, true, 1 << 30),
+        Residency::NotResident
+    );
     // The GPUs are of several kinds, so either may be the one.
-    assert_eq!(of(1, None, false, true, 1 << 30), Holds::Memory);
+    assert_eq!(of(1, None, false, true, 1 << 30), Residency::Resident);
     // In a container, what others hold may be this process's; 61 GiB are less than 100.
-    assert_eq!(of(1, None, true, false, 1 << 30), Holds::Untold);
-    assert_eq!(of(1, None, true, false, 100 << 30), Holds::Nothing);
-    assert_eq!(of(5, None, true, true, 0), Holds::Untold);
+    assert_eq!(of(1, None, true, false, 1 << 30), Residency::Unknown);
+    assert_eq!(of(1, None, true, false, 100 << 30), Residency::NotResident);
+    assert_eq!(of(5, None, true, true, 0), Residency::Unknown);
     let nowhere = std::ffi::OsStr::new("/no/libnvidia-ml.so.1");
-    assert_eq!(holds(nowhere, 0, (None, true), true, 0), Holds::Untold);
+    assert_eq!(
+        residency_with(nowhere, 0, (None, true), true, 0),
+        Residency::Unknown
+    );
 }
 
 #[test]
@@ -185,9 +191,9 @@ fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
 
 /// Tells the next of its readings each time it is asked, and nothing more after the last.
 #[derive(Debug)]
-struct Told(Mutex<Vec<GpuReading>>);
+struct ScriptedProbe(Mutex<Vec<GpuReading>>);
 
-impl Probe for Told {
+impl Probe for ScriptedProbe {
     fn read(&self) -> Vec<GpuReading> {
         vec![self.0.lock().unwrap().pop().unwrap_or_default()]
     }
@@ -200,7 +206,10 @@ async fn gpus_are_asked_every_two_seconds_until_the_work_is_done() {
         device: "cuda:3".into(),
         ..Gpu::default()
     };
-    let watch = GpuWatch::by(vec![gpu.clone()], Arc::new(Told(Mutex::new(readings))));
+    let watch = GpuWatch::by(
+        vec![gpu.clone()],
+        Arc::new(ScriptedProbe(Mutex::new(readings))),
+    );
     let mut sampler = watch.sampler();
     let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
     let clock: SharedClock = manual.clone();
@@ -223,7 +232,7 @@ async fn gpus_are_asked_every_two_seconds_until_the_work_is_done() {
             "GPU 80 % · 60 of 80 GiB · 500 W"
         ]
     );
-    assert_eq!(manual.sleeps()[..2], [EVERY, EVERY]);
+    assert_eq!(manual.sleeps()[..2], [INTERVAL, INTERVAL]);
     let figures = sampler.figures();
     assert_eq!(figures[0].gpu, gpu);
     let percent = figures[0].gpu_percent.unwrap();

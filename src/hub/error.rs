@@ -91,7 +91,7 @@ impl PullError {
     }
 
     /// A file that cannot be written.
-    pub(super) fn unwritten(path: &Path) -> impl Fn(io::Error) -> Self {
+    pub(super) fn write_error(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Write {
             path: path.to_owned(),
             source,

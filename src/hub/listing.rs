@@ -25,9 +25,9 @@ const MAX_BYTES: u64 = 4 * MAX_FILE;
 /// Most file systems take 255 bytes; `.part` is added while a file comes.
 const MAX_NAME: usize = 200;
 /// Files that every model has.
-const NEEDED: &[&str] = &["config.json", "tokenizer.json"];
+const REQUIRED: &[&str] = &["config.json", "tokenizer.json"];
 /// Files that are taken where they are there.
-const WELCOME: &[&str] = &[
+const OPTIONAL: &[&str] = &[
     "tokenizer_config.json",
     "special_tokens_map.json",
     "label_vectors.json",
@@ -69,7 +69,7 @@ pub(super) struct Listing {
 impl Sibling {
     /// Whether a file is the one of the list: by its size and its hash, as far as the list tells them. Of a large file
     /// the hub tells the SHA-256, of any other what git calls it by.
-    pub fn is(&self, path: &Path) -> Result<bool, ModelError> {
+    pub fn matches(&self, path: &Path) -> Result<bool, ModelError> {
         if self.size.is_some_and(|size| size != length(path)) {
             return Ok(false);
         }
@@ -153,10 +153,10 @@ impl Listing {
 
     /// The files that every model needs besides its graphs.
     pub fn small_files(&self) -> Result<Vec<Sibling>, PullError> {
-        for name in NEEDED {
+        for name in REQUIRED {
             self.file(name)?;
         }
-        let names = NEEDED.iter().chain(WELCOME);
+        let names = REQUIRED.iter().chain(OPTIONAL);
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 

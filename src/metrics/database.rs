@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::sheet::{Sheet, real, whole};
+use super::exposition::{Exposition, real, whole};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
 /// The newest posts whose mix of labels is told: enough that chance alone moves sixteen labels by an index of 0.02.
-const NEWER: u32 = 2_000;
+const RECENT_POSTS: u32 = 2_000;
 /// The posts before them, with which they are compared.
-const OLDER: u32 = 8_000;
+const EARLIER_POSTS: u32 = 8_000;
 /// A label set may have thousands of labels, and each would be a series of its own.
-const MOST_LABELS: usize = 50;
+const MAX_LABELS: usize = 50;
 /// What the others are called together.
 const REST: &str = "_rest";
 
 /// What was read.
-pub(super) struct Read {
+pub(super) struct DatabaseFigures {
     about: About,
     newest: Newest,
     last_runs: Vec<LastRun>,
@@ -32,9 +32,9 @@ pub(super) struct Read {
     now: DateTime<Utc>,
 }
 
-impl Read {
+impl DatabaseFigures {
     /// Reads.
-    pub(super) async fn of(
+    pub(super) async fn read(
         store: &Store,
         max_attempts: u32,
         now: DateTime<Utc>,
@@ -51,7 +51,10 @@ impl Read {
             last_runs: store.runs().last_runs().await?,
             under_way: store.runs().running().await?.len(),
             gaps: store.posts().gaps().await?.len(),
-            mix: store.outlook().recent_mix(NEWER, OLDER).await?,
+            mix: store
+                .outlook()
+                .recent_mix(RECENT_POSTS, EARLIER_POSTS)
+                .await?,
             collected: collected
                 .map(|run| RunCounts::read(run.stage, &run.counts))
                 .unwrap_or_default(),
@@ -69,7 +72,7 @@ impl Read {
         traffic.filter_map(|(section, traffic)| Some((section.as_str(), traffic.quota?.remaining)))
     }
 
-    pub(super) fn put(&self, sheet: &mut Sheet) {
+    pub(super) fn put(&self, exposition: &mut Exposition) {
         let standing = &self.about.standing;
         let waiting = (standing.unlabelled - standing.set_aside).max(0);
         for (name, posts) in [
@@ -78,49 +81,49 @@ impl Read {
             ("topicmill_claimed_posts", standing.claimed),
             ("topicmill_set_aside_posts", standing.set_aside),
         ] {
-            sheet.put(name, &[], whole(posts));
+            exposition.put(name, &[], whole(posts));
         }
         let age = standing.oldest_unlabelled.map_or(0, |oldest| {
             (self.now - oldest.as_datetime()).num_seconds().max(0)
         });
-        sheet.put("topicmill_oldest_unlabelled_age_seconds", &[], whole(age));
+        exposition.put("topicmill_oldest_unlabelled_age_seconds", &[], whole(age));
         let newest = self.newest.collected_at.map(seconds);
-        sheet.put_some("topicmill_newest_post_timestamp_seconds", &[], newest);
+        exposition.put_some("topicmill_newest_post_timestamp_seconds", &[], newest);
         let abstained = whole(standing.none_of_these) / whole(standing.labelled.max(1));
-        sheet.put("topicmill_abstained_ratio", &[], abstained);
+        exposition.put("topicmill_abstained_ratio", &[], abstained);
         if let (Some(label_set), Some(version), Some(model)) = (
             &standing.label_set,
             &standing.label_set_hash,
             &standing.model,
         ) {
             let values = [label_set.as_str(), version, model];
-            sheet.put("topicmill_label_set_info", &values, 1.0);
+            exposition.put("topicmill_label_set_info", &values, 1.0);
         }
-        self.put_mix(sheet);
-        sheet.count("topicmill_runs_under_way", &[], self.under_way as u64);
-        sheet.count("topicmill_gaps", &[], self.gaps as u64);
+        self.put_mix(exposition);
+        exposition.count("topicmill_runs_under_way", &[], self.under_way as u64);
+        exposition.count("topicmill_gaps", &[], self.gaps as u64);
         for last in &self.last_runs {
             let stage = [last.stage.as_str()];
             let ended = seconds(last.finished_at);
-            sheet.put("topicmill_last_run_timestamp_seconds", &stage, ended);
+            exposition.put("topicmill_last_run_timestamp_seconds", &stage, ended);
             let good = last.good_at.map(seconds);
-            sheet.put_some("topicmill_last_good_run_timestamp_seconds", &stage, good);
+            exposition.put_some("topicmill_last_good_run_timestamp_seconds", &stage, good);
             let failed = u64::from(last.is_bad());
-            sheet.count("topicmill_last_run_failed", &stage, failed);
+            exposition.count("topicmill_last_run_failed", &stage, failed);
         }
         for (outcome, topics) in self.collected.outcomes().into_iter().flatten() {
-            sheet.count("topicmill_collected_topics", &[outcome], *topics);
+            exposition.count("topicmill_collected_topics", &[outcome], *topics);
         }
     }
 
     /// The mix of labels, and how far it is from the one before.
-    fn put_mix(&self, sheet: &mut Sheet) {
+    fn put_mix(&self, exposition: &mut Exposition) {
         let all: u64 = self.mix.iter().map(|part| part.newer).sum();
         let mut parts: Vec<&MixPart> = self.mix.iter().collect();
         parts.sort_by(|a, b| b.newer.cmp(&a.newer).then_with(|| a.label.cmp(&b.label)));
         let mut shown: BTreeMap<&str, u64> = BTreeMap::new();
         for (place, part) in parts.iter().enumerate() {
-            let name = if place < MOST_LABELS {
+            let name = if place < MAX_LABELS {
                 &part.label
             } else {
                 REST
@@ -129,7 +132,7 @@ impl Read {
         }
         for (label, posts) in shown {
             let ratio = real(posts) / real(all.max(1));
-            sheet.put("topicmill_label_ratio", &[label], ratio);
+            exposition.put("topicmill_label_ratio", &[label], ratio);
         }
         let pairs: Vec<_> = self
             .mix
@@ -137,8 +140,8 @@ impl Read {
             .map(|part| (part.older, part.newer))
             .collect();
         if let Some(drift) = Drift::of(&pairs) {
-            sheet.put("topicmill_label_drift_index", &[], drift.index);
-            sheet.put("topicmill_label_drift_chance", &[], drift.chance);
+            exposition.put("topicmill_label_drift_index", &[], drift.index);
+            exposition.put("topicmill_label_drift_chance", &[], drift.chance);
         }
     }
 }

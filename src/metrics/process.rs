@@ -2,32 +2,32 @@
 
 use std::fs;
 
-use super::sheet::{Sheet, real};
+use super::exposition::{Exposition, real};
 
 /// Ticks a second of the times in `/proc`: what Linux shows to programs on every architecture is 100 (time(7)).
 const TICKS: f64 = 100.0;
 
-pub(super) fn put(sheet: &mut Sheet) {
+pub(super) fn put(exposition: &mut Exposition) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let of_status = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
     let memory = of_status("VmRSS:").map(|kib| real(kib * 1024));
-    sheet.put_some("process_resident_memory_bytes", &[], memory);
-    sheet.put_some("process_threads", &[], of_status("Threads:").map(real));
+    exposition.put_some("process_resident_memory_bytes", &[], memory);
+    exposition.put_some("process_threads", &[], of_status("Threads:").map(real));
     // The folder itself is open while it is read.
     let fds = fs::read_dir("/proc/self/fd").map(|fds| fds.count().saturating_sub(1) as u64);
-    sheet.put_some("process_open_fds", &[], fds.ok().map(real));
+    exposition.put_some("process_open_fds", &[], fds.ok().map(real));
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let most = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"));
     let most = most.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    sheet.put_some("process_max_fds", &[], most.map(real));
+    exposition.put_some("process_max_fds", &[], most.map(real));
     if let Some((cpu, began)) = times() {
-        sheet.put("process_cpu_seconds_total", &[], cpu);
-        sheet.put_some("process_start_time_seconds", &[], began);
+        exposition.put("process_cpu_seconds_total", &[], cpu);
+        exposition.put_some("process_start_time_seconds", &[], began);
     }
 }
 

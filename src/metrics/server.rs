@@ -13,17 +13,17 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Metrics;
-use super::database::Read;
-use super::sheet;
+use super::database::DatabaseFigures;
+use super::exposition;
 use topicmill_core::clock::SharedClock;
 use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
 /// Whoever asks more often than this gets what the database said before: Prometheus asks every 15 seconds or more seldom,
 /// and several of them, or a person with a browser, must cost the database no more than one does.
-const FRESH: Duration = Duration::from_secs(5);
+const CACHE_TTL: Duration = Duration::from_secs(5);
 /// Less than the 10 seconds that Prometheus waits.
-const LONGEST: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A listener, which ends when this is dropped.
 #[derive(Debug)]
@@ -46,21 +46,21 @@ impl Listening {
     }
 }
 
-struct Asked {
+struct ServerState {
     metrics: Arc<Metrics>,
     store: Option<Store>,
     clock: SharedClock,
     max_attempts: u32,
-    last: Mutex<Option<Answer>>,
+    last: Mutex<Option<DatabaseReading>>,
 }
 
 /// What the database said.
-struct Answer {
-    /// When it was asked.
+struct DatabaseReading {
+    /// When it was state.
     at: Duration,
     took: Duration,
     /// Nothing, where it did not answer.
-    read: Option<Read>,
+    read: Option<DatabaseFigures>,
 }
 
 /// Listens, and answers from now on in a task of its own, until the result is dropped. `store` should be opened for reading
@@ -75,8 +75,8 @@ pub async fn serve(
     clock: SharedClock,
     max_attempts: u32,
 ) -> Result<Listening, BindError> {
-    let (listener, address) = LimitedListener::bind(listen, "--metrics-listen").await?;
-    let asked = Asked {
+    let (listener, address) = Patient::bind(listen, "--metrics-listen").await?;
+    let state = ServerState {
         metrics,
         store: store.clone(),
         clock,
@@ -84,9 +84,9 @@ pub async fn serve(
         last: Mutex::default(),
     };
     let router = Router::new()
-        .route("/metrics", get(answer))
+        .route("/metrics", get(serve_metrics))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(Arc::new(asked));
+        .with_state(Arc::new(state));
     let serving = axum::serve(listener, router);
     let task = tokio::spawn(async move {
         if let Err(error) = serving.await {
@@ -100,40 +100,40 @@ pub async fn serve(
     })
 }
 
-async fn answer(State(asked): State<Arc<Asked>>) -> impl IntoResponse {
+async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoResponse {
     // One asks the database at a time; who comes meanwhile gets the same answer.
-    let mut last = asked.last.lock().await;
-    if let Some(store) = &asked.store {
-        let now = asked.clock.elapsed();
-        let is_fresh = |answer: &Answer| now.saturating_sub(answer.at) < FRESH;
+    let mut last = state.last.lock().await;
+    if let Some(store) = &state.store {
+        let now = state.clock.elapsed();
+        let is_fresh = |answer: &DatabaseReading| now.saturating_sub(answer.at) < CACHE_TTL;
         if !last.as_ref().is_some_and(is_fresh) {
-            *last = Some(ask(&asked, store).await);
+            *last = Some(read_database(&state, store).await);
         }
     }
     let database = last.as_ref().and_then(|answer| answer.read.as_ref());
     let answered = last.as_ref();
     let answered = answered.map(|answer| (answer.read.is_some(), answer.took));
     let headers = [
-        (CONTENT_TYPE, sheet::CONTENT_TYPE),
+        (CONTENT_TYPE, exposition::CONTENT_TYPE),
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    (headers, asked.metrics.text(database, answered))
+    (headers, state.metrics.text(database, answered))
 }
 
-async fn ask(asked: &Asked, store: &Store) -> Answer {
-    let at = asked.clock.elapsed();
+async fn read_database(state: &ServerState, store: &Store) -> DatabaseReading {
+    let at = state.clock.elapsed();
     let read = tokio::select! {
-        read = Read::of(store, asked.max_attempts, asked.clock.now()) => read.inspect_err(|error| {
+        read = DatabaseFigures::read(store, state.max_attempts, state.clock.now()) => read.inspect_err(|error| {
             tracing::warn!("metrics lack what the database says: {error}");
         }).ok(),
-        () = asked.clock.sleep(LONGEST) => {
-            tracing::warn!("metrics lack what the database says: it did not answer within {} s", LONGEST.as_secs());
+        () = state.clock.sleep(TIMEOUT) => {
+            tracing::warn!("metrics lack what the database says: it did not answer within {} s", TIMEOUT.as_secs());
             None
         }
     };
-    let now = asked.clock.elapsed();
-    Answer {
+    let now = state.clock.elapsed();
+    DatabaseReading {
         at: now,
         took: now.saturating_sub(at),
         read,

@@ -116,6 +116,6 @@ metrics! {
 }
 
 /// The metric of this name.
-pub(super) fn row(name: &str) -> Option<&'static Metric> {
+pub(super) fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }

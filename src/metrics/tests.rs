@@ -27,7 +27,7 @@ fn what_was_counted_is_written_by_the_rules() {
     batches.add(Duration::from_millis(7));
     batches.add(Duration::from_secs(70));
     for posts in [10, 5] {
-        metrics.labelled(&ClassifyCounts {
+        metrics.add_labelled(&ClassifyCounts {
             posts,
             other: 2,
             pairs_reused: 60,
@@ -37,7 +37,7 @@ fn what_was_counted_is_written_by_the_rules() {
             ..ClassifyCounts::default()
         });
     }
-    metrics.gpus(vec![GpuSample {
+    metrics.set_gpus(vec![GpuSample {
         device: "cuda:0".into(),
         gpu_percent: Some(87),
         memory_mib: Some((1_024, 2_048)),
@@ -45,17 +45,17 @@ fn what_was_counted_is_written_by_the_rules() {
     }]);
     for posts in [120, 10] {
         let counts = json!({"posts": posts, "new": 80});
-        metrics.ran(
+        metrics.run_ended(
             Stage::Collect,
             RunStatus::Done,
             &RunCounts::read(Stage::Collect, &counts),
         );
     }
     let purged = RunCounts::read(Stage::Purge, &json!({"purged": 7}));
-    metrics.ran(Stage::Purge, RunStatus::Done, &purged);
-    metrics.notified("failed", false);
-    metrics.slots("nightly \"odd\"\\\nname", "done", 1);
-    metrics.slot_began("nightly", Duration::from_millis(1_500));
+    metrics.run_ended(Stage::Purge, RunStatus::Done, &purged);
+    metrics.notification_ended("failed", false);
+    metrics.scheduled_runs_ended("nightly \"odd\"\\\nname", "done", 1);
+    metrics.scheduled_run_began("nightly", Duration::from_millis(1_500));
     let text = metrics.text(None, Some((false, Duration::from_secs(5))));
     let families = exposition::read(&text);
     for (line, expected) in [
@@ -141,12 +141,12 @@ fn the_table_follows_the_customs_of_names() {
 fn requests_of_a_client_count_while_it_works_and_after_it() {
     let metrics = Metrics::default();
     let meter = Arc::<Meter>::default();
-    metrics.follow(SourceKind::Reddit, &meter);
-    metrics.follow(SourceKind::Reddit, &meter);
+    metrics.count_requests_of(SourceKind::Reddit, &meter);
+    metrics.count_requests_of(SourceKind::Reddit, &meter);
     meter.count_request(false);
     meter.count_response(200);
     let other = Arc::<Meter>::default();
-    metrics.follow(SourceKind::Reddit, &other);
+    metrics.count_requests_of(SourceKind::Reddit, &other);
     other.update(|traffic| traffic.no_answer += 1);
     let quota = QuotaLeft {
         remaining: 966.0,
@@ -182,7 +182,7 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
 }
 
 /// What `/metrics` answers.
-async fn asked(listening: &Listening) -> String {
+async fn scrape(listening: &Listening) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(listening.address)
         .await
@@ -211,16 +211,16 @@ async fn a_database_is_asked_now_and_then_and_what_does_not_answer_is_said() {
             .unwrap()
     };
     let listening = start(&store).await;
-    let first = asked(&listening).await;
+    let first = scrape(&listening).await;
     assert!(first.contains("topicmill_database_up 1\n"), "{first}");
     assert!(first.contains("topicmill_posts 0\n"), "{first}");
-    // How long it took is the same only where it was not asked again.
+    // How long it took is the same only where it was not state again.
     let took = |text: &str| value(text, "topicmill_database_read_seconds").to_string();
-    assert_eq!(took(&first), took(&asked(&listening).await));
+    assert_eq!(took(&first), took(&scrape(&listening).await));
     // Its connections are gone with it.
     listening.close().await;
     let listening = start(&store).await;
-    let text = asked(&listening).await;
+    let text = scrape(&listening).await;
     assert!(text.contains("topicmill_database_up 0\n"), "{text}");
     assert!(!text.contains("topicmill_posts 0"), "{text}");
     assert!(text.contains("topicmill_build_info{version="), "{text}");

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use super::{Context, life};
+use super::{Context, heartbeat};
 use crate::notify::EndedWork;
 use crate::telemetry;
 use topicmill_core::record::RunCounts;
@@ -35,10 +35,10 @@ pub struct RunRecord {
 }
 
 /// What a stage tells of its work for the record: status, counts, and one entry a topic.
-type Told = (RunStatus, RunCounts, Value);
+type StageResult = (RunStatus, RunCounts, Value);
 
-pub(super) fn done_if(whole: bool) -> RunStatus {
-    if whole {
+pub(super) fn done_if(is_complete: bool) -> RunStatus {
+    if is_complete {
         RunStatus::Done
     } else {
         RunStatus::Partial
@@ -52,10 +52,10 @@ impl Context {
         &self,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        tell: impl FnOnce(&mut T) -> Told,
+        result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), E> {
         // Before the run is recorded, so that what `status` shows is right from here on.
-        life::bury(self).await?;
+        heartbeat::record_crashed_runs(self).await?;
         // For `db info`. A role may lack the right to it, and works all the same.
         match self.store.keep(WRITTEN_BY, crate::VERSION).await {
             Err(error) if is_stop(&error) => return Err(error.into()),
@@ -70,21 +70,21 @@ impl Context {
             .runs()
             .begin_run(stage, &self.worker, now)
             .await?;
-        if let Some(slot) = self.slot {
-            self.store.schedules().link_run(id, slot).await?;
+        if let Some(scheduled_run) = self.scheduled_run {
+            self.store.schedules().link_run(id, scheduled_run).await?;
         }
-        let run = self.recorded_as(id, stage, work, tell);
+        let run = self.run_recorded(id, stage, work, result_of);
         let span = tracing::trace_span!(target: "otel", "run", stage = stage.as_str(), run = id.0);
         telemetry::in_run(id.0, run.instrument(span)).await
     }
 
     /// The run of a stage that has begun.
-    async fn recorded_as<T: Default, E: std::error::Error + From<StoreError> + 'static>(
+    async fn run_recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         id: RunId,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
-        tell: impl FnOnce(&mut T) -> Told,
+        result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
         let mut report = T::default();
@@ -95,9 +95,9 @@ impl Context {
         let ended = tokio::select! {
             ended = work => ended,
             // Beside the work, and dropped with it: a run that ended shows no more signs of life.
-            never = life::show(self, id) => match never {},
+            never = heartbeat::send_heartbeats(self, id) => match never {},
         };
-        let (status, counts, outcomes) = tell(&mut report);
+        let (status, counts, outcomes) = result_of(&mut report);
         let error = match &ended {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
             Err(_) => Some("a bug of topicmill ended it, see the log".to_owned()),
@@ -112,7 +112,7 @@ impl Context {
         let stored = json!(counts);
         let written = tokio::select! {
             written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
-            () = life::last_word(&self.stop) => Err(StoreError::Away),
+            () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::Away),
         };
         // Whoever copies the file of a SQLite database gets what this run wrote.
         match self.store.fold().await {
@@ -125,8 +125,8 @@ impl Context {
                 tracing::debug!("the database's log was not folded into its file: {error}");
             }
         }
-        self.metrics.ran(stage, status, &counts);
-        self.tell(&EndedWork {
+        self.metrics.run_ended(stage, status, &counts);
+        self.notify_ended(&EndedWork {
             what: stage.as_str(),
             run: id.0,
             status,
@@ -156,10 +156,10 @@ impl Context {
     }
 
     /// Tells people how a run ended, where they want to know it. Whoever stopped the run does not wait for that.
-    pub(super) async fn tell(&self, ended: &EndedWork<'_>) {
+    pub(super) async fn notify_ended(&self, ended: &EndedWork<'_>) {
         tokio::select! {
-            () = self.notify.ended(&self.store, ended, self.clock.now()) => {}
-            () = life::last_word(&self.stop) => {}
+            () = self.notify.notify_ended(&self.store, ended, self.clock.now()) => {}
+            () = heartbeat::stop_grace_over(&self.stop) => {}
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::config::written::place;
-pub(super) use crate::config::written::quoted;
+use crate::config::toml_text::line_and_column;
+pub(super) use crate::config::toml_text::quoted;
 
 /// Mistakes that are shown; a file that is no pipeline file at all has one on each line.
 const MOST_SHOWN: usize = 20;
@@ -120,7 +120,7 @@ impl Findings {
         let shown: Vec<Mistake> = shown
             .map(|(line, found)| Mistake {
                 line,
-                column: place(text, found.at).1,
+                column: line_and_column(text, found.at).1,
                 text: found.text,
             })
             .collect();

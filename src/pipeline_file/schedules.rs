@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::mistakes::{Findings, nearest, quoted};
-use super::section::{Placed, Section};
+use super::section::{Located, Section};
 use crate::schedule::{Entry, STAGES, Timetable, check_name, words};
 use topicmill_core::{CatchUp, Overlap, parse_duration};
 
@@ -55,7 +55,7 @@ fn read_entry(section: Section, found: &mut Findings) -> Option<Entry> {
     let overlap = section.word::<Overlap>("overlap", found);
     let timeout = section
         .text("timeout", found)
-        .and_then(|Placed { at, value }| {
+        .and_then(|Located { at, value }| {
             let read = parse_duration(&value).map(|length| length.to_std().unwrap_or_default());
             let read = read.and_then(|length| {
                 let zero = "it is 0: write a length of time as in 30m, or leave the key out";
@@ -81,7 +81,7 @@ fn read_name(section: Section, found: &mut Findings) -> Option<String> {
             "the schedule has no `name`: add one, as in name = \"quarter-hourly\"",
         );
     }
-    let Placed { at, value } = section.text("name", found)?;
+    let Located { at, value } = section.text("name", found)?;
     match check_name(&value) {
         Ok(()) => Some(value),
         Err(wanted) => {
@@ -98,7 +98,7 @@ fn read_timetable(section: Section, found: &mut Findings) -> Option<Timetable> {
     let zone = match section.text("timezone", found) {
         None if section.get("timezone").is_some() => return None,
         None => Tz::UTC,
-        Some(Placed { at, value }) => {
+        Some(Located { at, value }) => {
             let wrong = |_| found.wrong(at, unknown_zone(&value));
             value.parse().map_err(wrong).ok()?
         }
@@ -109,7 +109,7 @@ fn read_timetable(section: Section, found: &mut Findings) -> Option<Timetable> {
             "the schedule has no `cron` line: add one, as in cron = \"*/15 * * * *\"",
         );
     }
-    let Placed { at, value } = section.text("cron", found)?;
+    let Located { at, value } = section.text("cron", found)?;
     let wrong = |error| found.wrong(at, format!("`cron`: {error}"));
     Timetable::new(&value, zone).map_err(wrong).ok()
 }
@@ -137,7 +137,7 @@ fn read_stages(section: Section, found: &mut Findings) -> Vec<Vec<String>> {
         );
     }
     let mut stages = Vec::with_capacity(lines.len());
-    for Placed { at, value } in lines {
+    for Located { at, value } in lines {
         let line = quoted(&value);
         let words = match words(&value) {
             Ok(words) => words,

@@ -10,7 +10,7 @@ use super::mistakes::{Findings, nearest, quoted};
 
 /// A value, and where it stands.
 #[derive(Debug)]
-pub(super) struct Placed<T> {
+pub(super) struct Located<T> {
     pub at: usize,
     pub value: T,
 }
@@ -75,7 +75,7 @@ impl<'a> Section<'a> {
         wanted: &str,
         found: &mut Findings,
         read: impl Fn(&'a DeValue<'a>) -> Option<T>,
-    ) -> Option<Placed<T>> {
+    ) -> Option<Located<T>> {
         let value = self.get(key)?;
         let at = value.span().start;
         let Some(value) = read(value.get_ref()) else {
@@ -83,24 +83,24 @@ impl<'a> Section<'a> {
             found.wrong(at, format!("`{key}` is {kind}: write {wanted}"));
             return None;
         };
-        Some(Placed { at, value })
+        Some(Located { at, value })
     }
 
     /// A text.
-    pub fn text(self, key: &str, found: &mut Findings) -> Option<Placed<String>> {
+    pub fn text(self, key: &str, found: &mut Findings) -> Option<Located<String>> {
         let text = self.read(key, "a text in quotes", found, DeValue::as_str)?;
         clean(key, text.at, text.value, found)
     }
 
     /// One of a few words.
-    pub fn word<T>(self, key: &str, found: &mut Findings) -> Option<Placed<T>>
+    pub fn word<T>(self, key: &str, found: &mut Findings) -> Option<Located<T>>
     where
         T: FromStr,
         T::Err: Display,
     {
-        let Placed { at, value } = self.text(key, found)?;
+        let Located { at, value } = self.text(key, found)?;
         match value.parse() {
-            Ok(value) => Some(Placed { at, value }),
+            Ok(value) => Some(Located { at, value }),
             Err(error) => {
                 found.wrong(at, format!("`{key}`: {error}"));
                 None
@@ -109,7 +109,7 @@ impl<'a> Section<'a> {
     }
 
     /// A number, with a fraction or without.
-    pub fn number(self, key: &str, found: &mut Findings) -> Option<Placed<f64>> {
+    pub fn number(self, key: &str, found: &mut Findings) -> Option<Located<f64>> {
         self.read(key, "a number, as in 0.5", found, |value| match value {
             DeValue::Float(number) => number.as_str().parse().ok(),
             value => whole_of(value).map(f64::from),
@@ -117,17 +117,17 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number of 0 or more.
-    pub fn whole(self, key: &str, found: &mut Findings) -> Option<Placed<u32>> {
+    pub fn whole(self, key: &str, found: &mut Findings) -> Option<Located<u32>> {
         self.read(key, "a whole number, as in 100", found, whole_of)
     }
 
     /// A list.
-    pub fn list(self, key: &str, found: &mut Findings) -> Option<Placed<&'a DeArray<'a>>> {
+    pub fn list(self, key: &str, found: &mut Findings) -> Option<Located<&'a DeArray<'a>>> {
         self.read(key, "a list in square brackets", found, DeValue::as_array)
     }
 
     /// A list of texts, or one text for a list of one.
-    pub fn texts(self, key: &str, found: &mut Findings) -> Vec<Placed<String>> {
+    pub fn texts(self, key: &str, found: &mut Findings) -> Vec<Located<String>> {
         if self.get(key).is_some_and(|value| value.get_ref().is_str()) {
             return self.text(key, found).into_iter().collect();
         }
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
 }
 
 /// A text that every database stores.
-fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Placed<String>> {
+fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Located<String>> {
     if text.contains('\0') {
         found.wrong(
             at,
@@ -159,7 +159,7 @@ fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Place
         return None;
     }
     let value = text.to_owned();
-    Some(Placed { at, value })
+    Some(Located { at, value })
 }
 
 /// A whole number of 0 or more.

@@ -13,7 +13,7 @@ pub const STAGES: &[&str] = &[
     "collect", "import", "classify", "run", "purge", "report", "export", "db",
 ];
 
-/// What runs when.
+/// EventKind runs when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// By which its slots are known.
@@ -22,9 +22,9 @@ pub struct Entry {
     pub timetable: Timetable,
     /// Command lines, each without the program's name, run one after another.
     pub stages: Vec<Vec<String>>,
-    /// What becomes of slots that were missed.
+    /// EventKind becomes of slots that were missed.
     pub catch_up: CatchUp,
-    /// What becomes of a slot while the one before it runs.
+    /// EventKind becomes of a slot while the one before it runs.
     pub overlap: Overlap,
     /// How long a slot may take.
     pub timeout: Option<Duration>,
@@ -33,7 +33,7 @@ pub struct Entry {
 /// Whether a name may be given to a schedule; else what is wrong with it.
 ///
 /// # Errors
-/// What to write instead.
+/// EventKind to write instead.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = name.starts_with(|c: char| c.is_ascii_lowercase())

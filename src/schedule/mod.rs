@@ -1,7 +1,7 @@
 //! Scheduled runs: what runs when, once, on however many machines.
 //!
 //! A `[[schedule]]` of a pipeline file is an [`Entry`]: a cron line in a time zone ([`Timetable`]) and stages. The
-//! [`Scheduler`] writes each due time into the database, takes it under a lease, and runs its stages. What a stage does
+//! [`Scheduler`] writes each due time into the database, takes it under a lease, and runs its stages. EventKind a stage does
 //! is its caller's matter: the caller receives the words of a command line.
 //!
 //! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever clocks say.
@@ -10,8 +10,8 @@
 
 mod entry;
 mod plan;
+mod scheduled_run;
 mod scheduler;
-mod slot;
 mod timetable;
 
 use std::time::Duration;
@@ -20,8 +20,8 @@ use topicmill_core::{ScheduledRunStatus, Timestamp};
 
 pub use self::entry::{Entry, STAGES, check_name, words};
 pub use self::plan::next_due;
+pub use self::scheduled_run::{StageEnd, StageOrder};
 pub use self::scheduler::Scheduler;
-pub use self::slot::{StageEnd, StageOrder};
 pub use self::timetable::{Timetable, TimetableError};
 
 /// Something that happened to a scheduled run, for logs, metrics and notifications.
@@ -31,13 +31,13 @@ pub struct Event<'a> {
     pub schedule: &'a str,
     /// When the run was due.
     pub due_at: Timestamp,
-    /// What happened.
-    pub what: What<'a>,
+    /// EventKind happened.
+    pub kind: EventKind<'a>,
 }
 
-/// What happened to a scheduled run.
+/// EventKind happened to a scheduled run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What<'a> {
+pub enum EventKind<'a> {
     /// No scheduler was there for this many runs, the first of them due at this time.
     Missed(u64, Timestamp),
     /// It does not run, for this reason.
@@ -57,7 +57,7 @@ pub enum What<'a> {
         status: ScheduledRunStatus,
         /// How long it took in this process.
         took: Duration,
-        /// What went wrong.
+        /// EventKind went wrong.
         error: Option<&'a str>,
     },
     /// Another process took it over, or its end could not be recorded.

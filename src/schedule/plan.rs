@@ -12,12 +12,12 @@ use topicmill_store::{NewSlot, Planned, ScheduleState};
 /// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
 /// long again for a busy machine.
 pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
-/// Slots of a schedule that may wait: ten days of quarters of an hour. What goes beyond would never be worked off.
-const MOST_WAITING: usize = 1_000;
+/// Slots of a schedule that may wait: ten days of quarters of an hour. EventKind goes beyond would never be worked off.
+const MAX_WAITING: usize = 1_000;
 /// How far back slots are counted: a bit more than a year, which a line a minute takes a second for.
-const LOOKS_BACK: TimeDelta = TimeDelta::days(400);
+const MAX_LOOK_BACK: TimeDelta = TimeDelta::days(400);
 
-/// What is to be written of a schedule.
+/// EventKind is to be written of a schedule.
 #[derive(Debug, PartialEq)]
 pub(super) struct Decided {
     /// How far it was planned before, as the database has it.
@@ -30,7 +30,7 @@ pub(super) struct Decided {
     pub clock_was_wrong: bool,
 }
 
-/// What fell due until now; `since` is when the asking process began to follow this line. None: nothing.
+/// EventKind fell due until now; `since` is when the asking process began to follow this line. None: nothing.
 pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> Option<Decided> {
     let now = state.now.as_datetime();
     let Some(planned) = &state.planned else {
@@ -42,7 +42,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         });
     };
     let until = planned.until.as_datetime();
-    if is_of_a_wrong_clock(planned.until, state.now) {
+    if is_from_wrong_clock(planned.until, state.now) {
         return Some(Decided {
             from: Some(planned.until),
             until: state.now,
@@ -51,12 +51,12 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         });
     }
     // Under another line, nothing was due before somebody followed it.
-    let from = if is_of(planned, entry) {
+    let from = if has_same_line(planned, entry) {
         until
     } else {
         until.max(since.as_datetime())
     };
-    let due = Due::between(entry, from.max(now - LOOKS_BACK), now);
+    let due = Due::between(entry, from.max(now - MAX_LOOK_BACK), now);
     let last = due.latest.back().copied()?;
     Some(Decided {
         from: Some(planned.until),
@@ -70,19 +70,19 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
 /// what was planned by a clock that was wrong does not count.
 pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     let planned = state.planned.as_ref().map(|planned| planned.until);
-    let planned = planned.filter(|until| !is_of_a_wrong_clock(*until, state.now));
+    let planned = planned.filter(|until| !is_from_wrong_clock(*until, state.now));
     let from = planned.map_or(state.now, |until| until.max(state.now));
     let next = entry.timetable.after(from.as_datetime())?;
     Some(next.into())
 }
 
 /// Whether a time lies so far ahead that a clock was wrong that was read as this.
-pub(super) fn is_of_a_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
+pub(super) fn is_from_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
     time.as_datetime() - now.as_datetime() > MAX_CLOCK_SETBACK
 }
 
 /// Whether a schedule was planned by this line.
-pub(super) fn is_of(planned: &Planned, entry: &Entry) -> bool {
+pub(super) fn has_same_line(planned: &Planned, entry: &Entry) -> bool {
     planned.cron == entry.timetable.line() && planned.timezone == entry.timetable.zone().name()
 }
 
@@ -103,7 +103,7 @@ impl Due {
         let mut at = from;
         while let Some(next) = entry.timetable.after(at).filter(|next| *next <= now) {
             due.first.get_or_insert(next);
-            if due.latest.len() == MOST_WAITING {
+            if due.latest.len() == MAX_WAITING {
                 due.latest.pop_front();
                 due.before += 1;
             }
@@ -118,7 +118,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     let now = state.now.as_datetime();
     let running = state.running.as_ref().filter(|slot| !slot.is_expired);
     let mut slots = Vec::new();
-    // What was not run, and has no row yet: how many, the first and the last of them.
+    // EventKind was not run, and has no row yet: how many, the first and the last of them.
     let mut missed = due
         .first
         .filter(|_| due.before > 0)
@@ -138,7 +138,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
                 let earlier = slot.due_at.as_datetime().format("%Y-%m-%d %H:%M");
                 Some(format!("the slot of {earlier} UTC still ran"))
             }
-            _ if waiting >= MOST_WAITING => Some(format!("{waiting} slots wait already")),
+            _ if waiting >= MAX_WAITING => Some(format!("{waiting} slots wait already")),
             Some(_) => None,
             None => match entry.catch_up {
                 CatchUp::None if is_late => {
@@ -306,7 +306,7 @@ mod tests {
         let found = decide(&one, &state(-7 * 24 * 60), at(0)).unwrap();
         assert!(found.clock_was_wrong && found.slots.is_empty());
         assert_eq!(found.until, at(-7 * 24 * 60));
-        // What is shown to be next is what is decided.
+        // EventKind is shown to be next is what is decided.
         let next = |now: i64| next_due(&one, &state(now));
         assert_eq!(next(0), Some(at(15)));
         assert_eq!(next(7), Some(at(15)));

@@ -15,29 +15,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::entry::Entry;
 use super::plan::{self, Decided};
-use super::slot::{self, StageEnd, StageOrder, Surroundings};
-use super::{Event, What};
+use super::scheduled_run::{self, RunnerContext, StageEnd, StageOrder};
+use super::{Event, EventKind};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{ScheduledRunStatus, Timestamp};
 use topicmill_store::died;
 use topicmill_store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
 /// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
-const TICK: Duration = Duration::from_secs(10);
+const MAX_SLEEP: Duration = Duration::from_secs(10);
 /// Shortest one, where clocks of machines differ by less than a second.
-const SHORTEST: Duration = Duration::from_millis(200);
+const MIN_SLEEP: Duration = Duration::from_millis(200);
 /// Why the lock of the slots in hand can be taken.
 const NO_PANIC: &str = "no holder of this lock panics";
 /// Processes that a slot may take with it.
-const MOST_DEATHS: u32 = 5;
+const MAX_CRASHES: u32 = 5;
 
 /// Follows the schedules of a pipeline file.
 #[derive(Debug)]
 pub struct Scheduler {
-    around: Surroundings,
+    context: RunnerContext,
     worker: String,
-    followed: Vec<Followed>,
-    in_hand: InHand,
+    followed: Vec<FollowedSchedule>,
+    own_runs: OwnRuns,
     /// How far the database's clock is ahead of ours.
     skew: TimeDelta,
     /// How long before it was first seen a slot may have been due.
@@ -46,31 +46,31 @@ pub struct Scheduler {
 
 /// A schedule, and since when this process follows it, by the database's clock.
 #[derive(Debug)]
-struct Followed {
+struct FollowedSchedule {
     entry: Entry,
     since: Option<Timestamp>,
-    is_clock_told: bool,
+    clock_warned: bool,
 }
 
 /// Slots that run in this process: their claims may be late, after a night in which the machine slept, but nobody died.
 #[derive(Debug, Clone, Default)]
-struct InHand(Arc<Mutex<BTreeSet<i64>>>);
+struct OwnRuns(Arc<Mutex<BTreeSet<i64>>>);
 
-impl InHand {
-    fn has(&self, slot: i64) -> bool {
+impl OwnRuns {
+    fn contains(&self, slot: i64) -> bool {
         self.0.lock().expect(NO_PANIC).contains(&slot)
     }
 
     /// Has a slot until what it returns is dropped.
-    fn take(&self, slot: i64) -> Held {
+    fn take(&self, slot: i64) -> OwnRun {
         self.0.lock().expect(NO_PANIC).insert(slot);
-        Held(self.clone(), slot)
+        OwnRun(self.clone(), slot)
     }
 }
 
-struct Held(InHand, i64);
+struct OwnRun(OwnRuns, i64);
 
-impl Drop for Held {
+impl Drop for OwnRun {
     fn drop(&mut self) {
         self.0.0.lock().expect(NO_PANIC).remove(&self.1);
     }
@@ -83,14 +83,14 @@ impl Scheduler {
     /// Follows no schedule yet. `worker`: see [`topicmill_store::worker_name`].
     pub fn new(store: Store, clock: SharedClock, worker: String, lease: Duration) -> Self {
         Self {
-            around: Surroundings {
+            context: RunnerContext {
                 store,
                 clock,
                 lease,
             },
             worker,
             followed: Vec::new(),
-            in_hand: InHand::default(),
+            own_runs: OwnRuns::default(),
             skew: TimeDelta::zero(),
             grace: TimeDelta::zero(),
         }
@@ -106,16 +106,16 @@ impl Scheduler {
 
     /// Follows these schedules from now on, and no others. Slots that run already are left to end.
     pub fn follow(&mut self, entries: Vec<Entry>) {
-        let mut before: BTreeMap<String, Followed> = std::mem::take(&mut self.followed)
+        let mut before: BTreeMap<String, FollowedSchedule> = std::mem::take(&mut self.followed)
             .into_iter()
             .map(|followed| (followed.entry.name.clone(), followed))
             .collect();
         let followed = entries.into_iter().map(|entry| {
             let known = before.remove(&entry.name);
             let known = known.filter(|known| known.entry.timetable == entry.timetable);
-            Followed {
+            FollowedSchedule {
                 since: known.as_ref().and_then(|known| known.since),
-                is_clock_told: known.is_some_and(|known| known.is_clock_told),
+                clock_warned: known.is_some_and(|known| known.clock_warned),
                 entry,
             }
         });
@@ -130,12 +130,12 @@ impl Scheduler {
         &mut self,
         stop: &CancellationToken,
         work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
-        heard: &dyn Fn(&Event<'_>),
+        on_event: &dyn Fn(&Event<'_>),
     ) -> Result<Vec<(String, Option<ScheduledRunStatus>)>, StoreError> {
         let mut running = Running::new();
         let mut ended = Vec::new();
         loop {
-            self.start(&mut running, stop, work, heard).await?;
+            self.start(&mut running, stop, work, on_event).await?;
             match running.next().await {
                 Some(end) => ended.push(end),
                 None => return Ok(ended),
@@ -148,17 +148,17 @@ impl Scheduler {
     ///
     /// # Errors
     /// Those of the store at the very beginning; later it tries again for as long as it takes.
-    pub async fn keep(
+    pub async fn run_until_stopped(
         &mut self,
         stop: &CancellationToken,
         mut reload: impl FnMut() -> Option<Vec<Entry>>,
         work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
-        heard: &dyn Fn(&Event<'_>),
+        on_event: &dyn Fn(&Event<'_>),
     ) -> Result<(), StoreError> {
         let mut running = Running::new();
-        self.start(&mut running, stop, work, heard).await?;
+        self.start(&mut running, stop, work, on_event).await?;
         let mut is_away = false;
-        let clock = self.around.clock.clone();
+        let clock = self.context.clock.clone();
         while !stop.is_cancelled() {
             tokio::select! {
                 () = clock.sleep(self.wait()) => {}
@@ -168,7 +168,7 @@ impl Scheduler {
             if let Some(entries) = reload() {
                 self.follow(entries);
             }
-            match self.start(&mut running, stop, work, heard).await {
+            match self.start(&mut running, stop, work, on_event).await {
                 Ok(()) if is_away => {
                     is_away = false;
                     tracing::info!("the database answers again");
@@ -187,13 +187,13 @@ impl Scheduler {
 
     /// How long until something may be due.
     fn wait(&self) -> Duration {
-        let now = self.around.clock.now() + self.skew;
+        let now = self.context.clock.now() + self.skew;
         let waits = self.followed.iter();
         waits
-            .map(|followed| plan::wait(&followed.entry, now, TICK))
+            .map(|followed| plan::wait(&followed.entry, now, MAX_SLEEP))
             .min()
-            .unwrap_or(TICK)
-            .max(SHORTEST)
+            .unwrap_or(MAX_SLEEP)
+            .max(MIN_SLEEP)
     }
 
     /// Plans each schedule, and starts a slot of each that has one to start.
@@ -202,13 +202,13 @@ impl Scheduler {
         running: &mut Running<'a>,
         stop: &'a CancellationToken,
         work: &'a W,
-        heard: &'a dyn Fn(&Event<'_>),
+        on_event: &'a dyn Fn(&Event<'_>),
     ) -> Result<(), StoreError> {
         for place in 0..self.followed.len() {
             if stop.is_cancelled() {
                 break;
             }
-            let state = self.plan(place, heard).await?;
+            let state = self.plan(place, on_event).await?;
             let entry = &self.followed[place].entry;
             if let Some(held) = state.running.as_ref().filter(|held| !held.is_expired) {
                 if !died(&held.worker, &self.worker) {
@@ -218,30 +218,30 @@ impl Scheduler {
                     schedule = %entry.name, worker = %held.worker,
                     "taking over the slot of a process that died"
                 );
-                self.around
+                self.context
                     .store
                     .schedules()
                     .expire_slot(held.lease)
                     .await?;
             }
             let held = state.running.as_ref().map(|held| held.lease.slot);
-            let is_ours = held.is_some_and(|slot| self.in_hand.has(slot));
+            let is_ours = held.is_some_and(|slot| self.own_runs.contains(slot));
             if is_ours || state.running.is_none() && state.waiting == 0 {
                 continue;
             }
-            let now = self.around.clock.now().into();
-            let store = &self.around.store;
+            let now = self.context.clock.now().into();
+            let store = &self.context.store;
             // Only a slot whose claim ran out can be one; this is a write.
             if held.is_some()
                 && let Some((slot, due_at)) = store
                     .schedules()
-                    .give_slot_up(&entry.name, MOST_DEATHS, now)
+                    .give_slot_up(&entry.name, MAX_CRASHES, now)
                     .await?
             {
-                heard(&Event {
+                on_event(&Event {
                     schedule: &entry.name,
                     due_at,
-                    what: What::Ended {
+                    kind: EventKind::Ended {
                         id: slot,
                         status: ScheduledRunStatus::Failed,
                         took: Duration::ZERO,
@@ -253,18 +253,19 @@ impl Scheduler {
             }
             let claimant = SlotTaker {
                 worker: &self.worker,
-                lease: self.around.lease,
+                lease: self.context.lease,
             };
             if let Some(taken) = store
                 .schedules()
                 .take_slot(&entry.name, &claimant, now)
                 .await?
             {
-                let (around, entry) = (self.around.clone(), entry.clone());
-                let held = self.in_hand.take(taken.lease.slot);
+                let (context, entry) = (self.context.clone(), entry.clone());
+                let held = self.own_runs.take(taken.lease.slot);
                 running.push(Box::pin(async move {
                     let _held = held;
-                    let ended = slot::run(around, &entry, taken, stop, work, heard).await;
+                    let ended =
+                        scheduled_run::run(context, &entry, taken, stop, work, on_event).await;
                     (entry.name, ended)
                 }));
             }
@@ -276,17 +277,17 @@ impl Scheduler {
     async fn plan(
         &mut self,
         place: usize,
-        heard: &dyn Fn(&Event<'_>),
+        on_event: &dyn Fn(&Event<'_>),
     ) -> Result<ScheduleState, StoreError> {
         loop {
-            let Followed {
+            let FollowedSchedule {
                 entry,
                 since,
-                is_clock_told,
+                clock_warned,
             } = &mut self.followed[place];
-            let own = self.around.clock.now();
+            let own = self.context.clock.now();
             let state = self
-                .around
+                .context
                 .store
                 .schedules()
                 .schedule_state(&entry.name, own.into())
@@ -297,10 +298,10 @@ impl Scheduler {
             let ahead = state.planned.as_ref().map(|planned| planned.until);
             // One that lies farther ahead is told below, with what comes of it.
             let ahead = ahead.filter(|until| {
-                *until > state.now && !plan::is_of_a_wrong_clock(*until, state.now)
+                *until > state.now && !plan::is_from_wrong_clock(*until, state.now)
             });
-            if let Some(until) = ahead.filter(|_| !*is_clock_told) {
-                *is_clock_told = true;
+            if let Some(until) = ahead.filter(|_| !*clock_warned) {
+                *clock_warned = true;
                 tracing::warn!(
                     schedule = %entry.name,
                     "the clock was set back: the slots until {} UTC are done with, and none runs twice",
@@ -308,7 +309,7 @@ impl Scheduler {
                 );
             }
             if ahead.is_none() {
-                *is_clock_told = false;
+                *clock_warned = false;
             }
             let Some(decided) = plan::decide(entry, &state, since) else {
                 return Ok(state);
@@ -322,14 +323,19 @@ impl Scheduler {
                 slots: &decided.slots,
             };
             // Otherwise somebody else was faster, and this one looks again.
-            if self.around.store.schedules().plan_slots(&plan).await? {
-                tell(entry, &state, &decided, heard);
+            if self.context.store.schedules().plan_slots(&plan).await? {
+                emit_decided(entry, &state, &decided, on_event);
             }
         }
     }
 }
 
-fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(&Event<'_>)) {
+fn emit_decided(
+    entry: &Entry,
+    state: &ScheduleState,
+    decided: &Decided,
+    on_event: &dyn Fn(&Event<'_>),
+) {
     let schedule = entry.name.as_str();
     if decided.clock_was_wrong {
         tracing::warn!(
@@ -340,7 +346,7 @@ fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(
     let other = state
         .planned
         .as_ref()
-        .filter(|planned| !plan::is_of(planned, entry));
+        .filter(|planned| !plan::has_same_line(planned, entry));
     if let Some(planned) = other {
         tracing::info!(
             schedule, before = %format!("{} {}", planned.cron, planned.timezone), now = %entry.timetable,
@@ -350,19 +356,19 @@ fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(
     for slot in &decided.slots {
         let due_at = slot.due_at;
         if let Some((slots, since)) = slot.missed {
-            let what = What::Missed(slots, since);
-            heard(&Event {
+            let kind = EventKind::Missed(slots, since);
+            on_event(&Event {
                 schedule,
                 due_at,
-                what,
+                kind,
             });
         }
         if slot.status == ScheduledRunStatus::Skipped {
-            let what = What::Skipped(slot.error.as_deref().unwrap_or_default());
-            heard(&Event {
+            let kind = EventKind::Skipped(slot.error.as_deref().unwrap_or_default());
+            on_event(&Event {
                 schedule,
                 due_at,
-                what,
+                kind,
             });
         }
     }

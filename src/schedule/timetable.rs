@@ -83,7 +83,7 @@ impl Timetable {
             .build();
         let cron = parser
             .parse(&line)
-            .map_err(|error| TimetableError::Line(line.clone(), worded(&error)))?;
+            .map_err(|error| TimetableError::Line(line.clone(), message_of(&error)))?;
         let timetable = Self { line, zone, cron };
         // The calendar repeats itself after 400 years, so that croner finds every day that exists.
         if timetable.after(DateTime::UNIX_EPOCH).is_none() {
@@ -111,7 +111,7 @@ impl Timetable {
 }
 
 /// The message of a croner error, without croner's name for a line.
-fn worded(error: &CronError) -> String {
+fn message_of(error: &CronError) -> String {
     let text = match error {
         CronError::ComponentError(text)
         | CronError::InvalidPattern(text)

@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use topicmill::schedule::{Entry, Event, Scheduler, StageEnd, StageOrder, Timetable, What};
+use topicmill::schedule::{Entry, Event, Scheduler, StageEnd, StageOrder, Timetable, EventKind};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{CatchUp, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{SlotRow, SlotTaker, Store};
@@ -26,7 +26,7 @@ const DONE: StageEnd = StageEnd {
     status: ScheduledRunStatus::Done,
     exit: 0,
     error: None,
-    ends_slot: false,
+    skips_rest: false,
 };
 
 fn utc(text: &str) -> DateTime<Utc> {
@@ -71,7 +71,7 @@ impl Scene {
 
     fn note(&self, order: StageOrder<'_>) {
         let mut ran = self.ran.borrow_mut();
-        ran.push((order.slot, order.words[0].clone()));
+        ran.push((order.scheduled_run, order.words[0].clone()));
     }
 
     /// Runs what is due; every stage succeeds.
@@ -396,7 +396,7 @@ async fn a_scheduled_run_that_keeps_crashing_is_abandoned() {
         scene.clock.advance(LEASE);
         let told = RefCell::new(Vec::new());
         let heard = |event: &Event<'_>| {
-            if let What::Ended { status, .. } = event.what {
+            if let EventKind::Ended { status, .. } = event.kind {
                 told.borrow_mut().push(status);
             }
         };
@@ -519,13 +519,13 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
         scene.run_due(&mut one).await;
         let heard = RefCell::new(Vec::new());
         let hear = |event: &Event<'_>| {
-            heard.borrow_mut().push(match event.what {
-                What::Started { late, .. } => format!("started {late:?} late"),
-                What::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
+            heard.borrow_mut().push(match event.kind {
+                EventKind::Started { late, .. } => format!("started {late:?} late"),
+                EventKind::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
                 other => format!("{other:?}"),
             });
         };
-        for (status, ends_slot) in [
+        for (status, skips_rest) in [
             (ScheduledRunStatus::Partial, false),
             (ScheduledRunStatus::Failed, false),
             (ScheduledRunStatus::Failed, true),
@@ -537,7 +537,7 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
                     status,
                     exit: 1,
                     error: Some("no quota".into()),
-                    ends_slot,
+                    skips_rest,
                 },
                 _ => DONE,
             };

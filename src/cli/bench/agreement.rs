@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{read_texts, round_to};
 use crate::cli::setup::{ModelFlags, PipelineFlags};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
+use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, EngineConfig};
 use crate::engines::{ModelChoice, OpenedModel};
 use topicmill_core::clock::SharedClock;
 use topicmill_score::folder::Rounding;
@@ -142,7 +142,7 @@ impl AgreementBench {
             json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "agreement": why})
         }));
         output::print_table(&output::table_from_objects(&rows), self.format)?;
-        match workload.choice.keep_measured(&measured) {
+        match workload.choice.store_measurements(&measured) {
             Ok(path) => tracing::info!("wrote the result to {}", path.display()),
             Err(why) => {
                 tracing::warn!(
@@ -157,20 +157,20 @@ impl AgreementBench {
 
 impl AgreementWorkload {
     /// Lists the engines and precisions to compare, float32 with ONNX Runtime (the baseline) first.
-    fn ways(&self) -> Vec<Way> {
-        let mut ways = vec![Way::new(EngineName::OnnxRuntime, "fp32")];
+    fn ways(&self) -> Vec<EngineConfig> {
+        let mut ways = vec![EngineConfig::new(EngineName::OnnxRuntime, "fp32")];
         if let Ok(openvino) = load_openvino(self.choice.openvino.as_deref()) {
-            ways.push(Way::new(EngineName::OpenVino, "fp32"));
+            ways.push(EngineConfig::new(EngineName::OpenVino, "fp32"));
             let faster = |way: &Rounding| !way.is_bf16() || openvino.has_bf16();
             let rounded = Rounding::reduced_modes()
                 .filter(faster)
                 .map(|way| way.to_string());
             let rounded = rounded.filter(|precision| self.folder(precision).is_ok());
-            ways.extend(rounded.map(|precision| Way::new(EngineName::OpenVino, &precision)));
+            ways.extend(rounded.map(|precision| EngineConfig::new(EngineName::OpenVino, &precision)));
         }
         let is_own = |folder: ModelFolder| folder.rounding.is_exact();
         if self.folder("int8").is_ok_and(is_own) {
-            ways.push(Way::new(EngineName::OnnxRuntime, "int8"));
+            ways.push(EngineConfig::new(EngineName::OnnxRuntime, "int8"));
         }
         ways
     }
@@ -188,7 +188,7 @@ impl AgreementWorkload {
     /// Scores all texts with one engine and precision. Returns `None` if stopped by a signal.
     fn score_all(
         &self,
-        way: &Way,
+        way: &EngineConfig,
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Option<TimedScores>, CliError> {
@@ -253,7 +253,7 @@ fn max_difference(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
     }
 }
 
-fn compare_with_fp32(way: &Way, came: &TimedScores, exact: &TimedScores) -> Measured {
+fn compare_with_fp32(way: &EngineConfig, came: &TimedScores, exact: &TimedScores) -> Measured {
     let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
     let both = || came.scores.iter().zip(&exact.scores);
     // A text that float32 leaves without a label cannot be agreed with.
@@ -263,7 +263,7 @@ fn compare_with_fp32(way: &Way, came: &TimedScores, exact: &TimedScores) -> Meas
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     let texts_per_sec = texts as f64 / came.seconds.max(1e-9);
     Measured {
-        way: way.clone(),
+        config: way.clone(),
         runtime: came.runtime.clone(),
         texts: labelled().count(),
         agreed: labelled()
@@ -276,8 +276,8 @@ fn compare_with_fp32(way: &Way, came: &TimedScores, exact: &TimedScores) -> Meas
 
 fn row(one: &Measured) -> Value {
     json!({
-        "engine": one.way.engine,
-        "precision": one.way.precision,
+        "engine": one.config.engine,
+        "precision": one.config.precision,
         "texts/s": round_to(one.texts_per_sec, 1),
         "labelled as fp32": format!("{} of {}", one.agreed, one.texts),
         "scores off": format!("{:.1e}", one.score_off),

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{BenchFlags, Workload};
 use crate::cli::{CliError, Exit, OutputFormat, output};
-use crate::engines::autotune::{Allowance, tune};
+use crate::engines::autotune::{SearchLimit, tune};
 use crate::telemetry::tenths;
 use topicmill_core::clock::SharedClock;
 
@@ -38,7 +38,7 @@ impl Autotune {
             )));
         }
         let began = clock.elapsed();
-        let allowance = Allowance::Time(Duration::from_secs(self.seconds));
+        let allowance = SearchLimit::Time(Duration::from_secs(self.seconds));
         let found = tune(
             &mut labeler,
             &workload.prepared,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::super::{CliError, Exit, OutputFormat, Setup, output};
-use crate::keeping;
+use crate::backup;
 use crate::telemetry::Progress;
 use topicmill_core::redact_url;
 use topicmill_store::checking::{Finding, Severity};
@@ -17,7 +17,7 @@ pub async fn backup(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit,
         () = setup.stop.cancelled() => return Ok(Exit::Done),
     };
     let address = Address::of(setup.settings().database.url.reveal())?;
-    let copied = keeping::backup(&store, &address, file, overwrite, &setup.stop).await;
+    let copied = backup::backup(&store, &address, file, overwrite, &setup.stop).await;
     store.close().await?;
     if copied? {
         tracing::info!(file = %file.display(), "wrote a copy of the database");

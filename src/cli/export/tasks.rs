@@ -8,9 +8,9 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::Export;
+use crate::atomic_file::{self, IfExists};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::Subject;
-use crate::placing::{Standing, beside, place, put};
 use topicmill_core::{Fullname, SampleReason};
 use topicmill_review::label_studio::Tasks;
 use topicmill_review::sampling;
@@ -116,9 +116,11 @@ impl Export {
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
         let standing = Standing::by(self.overwrite);
         if !is_there {
-            put(&config, &interface, standing).map_err(|error| write_error(&config, error))?;
+            atomic_file::write(&config, &interface, standing)
+                .map_err(|error| write_error(&config, error))?;
         }
-        place(list, &target, standing).map_err(|error| write_error(&self.out, error))?;
+        atomic_file::persist(list, &target, standing)
+            .map_err(|error| write_error(&self.out, error))?;
         Ok(config)
     }
 
@@ -163,7 +165,7 @@ impl Export {
 fn write_temporary(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let write = || -> io::Result<NamedTempFile> {
-        let mut file = beside(&target)?;
+        let mut file = atomic_file::temp_file(&target)?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
         Ok(file)

@@ -120,7 +120,7 @@ impl Out {
 
     fn write(&self, text: String) -> Result<(), CliError> {
         let path = self.path.as_deref().expect("only called with --out");
-        put(path, text, Standing::Replaced)
+        atomic_file::write(path, text, IfExists::Replace)
             .map_err(|source| CliError::cannot_write(path, source, "correct --out"))
     }
 }

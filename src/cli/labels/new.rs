@@ -9,7 +9,7 @@ use super::super::output;
 use super::super::{CliError, Exit, Setup};
 use super::NamedSet;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
-use crate::placing::{Standing, put};
+use crate::atomic_file::{self, IfExists};
 use topicmill_core::Listing;
 use topicmill_score::{Background, Label, LabelSet, Mode};
 use topicmill_store::Access;
@@ -120,7 +120,7 @@ impl New {
         if self.file.symlink_metadata().is_ok() {
             return Err(exists());
         }
-        put(&self.file, text, Standing::Kept).map_err(|source| match source.kind() {
+        atomic_file::write(&self.file, text, IfExists::Fail).map_err(|source| match source.kind() {
             // Created by another process in the meantime.
             ErrorKind::AlreadyExists => exists(),
             _ => CliError::cannot_write(&self.file, source, "give another path"),

@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, prese
 use serde_json::Value;
 
 use crate::cli::terminal;
-use crate::telemetry::harmless;
+use crate::telemetry::sanitize;
 use topicmill_store::Table;
 use topicmill_tables::csv::value_text;
 
@@ -49,7 +49,7 @@ fn ruled<'c>(names: impl Iterator<Item = &'c str>) -> comfy_table::Table {
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, '─')
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(names.map(|name| Cell::new(harmless::line(name))));
+        .set_header(names.map(|name| Cell::new(sanitize::line(name))));
     out
 }
 
@@ -84,7 +84,7 @@ fn cut(table: &Table, width: usize) -> String {
             let wide = row.get(column).map_or(0, |text| terminal::columns(text));
             *widest = wide.max(*widest);
         }
-        let name = terminal::columns(&harmless::line(&table.columns[column]));
+        let name = terminal::columns(&sanitize::line(&table.columns[column]));
         let wide = name.max(texts).max(numbers);
         // Numbers must not be truncated.
         (wide, wide.min(numbers.max(readable)))
@@ -101,7 +101,7 @@ fn cut(table: &Table, width: usize) -> String {
     let Some(widths) = widths else {
         return as_lists(table, &decimals, width);
     };
-    let names = table.columns.iter().map(|name| harmless::line(name));
+    let names = table.columns.iter().map(|name| sanitize::line(name));
     let names = names
         .zip(&widths)
         .map(|(name, room)| terminal::cut(&name, *room).into_owned());
@@ -122,7 +122,7 @@ fn lines(table: &comfy_table::Table) -> String {
 
 /// Formats each row as a list of names and values, with blank lines between rows.
 fn as_lists(table: &Table, decimals: &[usize], width: usize) -> String {
-    let names = table.columns.iter().map(|name| harmless::line(name));
+    let names = table.columns.iter().map(|name| sanitize::line(name));
     let names: Vec<_> = names.collect();
     let widest = names.iter().map(|name| terminal::columns(name)).max();
     let names_room = widest.unwrap_or(0).min(width / 2);
@@ -216,7 +216,7 @@ fn cell_text(value: &Value, decimals: usize) -> String {
         other => {
             let text = value_text(other, false);
             let words: Vec<&str> = text.split_whitespace().collect();
-            harmless::line(&words.join(" ")).into_owned()
+            sanitize::line(&words.join(" ")).into_owned()
         }
     }
 }

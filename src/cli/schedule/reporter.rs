@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::cli::setup::Setup;
 use crate::metrics::Metrics;
 use crate::notify::EndedWork;
-use crate::schedule::{Event, What};
+use crate::schedule::{Event, EventKind};
 use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, ScheduledRunStatus, Timestamp, format_duration};
 use topicmill_store::Store;
@@ -49,7 +49,7 @@ impl Reporter {
                     error: run.error.as_deref(),
                     worker: &worker,
                 };
-                notify.ended(&store, &ended, clock.now()).await;
+                notify.notify_ended(&store, &ended, clock.now()).await;
             }
         });
         Self {
@@ -62,14 +62,17 @@ impl Reporter {
     pub fn report(&self, event: &Event<'_>) {
         log(event);
         let schedule = event.schedule;
-        match event.what {
-            What::Missed(runs, _) => self.metrics.slots(schedule, "missed", runs),
-            What::Skipped(_) => self.metrics.slots(schedule, "skipped", 1),
-            What::Started { late, .. } => self.metrics.slot_began(schedule, late),
-            What::Ended {
+        match event.kind {
+            EventKind::Missed(runs, _) => {
+                self.metrics.scheduled_runs_ended(schedule, "missed", runs)
+            }
+            EventKind::Skipped(_) => self.metrics.scheduled_runs_ended(schedule, "skipped", 1),
+            EventKind::Started { late, .. } => self.metrics.scheduled_run_began(schedule, late),
+            EventKind::Ended {
                 id, status, error, ..
             } => {
-                self.metrics.slots(schedule, status.as_str(), 1);
+                self.metrics
+                    .scheduled_runs_ended(schedule, status.as_str(), 1);
                 let status = match status {
                     ScheduledRunStatus::Failed => RunStatus::Failed,
                     ScheduledRunStatus::Done => RunStatus::Done,
@@ -84,7 +87,7 @@ impl Reporter {
                     error: error.map(str::to_owned),
                 });
             }
-            What::Lost => {}
+            EventKind::Lost => {}
         }
     }
 
@@ -99,20 +102,20 @@ impl Reporter {
 fn log(event: &Event<'_>) {
     let utc = |time: Timestamp| time.as_datetime().format("%Y-%m-%d %H:%M UTC");
     let (schedule, due) = (event.schedule, utc(event.due_at));
-    match event.what {
-        What::Missed(runs, since) => {
+    match event.kind {
+        EventKind::Missed(runs, since) => {
             tracing::warn!(schedule, runs, since = %utc(since), "scheduled runs were missed: no scheduler ran");
         }
-        What::Skipped(why) => {
+        EventKind::Skipped(why) => {
             tracing::warn!(schedule, %due, "a scheduled run is skipped: {why}");
         }
-        What::Started { late, deaths } => {
+        EventKind::Started { late, deaths } => {
             let late = TimeDelta::from_std(late).ok().filter(|_| late > LATE);
             let late = late.map(format_duration);
             let deaths = Some(deaths).filter(|deaths| *deaths > 0);
             tracing::info!(schedule, %due, late, deaths, "a scheduled run starts");
         }
-        What::Ended {
+        EventKind::Ended {
             status,
             took,
             error,
@@ -134,7 +137,7 @@ fn log(event: &Event<'_>) {
                 }
             }
         }
-        What::Lost => {
+        EventKind::Lost => {
             tracing::warn!(schedule, %due, "another process runs it now, or its end could not be recorded");
         }
     }

@@ -60,7 +60,9 @@ impl Run {
                     file.has_changed().then_some(())?;
                     self.reload(setup)
                 };
-                let kept = scheduler.keep(&setup.stop, reload, &work, &on_event).await;
+                let kept = scheduler
+                    .run_until_stopped(&setup.stop, reload, &work, &on_event)
+                    .await;
                 kept.map(|()| Vec::new())
             }
         };

@@ -82,7 +82,7 @@ fn missing_subcommand(words: &[String]) -> String {
 pub async fn run(setup: &Setup, order: StageOrder<'_>) -> StageEnd {
     let setup = Setup {
         stop: order.stop.clone(),
-        slot: Some(order.slot),
+        scheduled_run: Some(order.scheduled_run),
         ..setup.clone()
     };
     let stage = match parse_stage(order.words) {
@@ -169,7 +169,7 @@ fn end(exit: Exit, status: ScheduledRunStatus, error: Option<String>) -> StageEn
         status,
         exit: exit.code(),
         error,
-        ends_slot: exit == Exit::Database,
+        skips_rest: exit == Exit::Database,
     }
 }
 

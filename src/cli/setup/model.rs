@@ -134,7 +134,9 @@ impl Setup {
                 "classify.agreement is {agreement}: set it to a number above 0 and up to 1"
             ))
         })?;
-        Ok(self.requested_model(flags)?.as_measured(agreement)?)
+        Ok(self
+            .requested_model(flags)?
+            .with_measured_engine(agreement)?)
     }
 
     /// Returns the model and how to run it, without stored measurements.
@@ -176,7 +178,7 @@ impl Setup {
             openvino: self.openvino(),
             why: None,
         };
-        Ok(choice.in_groups_of(group))
+        Ok(choice.with_int8_group(group))
     }
 
     /// Returns the model's name and head if it is a classifier. An unreadable folder is reported when it is opened.

@@ -3,8 +3,8 @@
 use chrono::TimeDelta;
 
 use crate::cli::{output, terminal};
-use crate::outlook::{FailedTopic, Outlook, short};
-use crate::telemetry::harmless;
+use crate::status::{FailedTopic, StatusReport, short_hash};
+use crate::telemetry::sanitize;
 use topicmill_core::{RunStatus, Timestamp, format_duration};
 use topicmill_store::{LastRun, StageRuns};
 
@@ -15,7 +15,7 @@ const MOST_LINES: usize = 2;
 /// The maximum line width, for readability.
 const WIDEST: usize = 100;
 
-pub fn render(outlook: &Outlook, url: &str) -> String {
+pub fn render(status: &StatusReport, url: &str) -> String {
     let terminal_width = terminal::width();
     let width = terminal_width
         .unwrap_or(terminal::DEFAULT_WIDTH)
@@ -24,9 +24,9 @@ pub fn render(outlook: &Outlook, url: &str) -> String {
         width,
         is_terminal: terminal_width.is_some(),
     };
-    let now = day(outlook.now) + " UTC";
+    let now = day(status.now) + " UTC";
     let room = width.saturating_sub(now.len() + 3);
-    let url = lines.cut(&harmless::line(url), room);
+    let url = lines.cut(&sanitize::line(url), room);
     let gap = " ".repeat(room.saturating_sub(terminal::columns(&url)) + 1);
     let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
@@ -46,8 +46,8 @@ pub fn render(outlook: &Outlook, url: &str) -> String {
         text.extend(answer.map(|answer| lines.answer(name, &answer)));
     }
     text.push('\n');
-    text.push_str(&lines.stages(outlook));
-    let next = outlook.next();
+    text.push_str(&lines.stages(status));
+    let next = status.next();
     let command = next.command.map_or(String::new(), |it| format!("`{it}`: "));
     text.push_str(&lines.answer("Next", &format!("{command}{}", next.why)));
     text
@@ -70,7 +70,7 @@ impl Lines {
     /// Formats a heading and its text, on a terminal at most `MOST_LINES` lines.
     fn answer(&self, name: &str, text: &str) -> String {
         let room = self.width.saturating_sub(INDENT + 1).max(16);
-        let wrapped = output::wrap_to(&harmless::line(text), room);
+        let wrapped = output::wrap_to(&sanitize::line(text), room);
         let mut lines: Vec<&str> = wrapped.lines().collect();
         let rest;
         if self.is_terminal && lines.len() > MOST_LINES {
@@ -106,13 +106,13 @@ impl Lines {
         }
         let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
         let mut text = self.row("Stage", &columns.map(str::to_owned));
-        let mut stages: Vec<&LastRun> = outlook.stages.iter().collect();
+        let mut stages: Vec<&LastRun> = status.stages.iter().collect();
         stages.sort_by(|a, b| a.stage.as_str().cmp(b.stage.as_str()));
         for last in stages {
             let good = last
                 .good_at
-                .map(|at| format!("{} ago", format_duration(outlook.since(at))));
-            let day = outlook.last_day.iter().find(|day| day.stage == last.stage);
+                .map(|at| format!("{} ago", format_duration(status.since(at))));
+            let day = status.last_day.iter().find(|day| day.stage == last.stage);
             let of = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
             let new = Some(of(|day| day.new)).filter(|new| *new > 0);
             let cells = [
@@ -146,12 +146,12 @@ fn join_all<T>(all: &[T], described: impl Fn(&T) -> String) -> Option<String> {
     Some(described.join("; ")).filter(|text| !text.is_empty())
 }
 
-fn running(outlook: &Outlook) -> String {
-    let described = join_all(&outlook.running, |run| {
+fn running(status: &StatusReport) -> String {
+    let described = join_all(&status.running, |run| {
         let host = run.worker.split(':').next().unwrap_or_default();
         let pid = run.worker.rsplit(':').next().unwrap_or_default();
         let [began, seen] =
-            [run.started_at, run.seen_at].map(|at| format_duration(outlook.since(at)));
+            [run.started_at, run.seen_at].map(|at| format_duration(status.since(at)));
         let (stage, id) = (&run.stage, run.id);
         format!("{stage} for {began} (run {id}, process {pid} on {host}, seen {seen} ago)")
     });
@@ -171,14 +171,14 @@ fn posts(outlook: &Outlook) -> String {
     text
 }
 
-fn labelled(outlook: &Outlook) -> Option<String> {
-    let standing = &outlook.backlog;
+fn labelled(status: &StatusReport) -> Option<String> {
+    let standing = &status.backlog;
     standing.model.as_ref()?;
     let mut part = share(standing.labelled, standing.posts);
-    if outlook.is_estimate && part == "all" {
+    if status.is_estimate && part == "all" {
         part.insert_str(0, "almost ");
     }
-    let mut text = format!("{} ({part})", about(outlook, standing.labelled));
+    let mut text = format!("{} ({part})", about(status, standing.labelled));
     if standing.none_of_these > 0 {
         let [other, unsure] =
             [standing.other, standing.unsure].map(|it| share(it, standing.labelled));
@@ -191,26 +191,26 @@ fn labelled(outlook: &Outlook) -> Option<String> {
     Some(text)
 }
 
-fn waiting(outlook: &Outlook) -> Option<String> {
-    let standing = &outlook.backlog;
+fn waiting(status: &StatusReport) -> Option<String> {
+    let standing = &status.backlog;
     if standing.posts == 0 {
         return None;
     }
     if standing.unlabelled == 0 {
-        let almost = if outlook.is_estimate { "almost " } else { "" };
+        let almost = if status.is_estimate { "almost " } else { "" };
         return Some(format!("{almost}none"));
     }
-    let mut text = about(outlook, standing.unlabelled);
+    let mut text = about(status, standing.unlabelled);
     if let Some(oldest) = standing.oldest_unlabelled {
         text.extend([format!(
             ", the oldest for {}",
-            format_duration(outlook.since(oldest))
+            format_duration(status.since(oldest))
         )]);
     }
     if standing.claimed > 0 {
         text.extend([format!("; {} claimed by workers", number(standing.claimed))]);
     }
-    if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
+    if let (Some(left), Some(pace)) = (status.seconds_left, status.posts_per_sec) {
         let left = i64::try_from(left).ok().and_then(TimeDelta::try_seconds)?;
         let digits = usize::from(pace < 10.0);
         text.extend([format!(
@@ -221,47 +221,47 @@ fn waiting(outlook: &Outlook) -> Option<String> {
     Some(text)
 }
 
-fn set_aside(outlook: &Outlook) -> Option<String> {
-    let reasons = join_all(&outlook.failures, |failure| {
+fn set_aside(status: &StatusReport) -> Option<String> {
+    let reasons = join_all(&status.failures, |failure| {
         format!("{} × {}", failure.posts, failure.error)
     });
-    let posts = Some(outlook.backlog.set_aside).filter(|posts| *posts > 0)?;
+    let posts = Some(status.backlog.set_aside).filter(|posts| *posts > 0)?;
     Some(format!(
         "{} after repeated failures; `{} --select failed` retries them: {}",
         number(posts),
-        outlook.classify(),
+        status.classify(),
         reasons.unwrap_or_default()
     ))
 }
 
-fn schedules(outlook: &Outlook) -> Option<String> {
-    let described = join_all(&outlook.failed_slots, |run| {
+fn schedules(status: &StatusReport) -> Option<String> {
+    let described = join_all(&status.failed_slots, |run| {
         format!(
             "{} failed {} ago",
             run.schedule,
-            format_duration(outlook.since(run.due_at))
+            format_duration(status.since(run.due_at))
         )
     });
     described.map(|described| format!("{described}; `topicmill schedule list` shows the errors"))
 }
 
-fn labels(outlook: &Outlook) -> Option<String> {
-    let standing = &outlook.backlog;
+fn labels(status: &StatusReport) -> Option<String> {
+    let standing = &status.backlog;
     let (set, model) = (standing.label_set.as_ref()?, standing.model.as_ref()?);
-    let version = standing.label_set_hash.as_deref().map_or("", short);
+    let version = standing.label_set_hash.as_deref().map_or("", short_hash);
     Some(format!("{set}, version {version}, by {model}"))
 }
 
-fn other_backlogs(outlook: &Outlook) -> Option<String> {
-    join_all(&outlook.beside, |other| {
-        let (set, version) = (&other.label_set, short(&other.label_set_hash));
+fn other_backlogs(status: &StatusReport) -> Option<String> {
+    join_all(&status.beside, |other| {
+        let (set, version) = (&other.label_set, short_hash(&other.label_set_hash));
         let posts = number(other.posts);
         format!("{posts} posts wait for {set} {version} by {}", other.model)
     })
 }
 
-fn deletions(outlook: &Outlook) -> Option<String> {
-    let standing = &outlook.backlog;
+fn deletions(status: &StatusReport) -> Option<String> {
+    let standing = &status.backlog;
     if standing.posts == 0 {
         return None;
     }
@@ -294,9 +294,9 @@ fn failing(topics: &[FailedTopic]) -> Option<String> {
     Some(text)
 }
 
-fn gaps(outlook: &Outlook) -> Option<String> {
-    let gap = outlook.gaps.first()?;
-    let (count, subreddit) = (outlook.gaps.len(), &gap.subreddit);
+fn gaps(status: &StatusReport) -> Option<String> {
+    let gap = status.gaps.first()?;
+    let (count, subreddit) = (status.gaps.len(), &gap.subreddit);
     let (from, until) = (day(gap.from_at), day(gap.until_at));
     Some(format!(
         "{count}; the latest: r/{subreddit}, {from} to {until}"

@@ -6,8 +6,8 @@ use topicmill_score::scripted::{ScriptedEngine, nli_folder, set};
 
 const RANGE: Range = Range {
     default: 1_024,
-    least: LEAST,
-    most: MOST,
+    least: MIN_BUDGET,
+    most: MAX_BUDGET,
 };
 
 /// Searches on a curve; also the largest budget that was asked for.
@@ -73,7 +73,7 @@ fn what_needs_too_much_memory_is_never_taken() {
         assert!(failed.count() <= 5, "{found:?}");
     }
     let (found, _) = on(RANGE, |_| Trial::TooLarge);
-    assert_eq!(found.batch_tokens, LEAST - 1);
+    assert_eq!(found.batch_tokens, MIN_BUDGET - 1);
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn without_time_the_default_stays() {
     );
 }
 
-fn tuned(memory: usize, allowance: Allowance) -> (FoundBudget, usize) {
-    let engine = ScriptedEngine {
-        max_batch_tokens: memory,
-        ..ScriptedEngine::default()
+fn tuned(memory: usize, limit: SearchLimit) -> (FoundBudget, usize) {
+    let engine = Scripted {
+        memory,
+        ..Scripted::default()
     };
     let mut labeler = Labeler::load(nli_folder(), Box::new(engine), 1_024).unwrap();
     let prepared = labeler.prepare(&set(&["food", "music"])).unwrap();
@@ -126,27 +126,27 @@ fn tuned(memory: usize, allowance: Allowance) -> (FoundBudget, usize) {
         .collect();
     let texts = labeler.encoder().encode(&texts).unwrap();
     let clock = SystemClock::shared();
-    let found = tune_within(&mut labeler, &prepared, &texts, &clock, allowance, &|| None).unwrap();
-    let computed = labeler.take_stats();
+    let found = tune_within(&mut labeler, &prepared, &texts, &clock, limit, &|| None).unwrap();
+    let computed = labeler.take_computed();
     assert_eq!(computed.tokens, 0, "trials are no work done");
     (found, labeler.batch_tokens())
 }
 
 #[test]
 fn a_labeler_keeps_what_was_found_within_its_memory() {
-    let (found, kept) = tuned(1_500, Allowance::Time(Duration::from_mins(1)));
+    let (found, kept) = tuned(1_500, SearchLimit::Time(Duration::from_mins(1)));
     assert!(found.batch_tokens <= 1_500, "{found:?}");
     assert_eq!(found.batch_tokens, kept);
 }
 
 #[test]
 fn little_work_is_not_searched_for() {
-    let allowance = Allowance::Share {
+    let limit = SearchLimit::Share {
         share: 0.01,
         tokens: 10_000.0,
         most: Duration::from_mins(1),
     };
-    let (found, kept) = tuned(usize::MAX, allowance);
+    let (found, kept) = tuned(usize::MAX, limit);
     assert_eq!((found.steps.len(), found.whole, kept), (0, false, 1_024));
 }
 

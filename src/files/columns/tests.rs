@@ -1,6 +1,6 @@
 //! Tests of the columns of inputs.
 
-use super::super::kept::Kept;
+use super::super::kept_columns::KeptColumns;
 use super::*;
 use serde_json::value::RawValue;
 use topicmill_tables::json;
@@ -113,13 +113,13 @@ fn what_is_wrong_with_an_object_is_said_without_quoting_it() {
 
 #[test]
 fn columns_that_have_our_names_get_others() {
-    let mut kept = Kept::new(&["score".to_owned()]);
+    let mut kept = KeptColumns::new(&["score".to_owned()]);
     let row = object(r#"{"score":1.50,"input_score":[ 1 ],"id":2}"#);
     assert_eq!(
         kept.members(&row, None),
         r#""input_input_score":1.50,"input_score":[ 1 ],"id":2"#
     );
-    let mut kept = Kept::new(&[]);
+    let mut kept = KeptColumns::new(&[]);
     assert_eq!(
         kept.members(&object(r#"{"id":2}"#), Some(7)),
         r#""id":7,"input_id":2"#

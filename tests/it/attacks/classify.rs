@@ -359,7 +359,7 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
         let clock = SystemClock::shared();
         let stop = CancellationToken::new();
         let mut context = Context::new(store.clone(), clock, stop, "w".into());
-        context.beat = Duration::from_millis(30);
+        context.heartbeat = Duration::from_millis(30);
         let status = async |run: i64| {
             let run = store.runs().run(RunId(run)).await.unwrap().unwrap();
             (run.status, run.finished_at)

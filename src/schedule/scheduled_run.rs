@@ -10,29 +10,29 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::entry::Entry;
-use super::{Event, What};
+use super::{Event, EventKind};
 use topicmill_core::clock::SharedClock;
 use topicmill_core::{CatchUp, ScheduledRunStatus, format_duration};
 use topicmill_store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
 /// How long a stage that was told to stop may take to do so, before it is left where it is.
-const STOPS_WITHIN: Duration = Duration::from_mins(1);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a renewal of the claim may take, where a third of the claim is longer.
-const RENEWS_WITHIN: Duration = Duration::from_mins(1);
+const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 /// Waits between the attempts to record an end.
-const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+const RETRY_WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
 /// How a stage ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageEnd {
     /// [`ScheduledRunStatus::Done`], [`ScheduledRunStatus::Partial`] or [`ScheduledRunStatus::Failed`].
     pub status: ScheduledRunStatus,
-    /// What the command would have exited with.
+    /// EventKind the command would have exited with.
     pub exit: u8,
-    /// What went wrong.
+    /// EventKind went wrong.
     pub error: Option<String>,
     /// Whether the stages behind it need not be tried, because the database failed.
-    pub ends_slot: bool,
+    pub skips_rest: bool,
 }
 
 /// A stage to run.
@@ -41,16 +41,16 @@ pub struct StageOrder<'a> {
     /// The schedule.
     pub schedule: &'a str,
     /// Key of the slot, for the records of runs.
-    pub slot: i64,
+    pub scheduled_run: i64,
     /// The command line.
     pub words: &'a [String],
     /// Cancelled when it is to stop: by a signal, by the timeout, or because another process took the slot over.
     pub stop: &'a CancellationToken,
 }
 
-/// What a slot needs of its scheduler.
+/// EventKind a slot needs of its scheduler.
 #[derive(Debug, Clone)]
-pub(super) struct Surroundings {
+pub(super) struct RunnerContext {
     pub store: Store,
     pub clock: SharedClock,
     pub lease: Duration,
@@ -63,9 +63,9 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(around: &Surroundings, lease: SlotLease, halt: CancellationToken) -> Self {
+    fn start(context: &RunnerContext, lease: SlotLease, halt: CancellationToken) -> Self {
         let lost = Arc::new(AtomicBool::new(false));
-        let beats = tokio::spawn(beat(around.clone(), lease, halt, lost.clone()));
+        let beats = tokio::spawn(beat(context.clone(), lease, halt, lost.clone()));
         Self { beats, lost }
     }
 
@@ -85,22 +85,22 @@ impl Drop for Heartbeat {
     reason = "others judge a life by the time that passes for them, and not by this slot's clock"
 )]
 async fn beat(
-    around: Surroundings,
+    context: RunnerContext,
     lease: SlotLease,
     halt: CancellationToken,
     lost: Arc<AtomicBool>,
 ) {
-    let mut wait = around.lease / 3;
+    let mut wait = context.lease / 3;
     loop {
         tokio::time::sleep(wait).await;
-        let now = around.clock.now().into();
-        let renewed = around
+        let now = context.clock.now().into();
+        let renewed = context
             .store
             .schedules()
-            .renew_slot(lease, around.lease, now);
+            .renew_slot(lease, context.lease, now);
         // The network may lose the answer.
-        let renewed = tokio::time::timeout(RENEWS_WITHIN.min(around.lease / 3), renewed).await;
-        wait = around.lease / 3;
+        let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(context.lease / 3), renewed).await;
+        wait = context.lease / 3;
         match renewed.unwrap_or(Err(StoreError::Away)) {
             Ok(true) => {}
             Ok(false) => {
@@ -109,7 +109,7 @@ async fn beat(
             }
             Err(error) => {
                 tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}");
-                wait = around.lease / 12;
+                wait = context.lease / 12;
             }
         }
     }
@@ -117,35 +117,35 @@ async fn beat(
 
 /// Runs the stages of a slot that was taken, from the first that has not ended yet.
 pub(super) async fn run(
-    around: Surroundings,
+    context: RunnerContext,
     entry: &Entry,
     taken: TakenSlot,
     stop: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
-    heard: &dyn Fn(&Event<'_>),
+    on_event: &dyn Fn(&Event<'_>),
 ) -> Option<ScheduledRunStatus> {
-    let clock = &around.clock;
+    let clock = &context.clock;
     let begun = clock.elapsed();
     let (schedule, due_at) = (entry.name.as_str(), taken.due_at);
     let late = (taken.started_at.as_datetime() - due_at.as_datetime()).to_std();
-    let tell = |what| {
-        heard(&Event {
+    let emit = |kind| {
+        on_event(&Event {
             schedule,
             due_at,
-            what,
+            kind,
         });
     };
-    tell(What::Started {
+    emit(EventKind::Started {
         late: late.unwrap_or_default(),
         deaths: taken.deaths,
     });
     let halt = stop.child_token();
-    let life = Heartbeat::start(&around, taken.lease, halt.clone());
+    let heartbeat = Heartbeat::start(&context, taken.lease, halt.clone());
     let mut outcomes = taken.outcomes.clone();
-    let ended = stages(&around, entry, &taken, &halt, work, &mut outcomes).await;
+    let ended = stages(&context, entry, &taken, &halt, work, &mut outcomes).await;
     let mut end = match ended {
-        Ended::Itself => summed_up(outcomes),
-        Ended::TimedOut(stage) => SlotEnd {
+        StagesEnd::Finished => summary(outcomes),
+        StagesEnd::TimedOut(stage) => SlotEnd {
             status: ScheduledRunStatus::Failed,
             outcomes,
             error: Some(format!(
@@ -158,7 +158,7 @@ pub(super) async fn run(
                 )
             )),
         },
-        Ended::Told => SlotEnd {
+        StagesEnd::Cancelled => SlotEnd {
             status: match entry.catch_up {
                 CatchUp::None => ScheduledRunStatus::Stopped,
                 CatchUp::One | CatchUp::All => ScheduledRunStatus::Waiting,
@@ -170,13 +170,13 @@ pub(super) async fn run(
     if end.status == ScheduledRunStatus::Waiting {
         end.error = None;
     }
-    let is_ours = !life.is_lost() && record(&around, taken.lease, &end, stop).await;
-    drop(life);
+    let is_ours = !heartbeat.is_lost() && record(&context, taken.lease, &end, stop).await;
+    drop(heartbeat);
     if !is_ours {
-        tell(What::Lost);
+        emit(EventKind::Lost);
         return None;
     }
-    tell(What::Ended {
+    emit(EventKind::Ended {
         id: taken.lease.slot,
         status: end.status,
         took: clock.elapsed().saturating_sub(begun),
@@ -186,24 +186,24 @@ pub(super) async fn run(
 }
 
 /// Why the stages of a slot came to an end.
-enum Ended {
+enum StagesEnd {
     /// All were tried that are to be tried.
-    Itself,
+    Finished,
     /// A signal came, or another process took the slot.
-    Told,
+    Cancelled,
     /// In this stage.
     TimedOut(String),
 }
 
 async fn stages(
-    around: &Surroundings,
+    context: &RunnerContext,
     entry: &Entry,
     taken: &TakenSlot,
     halt: &CancellationToken,
     work: &impl AsyncFn(StageOrder<'_>) -> StageEnd,
     outcomes: &mut Vec<Value>,
-) -> Ended {
-    let clock = &around.clock;
+) -> StagesEnd {
+    let clock = &context.clock;
     let is_over = AtomicBool::new(false);
     let deadline = async {
         let Some(timeout) = entry.timeout else {
@@ -212,18 +212,18 @@ async fn stages(
         clock.sleep(timeout).await;
         is_over.store(true, Ordering::SeqCst);
         halt.cancel();
-        clock.sleep(STOPS_WITHIN).await;
+        clock.sleep(STOP_TIMEOUT).await;
     };
     let mut deadline = std::pin::pin!(deadline);
     for words in entry.stages.iter().skip(outcomes.len()) {
         let stage = words.join(" ");
         if halt.is_cancelled() {
-            return told(&is_over, stage);
+            return stop_reason(&is_over, stage);
         }
         let begun = clock.elapsed();
         let order = StageOrder {
             schedule: &entry.name,
-            slot: taken.lease.slot,
+            scheduled_run: taken.lease.slot,
             words,
             stop: halt,
         };
@@ -233,17 +233,17 @@ async fn stages(
             () = &mut deadline => None,
         };
         let Some(end) = end.filter(|_| !halt.is_cancelled()) else {
-            return told(&is_over, stage);
+            return stop_reason(&is_over, stage);
         };
         let took = clock.elapsed().saturating_sub(begun);
         outcomes.push(json!({
             "stage": stage, "status": end.status, "exit": end.exit, "secs": took.as_secs(), "error": end.error,
         }));
-        if end.ends_slot {
-            return Ended::Itself;
+        if end.skips_rest {
+            return StagesEnd::Finished;
         }
         // Whoever takes the slot over goes on behind this stage. If that cannot be written, it does the stage again.
-        if let Err(error) = around
+        if let Err(error) = context
             .store
             .schedules()
             .note_stages(taken.lease, outcomes)
@@ -252,19 +252,19 @@ async fn stages(
             tracing::warn!(schedule = %entry.name, "the end of a stage is not recorded: {error}");
         }
     }
-    Ended::Itself
+    StagesEnd::Finished
 }
 
-fn told(is_over: &AtomicBool, stage: String) -> Ended {
+fn stop_reason(is_over: &AtomicBool, stage: String) -> StagesEnd {
     if is_over.load(Ordering::SeqCst) {
-        Ended::TimedOut(stage)
+        StagesEnd::TimedOut(stage)
     } else {
-        Ended::Told
+        StagesEnd::Cancelled
     }
 }
 
 /// How a slot ended whose stages ended so.
-fn summed_up(outcomes: Vec<Value>) -> SlotEnd {
+fn summary(outcomes: Vec<Value>) -> SlotEnd {
     let is = |outcome: &Value, status: ScheduledRunStatus| outcome["status"] == json!(status);
     let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
     let status = if any(ScheduledRunStatus::Failed) {
@@ -288,15 +288,15 @@ fn summed_up(outcomes: Vec<Value>) -> SlotEnd {
 
 /// Records an end, however long the database takes to come back; false if another process took the slot over.
 async fn record(
-    around: &Surroundings,
+    context: &RunnerContext,
     lease: SlotLease,
     end: &SlotEnd,
     stop: &CancellationToken,
 ) -> bool {
-    let mut waits = WAITS_SECS.into_iter();
+    let mut waits = RETRY_WAITS_SECS.into_iter();
     loop {
-        let now = around.clock.now().into();
-        let error: StoreError = match around.store.schedules().end_slot(lease, end, now).await {
+        let now = context.clock.now().into();
+        let error: StoreError = match context.store.schedules().end_slot(lease, end, now).await {
             Ok(is_ours) => return is_ours,
             Err(error) => error,
         };
@@ -311,6 +311,6 @@ async fn record(
             return false;
         };
         tracing::warn!("the end of a slot is not recorded yet, trying again: {error}");
-        around.clock.sleep(Duration::from_secs(wait)).await;
+        context.clock.sleep(Duration::from_secs(wait)).await;
     }
 }

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use serde::Serialize;
 
-use super::{Outlook, shows};
+use super::{StatusReport, use_command};
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
 
 /// How old things may be; `None` is not checked.
@@ -32,17 +32,17 @@ pub struct Problem {
 
 impl Limits {
     /// What is not as it should be, the worst first: failed runs, what is too old, and posts that were set aside.
-    pub fn problems(&self, outlook: &Outlook) -> Vec<Problem> {
+    pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
         let failed = |check, problem, ended: Option<Timestamp>| Problem {
             check,
             problem,
-            age_secs: ended.map(|at| outlook.since(at).num_seconds()),
+            age_secs: ended.map(|at| status.since(at).num_seconds()),
             limit_secs: None,
         };
         let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
         // A run under way may put it right, and its own end will tell.
-        for last in outlook.broken() {
+        for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
             let text = format!(
                 "the last run of {stage} ({}) {}: {error}",
@@ -50,14 +50,14 @@ impl Limits {
             );
             problems.push(failed("run_failed", text, Some(last.finished_at)));
         }
-        for run in &outlook.failed_slots {
+        for run in &status.failed_slots {
             let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
             let (schedule, error) = (&run.schedule, why(&run.error));
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
             problems.push(failed("slot_failed", text, run.finished_at));
         }
-        problems.extend(self.too_old(outlook));
-        let (posts, classify) = (outlook.backlog.set_aside, outlook.classify());
+        problems.extend(self.too_old(status));
+        let (posts, classify) = (status.backlog.set_aside, status.classify());
         if posts > 0 {
             let text = format!(
                 "{posts} posts were set aside after failing: `{classify} --select failed` tries them again"
@@ -67,17 +67,17 @@ impl Limits {
         problems
     }
 
-    fn too_old(&self, outlook: &Outlook) -> impl Iterator<Item = Problem> {
+    fn too_old(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
         let future =
             |what| format!("{what} at a time that lies in the future, by a clock that was wrong");
-        let collected = outlook.stages.iter();
+        let collected = status.stages.iter();
         let collected =
             collected.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));
         let good: Vec<Timestamp> = collected.filter_map(|last| last.good_at).collect();
         let past = good
             .iter()
             .copied()
-            .filter(|at| outlook.since(*at) >= -MAX_CLOCK_SKEW);
+            .filter(|at| status.since(*at) >= -MAX_CLOCK_SKEW);
         let never = if good.is_empty() {
             "`collect` never ended well".to_owned()
         } else {
@@ -85,29 +85,29 @@ impl Limits {
         };
         let ended = "the last good run of `collect` ended";
         let collect = older(
-            outlook,
+            status,
             "max_age_collect",
             self.collect,
             past.max(),
             ended,
             &never,
         );
-        let never = if outlook.backlog.posts > 0 {
+        let never = if status.backlog.posts > 0 {
             future("each post was stored")
         } else {
             "no post is stored".to_owned()
         };
-        let (newest, what) = (outlook.newest.collected_at, "the last new post was stored");
-        let stored = older(outlook, "max_age_post", self.post, newest, what, &never);
+        let (newest, what) = (status.newest.collected_at, "the last new post was stored");
+        let stored = older(status, "max_age_post", self.post, newest, what, &never);
         // That nothing waits is as it should be.
         let waits = "a post waits for a label that was stored";
-        let oldest = outlook.backlog.oldest_unlabelled;
+        let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
-        let mut waiting = older(outlook, "max_age_unlabelled", limit, oldest, waits, "");
-        if let (Some(found), Some(beside)) = (&mut waiting, &outlook.labelled_beside) {
-            let command = shows(beside);
+        let mut waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
+        if let (Some(found), Some(beside)) = (&mut waiting, &status.labelled_beside) {
+            let command = use_command(beside);
             found.problem.extend([format!(
-                "; the newest that wait have labels beside the current ones: `{command}` shows these"
+                "; the newest that wait have labels beside the current ones: `{command}` use_command these"
             )]);
         }
         [collect, stored, waiting].into_iter().flatten()
@@ -115,7 +115,7 @@ impl Limits {
 }
 
 fn older(
-    outlook: &Outlook,
+    status: &StatusReport,
     check: &'static str,
     limit: Option<TimeDelta>,
     time: Option<Timestamp>,
@@ -123,7 +123,7 @@ fn older(
     never: &str,
 ) -> Option<Problem> {
     let limit = limit?;
-    let age = time.map(|time| outlook.since(time));
+    let age = time.map(|time| status.since(time));
     if age.is_some_and(|age| age <= limit) {
         return None;
     }

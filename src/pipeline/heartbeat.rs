@@ -13,22 +13,22 @@ use topicmill_store::{RunId, Running, Store, StoreError};
 
 /// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
 /// which it does once a minute anyway.
-pub(super) const BEAT: Duration = Duration::from_mins(1);
+pub(super) const INTERVAL: Duration = Duration::from_mins(1);
 /// A run that showed no life for this long is taken for dead: ten beats were missed.
-const SILENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// Runs of earlier versions show none; one that began this long ago is taken for dead.
-const LONG_AGO: Duration = Duration::from_hours(24);
+const TIMEOUT_WITHOUT_HEARTBEATS: Duration = Duration::from_hours(24);
 /// How long a stopped run waits for its end to be recorded.
-const LAST_WORD: Duration = Duration::from_secs(5);
+const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Shows that a run lives, until it is dropped.
 #[expect(
     clippy::disallowed_methods,
     reason = "others judge a life by the time that passes for them, and not by this run's clock"
 )]
-pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
+pub(super) async fn send_heartbeats(context: &Context, run: RunId) -> Infallible {
     loop {
-        tokio::time::sleep(context.beat).await;
+        tokio::time::sleep(context.heartbeat).await;
         if let Err(error) = context.store.runs().beat(run).await {
             // Nine more may be missed.
             tracing::debug!("a sign of life was not recorded: {error}");
@@ -45,41 +45,48 @@ pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
     clippy::disallowed_methods,
     reason = "whoever sent the signal waits by their own clock"
 )]
-pub(super) async fn last_word(stop: &CancellationToken) {
+pub(super) async fn stop_grace_over(stop: &CancellationToken) {
     stop.cancelled().await;
-    tokio::time::sleep(LAST_WORD).await;
+    tokio::time::sleep(STOP_GRACE).await;
 }
 
 /// The runs that died without a word, and what their record should say.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)>, StoreError> {
+pub async fn crashed_runs(
+    store: &Store,
+    me: &str,
+) -> Result<Vec<(Running, &'static str)>, StoreError> {
     let runs = store.runs().running().await?.into_iter();
-    let dead = runs.filter_map(|run| {
+    let crashed = runs.filter_map(|run| {
         // Earlier versions recorded no signs of life, so a run without any may well be alive.
-        let patience = if run.beats { SILENCE } else { LONG_AGO };
+        let timeout = if run.beats {
+            TIMEOUT
+        } else {
+            TIMEOUT_WITHOUT_HEARTBEATS
+        };
         let why = if topicmill_store::died(&run.worker, me) {
             "its process was killed"
-        } else if run.silent > patience {
+        } else if run.silent > timeout {
             "it showed no sign of life any more"
         } else {
             return None;
         };
         Some((run, why))
     });
-    Ok(dead.collect())
+    Ok(crashed.collect())
 }
 
 /// Records the deaths of runs that died without a word.
-pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
+pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreError> {
     let store = &context.store;
-    for (run, why) in dead(store, &context.worker).await? {
+    for (run, why) in crashed_runs(store, &context.worker).await? {
         tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run died: {why}");
         store.runs().note_death(run.id, why).await?;
         if let Some(row) = store.runs().run(run.id).await? {
             context
-                .tell(&EndedWork {
+                .notify_ended(&EndedWork {
                     what: row.stage.as_str(),
                     run: row.id,
                     status: RunStatus::Died,

@@ -1,4 +1,4 @@
-//! What was measured on this machine, noted in a file of the user's folder for caches.
+//! What was measured on this machine, cache_file in a file of the user's folder for cache_folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::placing::{self, Standing};
+use crate::atomic_file::{self, IfExists};
 
 /// A file of notes of one kind, each under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Noted(PathBuf);
+pub(super) struct CacheFile(PathBuf);
 
-impl Noted {
-    /// The file of this name in a folder for caches.
-    pub(super) fn below(caches: &Path, name: &str) -> Self {
-        Self(caches.join("topicmill").join(name))
+impl CacheFile {
+    /// The file of this name in a folder for cache_folder.
+    pub(super) fn in_folder(cache_folder: &Path, name: &str) -> Self {
+        Self(cache_folder.join("topicmill").join(name))
     }
 
     /// Where it is.
@@ -38,14 +38,14 @@ impl Noted {
         })
     }
 
-    /// What is noted under a key.
+    /// What is cache_file under a key.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.all().remove(key)
     }
 
-    /// Notes it in place of what was noted before, and gives the file. If two processes note something at once, the notes of
-    /// one may be lost, and never half a file is read. An error says why it cannot be noted.
-    pub(super) fn put<T: Serialize + DeserializeOwned>(
+    /// Notes it in place of what was cache_file before, and gives the file. If two processes note something at once, the notes of
+    /// one may be lost, and never half a file is read. An error says why it cannot be cache.
+    pub(super) fn insert<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
         note: T,
@@ -53,8 +53,8 @@ impl Noted {
         let mut all = self.all();
         all.insert(key.to_owned(), note);
         let text = serde_json::to_string_pretty(&all).expect("text and numbers");
-        std::fs::create_dir_all(placing::folder_of(&self.0))
-            .and_then(|()| placing::put(&self.0, text + "\n", Standing::Replaced))
+        std::fs::create_dir_all(atomic_file::folder_of(&self.0))
+            .and_then(|()| atomic_file::write(&self.0, text + "\n", IfExists::Replace))
             .map(|()| self.0.clone())
             .map_err(|error| format!("{}: {error}", self.0.display()))
     }
@@ -67,21 +67,21 @@ mod tests {
     #[test]
     fn what_was_noted_is_found_under_its_key_only_and_a_damaged_file_is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        let noted = Noted::below(folder.path(), "notes.json");
-        assert_eq!(noted.get::<usize>("a"), None);
+        let cache = CacheFile::in_folder(folder.path(), "notes.json");
+        assert_eq!(cache.get::<usize>("a"), None);
         for (key, note) in [("a", 4096), ("b", 512), ("a", 2048)] {
-            noted.put(key, note).unwrap();
+            cache.insert(key, note).unwrap();
         }
-        let found = ["a", "b", "c"].map(|key| noted.get::<usize>(key));
+        let found = ["a", "b", "c"].map(|key| cache.get::<usize>(key));
         assert_eq!(found, [Some(2048), Some(512), None]);
         let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
         assert_eq!(files.count(), 1, "nothing is left beside it");
-        let whole = std::fs::read_to_string(noted.path()).unwrap();
+        let whole = std::fs::read_to_string(cache.path()).unwrap();
         for damaged in ["", "{", "[]", &whole.replace("2048", "-1")] {
-            std::fs::write(noted.path(), damaged).unwrap();
-            assert_eq!(noted.get::<usize>("a"), None, "{damaged}");
+            std::fs::write(cache.path(), damaged).unwrap();
+            assert_eq!(cache.get::<usize>("a"), None, "{damaged}");
         }
-        noted.put("a", 1024).unwrap();
-        assert_eq!(noted.get("a"), Some(1024));
+        cache.insert("a", 1024).unwrap();
+        assert_eq!(cache.get("a"), Some(1024));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::placing::{is_at, is_full, with_suffix};
+use crate::atomic_file::{is_at, is_full, with_suffix};
 use topicmill_core::FailureKind;
 use topicmill_store::{Address, Store, StoreError};
 
@@ -15,7 +15,7 @@ const WHAT: &str = "copy the database to";
 
 /// Why a database could not be copied.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum BackupError {
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -47,7 +47,7 @@ pub enum KeepError {
     },
 }
 
-impl KeepError {
+impl BackupError {
     /// The kind of this error, which decides the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -76,35 +76,35 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Names what was done to a file or folder when it failed.
-fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> KeepError + use<'p> {
+fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> BackupError + use<'p> {
     let path = path.to_owned();
-    move |source| KeepError::File { what, path, source }
+    move |source| BackupError::File { what, path, source }
 }
 
 /// Copies a database to a file that is not there yet. A copy that is not finished has another name. If its process died,
 /// the next copy to that file deletes it. False, and no copy, if `stop` was cancelled first.
 ///
 /// # Errors
-/// See [`KeepError`]; then there is no file.
+/// See [`BackupError`]; then there is no file.
 pub async fn backup(
     store: &Store,
     address: &Address,
     file: &Path,
     overwrite: bool,
     stop: &CancellationToken,
-) -> Result<bool, KeepError> {
+) -> Result<bool, BackupError> {
     let Address::File(from) = address else {
-        return Err(KeepError::OnServer);
+        return Err(BackupError::OnServer);
     };
     if address.has(file) {
-        return Err(KeepError::Itself(file.to_owned()));
+        return Err(BackupError::Itself(file.to_owned()));
     }
     if file.symlink_metadata().is_ok() && !overwrite {
-        return Err(KeepError::Exists(file.to_owned()));
+        return Err(BackupError::Exists(file.to_owned()));
     }
     let part = with_suffix(file, ".part");
-    let Some(_hold) = Hold::of(&part)? else {
-        return Err(KeepError::Busy(file.to_owned()));
+    let Some(_lock) = FileLock::acquire(&part)? else {
+        return Err(BackupError::Busy(file.to_owned()));
     };
     if part.symlink_metadata().is_ok() {
         fs::remove_file(&part).map_err(at(WHAT, &part))?;
@@ -117,7 +117,7 @@ pub async fn backup(
         Ok(false)
     } else {
         copied.and_then(|()| {
-            put_in_place(&part, file, overwrite).map_err(at(WHAT, file))?;
+            rename_into_place(&part, file, overwrite).map_err(at(WHAT, file))?;
             Ok(true)
         })
     };
@@ -136,7 +136,7 @@ async fn copy(
     file: &Path,
     part: &Path,
     stop: &CancellationToken,
-) -> Result<(), KeepError> {
+) -> Result<(), BackupError> {
     // A copy is no more open than what it is a copy of.
     let mode = from.metadata().map_or(0o600, |found| found.mode() & 0o777);
     let mut options = OpenOptions::new();
@@ -151,7 +151,7 @@ async fn copy(
 }
 
 /// Gives the copy its name.
-fn put_in_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
+fn rename_into_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
     File::open(part)?.sync_all()?;
     let linked = if overwrite {
         // To rename one of two names of a file to the other would do nothing, so there is no link first.
@@ -176,23 +176,23 @@ fn remove_journal(part: &Path) {
 }
 
 /// A name under which this process alone makes a file, until this is dropped or the process dies: the lock is on an empty
-/// file next to it, because some disks let nobody write to a file that is locked.
-struct Hold {
-    _locked: File,
+/// file next to it, because some disks let nobody write to a file that is file.
+struct FileLock {
+    _file: File,
     path: PathBuf,
 }
 
-impl Hold {
+impl FileLock {
     /// `None` while another process has it.
-    fn of(name: &Path) -> Result<Option<Self>, KeepError> {
+    fn acquire(name: &Path) -> Result<Option<Self>, BackupError> {
         let path = with_suffix(name, ".lock");
         let failed = || at("lock", &path);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
-        for _ in 0..TURNS {
-            let locked = options.open(&path).map_err(failed())?;
-            match locked.try_lock() {
-                Ok(()) if is_at(&locked, &path) => {}
+        for _ in 0..LOCK_TRIES {
+            let file = options.open(&path).map_err(failed())?;
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => {}
                 // The process that had it deleted it in between.
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -202,16 +202,13 @@ impl Hold {
                     name.display()
                 ),
             }
-            return Ok(Some(Self {
-                _locked: locked,
-                path,
-            }));
+            return Ok(Some(Self { _file: file, path }));
         }
         Ok(None)
     }
 }
 
-impl Drop for Hold {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // Before the lock goes. What stays is empty, and the next one takes it.
         let _ = fs::remove_file(&self.path);
@@ -219,4 +216,4 @@ impl Drop for Hold {
 }
 
 /// How often another process may come and go while a lock is taken: more than happens by chance.
-const TURNS: u32 = 100;
+const LOCK_TRIES: u32 = 100;

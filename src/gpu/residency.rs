@@ -5,13 +5,13 @@
 
 /// What the driver's list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
+pub enum Residency {
     /// This process holds memory of the GPU.
-    Memory,
+    Resident,
     /// It holds none, so something else computes.
-    Nothing,
+    NotResident,
     /// That cannot be told here.
-    Untold,
+    Unknown,
 }
 
 /// What was asked of a GPU.
@@ -23,27 +23,27 @@ pub(super) struct ListedGpu {
     pub used: Option<u64>,
 }
 
-/// A process of this number that has loaded at least so many bytes, on one of these GPUs. `same_numbers` says whether it has
+/// A process of this number that has loaded at least so many bytes, on one of these GPUs. `has_host_pid` says whether it has
 /// the number by which the driver lists it, which in a container it has not.
-pub(super) fn verdict(gpus: &[ListedGpu], own: u32, same_numbers: bool, least: u64) -> Holds {
+pub(super) fn verdict(gpus: &[ListedGpu], own: u32, has_host_pid: bool, least: u64) -> Residency {
     let names_it = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
     // Less is in use than its weights take, whoever uses it.
     let too_little = |gpu: &ListedGpu| gpu.used.is_some_and(|used| used < least);
     // An empty list says nothing: that is how processes are hidden.
     let others = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| !all.is_empty());
-    let lists_others = |gpu: &ListedGpu| same_numbers && others(gpu);
+    let lists_others = |gpu: &ListedGpu| has_host_pid && others(gpu);
     if gpus.iter().any(names_it) {
-        Holds::Memory
+        Residency::Resident
     } else if !gpus.is_empty() && gpus.iter().all(|gpu| too_little(gpu) || lists_others(gpu)) {
-        Holds::Nothing
+        Residency::NotResident
     } else {
-        Holds::Untold
+        Residency::Unknown
     }
 }
 
 /// Whether this process is numbered as the machine numbers it: the first namespace of process numbers has a fixed name
 /// (`PROC_PID_INIT_INO` of Linux).
-pub(super) fn has_same_number() -> bool {
+pub(super) fn has_host_pid() -> bool {
     let name = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     name.to_str() == Some("pid:[4026531836]")
 }
@@ -59,34 +59,46 @@ mod tests {
             used,
         };
         let (own, weights) = (7, 1000);
-        for (gpus, same_numbers, found) in [
-            (vec![gpu(Some(&[3, 7]), Some(5000))], true, Holds::Memory),
-            (vec![gpu(Some(&[3]), Some(5000))], true, Holds::Nothing),
-            (vec![gpu(Some(&[]), Some(5000))], true, Holds::Untold),
-            (vec![gpu(Some(&[]), None)], true, Holds::Untold),
+        for (gpus, has_host_pid, found) in [
+            (
+                vec![gpu(Some(&[3, 7]), Some(5000))],
+                true,
+                Residency::Resident,
+            ),
+            (
+                vec![gpu(Some(&[3]), Some(5000))],
+                true,
+                Residency::NotResident,
+            ),
+            (vec![gpu(Some(&[]), Some(5000))], true, Residency::Unknown),
+            (vec![gpu(Some(&[]), None)], true, Residency::Unknown),
             // In a container nobody is listed, or by another number.
-            (vec![gpu(Some(&[]), Some(5000))], false, Holds::Untold),
-            (vec![gpu(Some(&[3]), None)], false, Holds::Untold),
+            (vec![gpu(Some(&[]), Some(5000))], false, Residency::Unknown),
+            (vec![gpu(Some(&[3]), None)], false, Residency::Unknown),
             // And yet there is too little in use for the model to be there.
-            (vec![gpu(Some(&[]), Some(999))], false, Holds::Nothing),
-            (vec![gpu(None, Some(999))], true, Holds::Nothing),
-            (vec![gpu(None, Some(5000))], true, Holds::Untold),
-            (vec![gpu(None, None)], true, Holds::Untold),
-            (vec![], true, Holds::Untold),
+            (
+                vec![gpu(Some(&[]), Some(999))],
+                false,
+                Residency::NotResident,
+            ),
+            (vec![gpu(None, Some(999))], true, Residency::NotResident),
+            (vec![gpu(None, Some(5000))], true, Residency::Unknown),
+            (vec![gpu(None, None)], true, Residency::Unknown),
+            (vec![], true, Residency::Unknown),
             // Which of several GPUs it is may be unknown.
             (
                 vec![gpu(Some(&[3]), None), gpu(Some(&[7]), None)],
                 true,
-                Holds::Memory,
+                Residency::Resident,
             ),
             (
                 vec![gpu(Some(&[3]), None), gpu(None, None)],
                 true,
-                Holds::Untold,
+                Residency::Unknown,
             ),
         ] {
             assert_eq!(
-                verdict(&gpus, own, same_numbers, weights),
+                verdict(&gpus, own, has_host_pid, weights),
                 found,
                 "{gpus:?}"
             );

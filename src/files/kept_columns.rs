@@ -13,7 +13,7 @@ const RENAMED: &str = "input_";
 const REMEMBERED_IDS: usize = 1 << 20;
 
 /// The columns of the input as members of a JSON object, with names that none of ours has.
-pub(super) struct Kept {
+pub(super) struct KeptColumns {
     reserved: HashSet<String>,
     /// By the name in the input the name in the output, as JSON.
     names: HashMap<Arc<str>, String>,
@@ -21,7 +21,7 @@ pub(super) struct Kept {
     ids: Option<HashSet<u64>>,
 }
 
-impl Kept {
+impl KeptColumns {
     /// `reserved`: the names that OUTPUT has for what was scored.
     pub(super) fn new(reserved: &[String]) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Kept {
             if !self.names.contains_key(name) {
                 let is_ours =
                     |name: &str| self.reserved.contains(name) || (number.is_some() && name == "id");
-                let free = renamed(name, is_ours, |name| row.cell(name).is_some());
+                let free = free_name(name, is_ours, |name| row.cell(name).is_some());
                 self.names.insert(name.clone(), json::quoted(&free));
             }
             if !out.is_empty() {
@@ -52,7 +52,7 @@ impl Kept {
     }
 
     /// Warns when an id comes for the second time. That is allowed, because each row stays in its place.
-    pub(super) fn see(&mut self, id: &str, line: u64) {
+    pub(super) fn warn_if_duplicate(&mut self, id: &str, line: u64) {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let Some(ids) = &mut self.ids else { return };
@@ -70,7 +70,7 @@ impl Kept {
 }
 
 /// The name that a column of the input has in the output: its own where no column of ours has that.
-pub(super) fn renamed(
+pub(super) fn free_name(
     name: &str,
     is_ours: impl Fn(&str) -> bool,
     is_theirs: impl Fn(&str) -> bool,

@@ -13,12 +13,12 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 /// Lines by the names of their metrics.
 #[derive(Default)]
-pub(super) struct Sheet(BTreeMap<&'static str, String>);
+pub(super) struct Exposition(BTreeMap<&'static str, String>);
 
-impl Sheet {
+impl Exposition {
     /// Adds a value of a metric; `values` are those of its labels, in the order of the table.
     pub(super) fn put(&mut self, name: &'static str, values: &[&str], value: f64) {
-        let labels = table::row(name)
+        let labels = table::find(name)
             .expect("every metric is in the table")
             .labels;
         assert_eq!(labels.len(), values.len(), "{name}");

@@ -8,14 +8,14 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Whether a terminal obeys a character, or writes what follows it in another direction.
-fn is_obeyed(c: char) -> bool {
+fn is_control_character(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What stands for such a character: its picture where it has one, as wide as a letter.
-fn picture(c: char) -> char {
+/// What stands for such a character: its replacement where it has one, as wide as a letter.
+fn replacement(c: char) -> char {
     match c {
         '\0'..='\u{1f}' => {
             char::from_u32(0x2400 + u32::from(c)).expect("32 pictures follow U+2400")
@@ -25,27 +25,27 @@ fn picture(c: char) -> char {
     }
 }
 
-fn shown(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
-    let is_shown = |c: char| is_obeyed(c) && !stays(c);
+fn sanitized(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
+    let is_shown = |c: char| is_control_character(c) && !stays(c);
     if !text.contains(is_shown) {
         return Cow::Borrowed(text);
     }
     let chars = text.chars();
     Cow::Owned(
         chars
-            .map(|c| if is_shown(c) { picture(c) } else { c })
+            .map(|c| if is_shown(c) { replacement(c) } else { c })
             .collect(),
     )
 }
 
 /// Lines of text: line breaks and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    shown(text, |c| matches!(c, '\n' | '\t'))
+    sanitized(text, |c| matches!(c, '\n' | '\t'))
 }
 
 /// One line of text, which nothing in it can break or begin anew.
 pub fn line(text: &str) -> Cow<'_, str> {
-    shown(text, |c| c == '\t')
+    sanitized(text, |c| c == '\t')
 }
 
 /// JSON text that means the same: what JSON lets stand for itself but a terminal obeys is escaped.
@@ -56,7 +56,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     // Outside of its strings JSON has no such character but these three.
-    let is_escaped = |c: char| is_obeyed(c) && !matches!(c, '\n' | '\t' | '\r');
+    let is_escaped = |c: char| is_control_character(c) && !matches!(c, '\n' | '\t' | '\r');
     if !text.contains(is_escaped) {
         return Cow::Borrowed(text);
     }
@@ -99,7 +99,7 @@ mod tests {
                 value
             );
             assert!(
-                !escaped.contains(|c| is_obeyed(c) && c != '\n'),
+                !escaped.contains(|c| is_control_character(c) && c != '\n'),
                 "{escaped:?}"
             );
         }

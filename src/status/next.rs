@@ -3,7 +3,7 @@
 use serde::Serialize;
 use topicmill_score::{LabelSet, Mode};
 
-use super::Outlook;
+use super::StatusReport;
 use topicmill_core::{RunStatus, Stage};
 use topicmill_store::LabelledBeside;
 
@@ -18,30 +18,30 @@ pub struct NextCommand {
 
 /// What `classify` labels with where no flag says more, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Usual {
+pub struct ConfiguredDefaults {
     /// The label set.
     pub label_set: Option<LabelSet>,
     /// The name of the model.
     pub model: Option<String>,
 }
 
-impl Outlook {
+impl StatusReport {
     /// What to do next.
     pub fn next(&self) -> NextCommand {
-        let (command, why) = self.found();
+        let (command, why) = self.choose();
         NextCommand { command, why }
     }
 
-    fn found(&self) -> (Option<String>, String) {
+    fn choose(&self) -> (Option<String>, String) {
         let run = |command: &str, why: &str| (Some(command.to_owned()), why.to_owned());
         let (standing, waiting) = (&self.backlog, self.waiting());
         if standing.posts == 0 && self.running.is_empty() {
             return run(
                 "topicmill run --source arctic-shift",
-                "no post is stored yet; `topicmill demo` shows how it works",
+                "no post is stored yet; `topicmill demo` use_command how it works",
             );
         }
-        if let Some(last) = self.broken().max_by_key(|last| last.id) {
+        if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
             let stage = last.stage;
             if last.status != RunStatus::Died {
                 let why = format!("the last {stage} failed; see what is missing");
@@ -55,7 +55,7 @@ impl Outlook {
             };
             return run(command, &format!("the last {stage} was killed"));
         }
-        if waiting > 0 && !self.runs_now(Stage::Classify) {
+        if waiting > 0 && !self.is_running(Stage::Classify) {
             return self.label(waiting);
         }
         if standing.set_aside > 0 {
@@ -102,7 +102,7 @@ impl Outlook {
                  {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
                 theirs.model, theirs.label_set
             );
-            return (Some(shows(theirs)), why);
+            return (Some(use_command(theirs)), why);
         }
         let standing = &self.backlog;
         let (set, model) = (self.set_flags(), self.model_flags());
@@ -112,7 +112,7 @@ impl Outlook {
             &standing.label_set,
             &standing.label_set_hash,
         ) {
-            why.extend([format!(" of `{set}` (version {})", short(hash))]);
+            why.extend([format!(" of `{set}` (version {})", short_hash(hash))]);
         }
         if let (false, Some(model)) = (model.is_empty(), &standing.model) {
             why.extend([format!(" by the model `{model}`")]);
@@ -133,16 +133,16 @@ impl Outlook {
     /// Flags for the label set that the views show; none if `classify` takes it anyway.
     fn set_flags(&self) -> String {
         let current = self.backlog.label_set_hash.as_ref();
-        let Some((current, usual)) = current.zip(self.usual.label_set.as_ref()) else {
+        let Some((current, defaults)) = current.zip(self.defaults.label_set.as_ref()) else {
             return String::new();
         };
         let in_mode = |mode: Mode| LabelSet {
             mode,
-            ..usual.clone()
+            ..defaults.clone()
         };
         let mut modes = Mode::ALL.iter();
         match modes.find(|mode| in_mode(**mode).hash() == *current) {
-            Some(mode) if *mode == usual.mode => String::new(),
+            Some(mode) if *mode == defaults.mode => String::new(),
             Some(mode) => format!(" --mode {mode}"),
             None => " --pipeline FILE".to_owned(),
         }
@@ -151,12 +151,12 @@ impl Outlook {
     /// Flags for the model that the views show, whose name says how long a shortlist it takes.
     fn model_flags(&self) -> String {
         let current = self.backlog.model.as_ref();
-        let Some((current, usual)) = current.zip(self.usual.model.as_ref()) else {
+        let Some((current, defaults)) = current.zip(self.defaults.model.as_ref()) else {
             return String::new();
         };
         let (large, small) = current.split_once("+shortlist-").unwrap_or((current, ""));
         let mut flags = String::new();
-        if large != usual {
+        if large != defaults {
             flags += " --model DIR";
         }
         if let Some((labels, _)) = small.split_once('-') {
@@ -166,14 +166,17 @@ impl Outlook {
     }
 }
 
-/// The command that shows labels which are stored beside the current ones. `classify` went on with another model or label
+/// The command that use_command labels which are stored beside the current ones. `classify` went on with another model or label
 /// set: however often it runs, the posts wait for the current ones.
-pub(super) fn shows(beside: &LabelledBeside) -> String {
-    let (set, model) = (short(&beside.label_set_hash), short(&beside.model_hash));
+pub(super) fn use_command(beside: &LabelledBeside) -> String {
+    let (set, model) = (
+        short_hash(&beside.label_set_hash),
+        short_hash(&beside.model_hash),
+    );
     format!("topicmill labels use {set} --model {model}")
 }
 
-/// As much of a hash as `labels list` shows.
-pub(crate) fn short(hash: &str) -> &str {
+/// As much of a hash as `labels list` use_command.
+pub(crate) fn short_hash(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }

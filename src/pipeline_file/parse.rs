@@ -9,10 +9,10 @@ use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
 use super::mistakes::{Findings, Mistakes, nearest, quoted};
 use super::schedules;
-use super::section::{Placed, Section, whole_of};
+use super::section::{Located, Section, whole_of};
 use super::slug::slug;
 use super::{Pipeline, REDDIT};
-use crate::config::written::{self, NoText};
+use crate::config::toml_text::{self, ReadTextError};
 use topicmill_core::{Listing, Topic};
 use topicmill_sources::page::check_subreddit;
 
@@ -67,7 +67,7 @@ struct Read {
 /// Reads the text of a file.
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {
     let mut found = Findings::default();
-    let (table, broken) = written::parse(text);
+    let (table, broken) = toml_text::parse(text);
     for (at, said) in broken {
         found.syntax(at, said);
     }
@@ -143,7 +143,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
 /// The background, less the topics that the file leaves out.
 fn read_background(
     file: Section,
-    named: Option<&Placed<String>>,
+    named: Option<&Located<String>>,
     folder: &Path,
     found: &mut Findings,
 ) -> Option<Background> {
@@ -158,12 +158,12 @@ fn read_background(
             return None;
         }
     };
-    for Placed { at, value } in without {
+    for Located { at, value } in without {
         if let Err(error) = background.leave_out(&[value]) {
             found.wrong(at, format!("the background {name}: {error}"));
         }
     }
-    if let Some(Placed { at, value }) = weight {
+    if let Some(Located { at, value }) = weight {
         background.weight = value;
         if let Err(error) = background.validate() {
             found.wrong(at, format!("the background {name}: {error}"));
@@ -186,8 +186,8 @@ pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, Stri
     let text = match named {
         "none" => return Ok(None),
         _ if named == REDDIT.0 => REDDIT.1.to_owned(),
-        _ => written::read(&folder.join(named)).map_err(|error| match error {
-            NoText::Read(error) => refused(&error.to_string()),
+        _ => toml_text::read(&folder.join(named)).map_err(|error| match error {
+            ReadTextError::Read(error) => refused(&error.to_string()),
             error => refused(&error.to_string()),
         })?,
     };
@@ -248,14 +248,14 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<R
             .as_array()
             .is_some_and(|list| list.is_empty())
     });
-    if empty && !meant(file, &["labels", "topic"], FILE_KEYS) {
+    if empty && !is_misspelt(file, &["labels", "topic"], FILE_KEYS) {
         found.missing(
             asked.map_or(0, |asked| asked.span().start),
             "the label set has no labels: write `labels = [\"climate change\", \"gaming\"]`, or a [[topic]] with a \
              `label`",
         );
     }
-    twice(&read, found);
+    find_duplicate_slugs(&read, found);
     read
 }
 
@@ -320,11 +320,11 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
     let wrong = limit
         .as_ref()
         .filter(|limit| !LIMITS.contains(&limit.value));
-    if let Some(Placed { at, value }) = wrong {
+    if let Some(Located { at, value }) = wrong {
         let text = format!("its limit is {value}; Reddit lists 1 to 1000 posts");
         found.wrong(*at, format!("{}{text}", of_topic(topic)));
     }
-    if topic.get("label").is_none() && !meant(topic, &["label"], TOPIC_KEYS) {
+    if topic.get("label").is_none() && !is_misspelt(topic, &["label"], TOPIC_KEYS) {
         let slug = slug.as_ref();
         let slug = slug.map_or(String::new(), |slug| format!(" {}", quoted(&slug.value)));
         found.missing(
@@ -358,8 +358,8 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
 /// found.
 fn names(
     topic: Section,
-    slug: Option<Placed<String>>,
-    label: Option<Placed<String>>,
+    slug: Option<Located<String>>,
+    label: Option<Located<String>>,
     found: &mut Findings,
 ) -> Option<(String, String)> {
     if let Some(label) = label.as_ref().filter(|label| label.value.trim().is_empty()) {
@@ -390,7 +390,7 @@ fn of_topic(topic: Section) -> String {
 
 fn read_subreddits(topic: Section, found: &mut Findings) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for Placed { at, value: name } in topic.texts("subreddits", found) {
+    for Located { at, value: name } in topic.texts("subreddits", found) {
         let again = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
         if let Err(error) = check_subreddit(&name) {
             found.wrong(at, format!("{}{error}", of_topic(topic)));
@@ -449,7 +449,7 @@ fn read_shares(topic: Section, subreddits: &[String], found: &mut Findings) -> O
 }
 
 /// Slugs that two topics have.
-fn twice(topics: &[Read], found: &mut Findings) {
+fn find_duplicate_slugs(topics: &[Read], found: &mut Findings) {
     let mut first: HashMap<&str, &Topic> = HashMap::new();
     for Read { topic, at, .. } in topics {
         let Some(other) = first.insert(&topic.slug, topic) else {
@@ -471,7 +471,7 @@ fn twice(topics: &[Read], found: &mut Findings) {
 }
 
 /// Whether an unknown key is most likely one of these, so that it is not missing but misspelt.
-fn meant(section: Section, wanted: &[&str], known: &[&'static str]) -> bool {
+fn is_misspelt(section: Section, wanted: &[&str], known: &[&'static str]) -> bool {
     section.keys().any(|key| {
         let key = key.get_ref();
         !known.contains(&key.as_ref())

@@ -13,21 +13,17 @@ const LONGEST_NAME: usize = 235;
 
 /// What happens to a file that has the name already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum IfExists {
     /// It is replaced.
-    Replaced,
+    Replace,
     /// It stays, and placing fails with [`io::ErrorKind::AlreadyExists`].
-    Kept,
+    Fail,
 }
 
-impl Standing {
+impl IfExists {
     /// As a flag `--overwrite` says.
-    pub fn by(overwrite: bool) -> Self {
-        if overwrite {
-            Self::Replaced
-        } else {
-            Self::Kept
-        }
+    pub fn from_overwrite(overwrite: bool) -> Self {
+        if overwrite { Self::Replace } else { Self::Fail }
     }
 }
 
@@ -47,7 +43,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
         whole.push(suffix);
         return whole.into();
     }
-    let name = fitting(&name.to_string_lossy(), suffix.len());
+    let name = shorten(&name.to_string_lossy(), suffix.len());
     path.with_file_name(name + suffix)
 }
 
@@ -55,13 +51,13 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidFilename`] for a path that names no file.
-pub fn hidden(path: &Path) -> io::Result<String> {
+pub fn temp_prefix(path: &Path) -> io::Result<String> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    Ok(format!(".{}.", fitting(&name.to_string_lossy(), 0)))
+    Ok(format!(".{}.", shorten(&name.to_string_lossy(), 0)))
 }
 
 /// A name that leaves room for so many bytes.
-fn fitting(name: &str, room: usize) -> String {
+fn shorten(name: &str, room: usize) -> String {
     if name.len() + room <= LONGEST_NAME {
         return name.to_owned();
     }
@@ -70,13 +66,13 @@ fn fitting(name: &str, room: usize) -> String {
     format!("{}-{hash}", &name[..kept])
 }
 
-/// A file beside `path`, to be written and then [placed](place). It is deleted if that never happens.
+/// A file beside `path`, to be written and then [placed](persist). It is deleted if that never happens.
 ///
 /// # Errors
 /// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no file.
-pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
+pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new()
-        .prefix(&hidden(path)?)
+        .prefix(&temp_prefix(path)?)
         .suffix(".partial")
         .tempfile_in(folder_of(path))
 }
@@ -85,13 +81,13 @@ pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
 ///
 /// # Errors
 /// Those of the file system. What had the name is as it was then.
-pub fn place(file: NamedTempFile, path: &Path, standing: Standing) -> io::Result<()> {
+pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Result<()> {
     file.as_file().sync_all()?;
-    like_the_old_one(file.path(), path)?;
-    let placed = match standing {
-        Standing::Replaced => file.persist(path),
+    copy_permissions(file.path(), path)?;
+    let placed = match if_exists {
+        IfExists::Replace => file.persist(path),
         // Somebody may have made a file of this name since it was looked for.
-        Standing::Kept => file.persist_noclobber(path),
+        IfExists::Fail => file.persist_noclobber(path),
     };
     placed.map(drop).map_err(|error| error.error)
 }
@@ -101,15 +97,15 @@ pub fn place(file: NamedTempFile, path: &Path, standing: Standing) -> io::Result
 ///
 /// # Errors
 /// Those of the file system. What had the name is as it was then.
-pub fn put(path: &Path, content: impl AsRef<[u8]>, standing: Standing) -> io::Result<()> {
-    if standing == Standing::Replaced && is_no_file(path) {
+pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io::Result<()> {
+    if if_exists == IfExists::Replace && is_device_or_pipe(path) {
         let mut there = File::options().append(true).open(path)?;
         return there.write_all(content.as_ref());
     }
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut file = beside(&path)?;
+    let mut file = temp_file(&path)?;
     file.write_all(content.as_ref())?;
-    place(file, &path, standing)
+    persist(file, &path, if_exists)
 }
 
 /// Whether an open file is the one of this name.
@@ -136,13 +132,13 @@ pub fn is_full(error: &io::Error) -> bool {
 
 /// Whether something stands there that bytes go through. A shell may have led `/dev/stdout` into a file: that one is
 /// open already, and would never hear of another under its name.
-fn is_no_file(path: &Path) -> bool {
+fn is_device_or_pipe(path: &Path) -> bool {
     path.starts_with("/dev")
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
 /// A file was made for us alone: it gets the rights of the one that it replaces, or those of a file that a shell makes.
-fn like_the_old_one(new: &Path, old: &Path) -> io::Result<()> {
+fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -166,8 +162,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a".repeat(255), "é".repeat(127)] {
             let path = folder.path().join(&name);
-            put(&path, "one", Standing::Kept).unwrap();
-            put(&path, "two", Standing::Replaced).unwrap();
+            write(&path, "one", IfExists::Fail).unwrap();
+            write(&path, "two", IfExists::Replace).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "two");
             let other = path.with_file_name(name[2..].to_owned() + "x");
             let [one, two] = [&path, &other].map(|path| with_suffix(path, ".partial.json"));
@@ -184,11 +180,11 @@ mod tests {
     fn a_file_keeps_its_rights_and_a_link_its_target() {
         let folder = tempfile::tempdir().unwrap();
         let (secret, link) = (folder.path().join("secret"), folder.path().join("link"));
-        put(&secret, "one", Standing::Kept).unwrap();
+        write(&secret, "one", IfExists::Fail).unwrap();
         assert_eq!(mode(&secret), 0o644);
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
         symlink(&secret, &link).unwrap();
-        put(&link, "two", Standing::Replaced).unwrap();
+        write(&link, "two", IfExists::Replace).unwrap();
         assert_eq!(fs::read_to_string(&secret).unwrap(), "two");
         assert_eq!(mode(&secret), 0o600);
         assert!(link.symlink_metadata().unwrap().is_symlink());
@@ -198,8 +194,8 @@ mod tests {
     fn what_is_kept_is_not_touched_and_nothing_is_left_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        put(&path, "one", Standing::Kept).unwrap();
-        let error = put(&path, "two", Standing::Kept).unwrap_err();
+        write(&path, "one", IfExists::Fail).unwrap();
+        let error = write(&path, "two", IfExists::Fail).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -207,9 +203,9 @@ mod tests {
 
     #[test]
     fn a_device_is_written_to_as_it_stands() {
-        put(Path::new("/dev/null"), "gone", Standing::Replaced).unwrap();
+        write(Path::new("/dev/null"), "gone", IfExists::Replace).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
-        let full = put(Path::new("/dev/full"), "no room", Standing::Replaced).unwrap_err();
+        let full = write(Path::new("/dev/full"), "no room", IfExists::Replace).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
         assert!(is_full(&full));
     }

@@ -19,7 +19,7 @@ const MOST_QUOTED: usize = 60;
 
 /// Why a file has no text.
 #[derive(Debug, thiserror::Error)]
-pub enum NoText {
+pub enum ReadTextError {
     /// It is a folder.
     #[error("it is a folder; give the path of a file in it")]
     Folder,
@@ -40,25 +40,26 @@ pub enum NoText {
 /// Reads the text of a file.
 ///
 /// # Errors
-/// See [`NoText`].
-pub fn read(path: &Path) -> Result<String, NoText> {
-    let file = File::open(path).map_err(NoText::Read)?;
-    decoded(Box::new(file))
+/// See [`ReadTextError`].
+pub fn read(path: &Path) -> Result<String, ReadTextError> {
+    let file = File::open(path).map_err(ReadTextError::Read)?;
+    decode(Box::new(file))
 }
 
-fn decoded(file: Box<dyn Read + Send>) -> Result<String, NoText> {
+fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     let mut bytes = Vec::new();
     // A pipe does not say how long it is, so the reading is bounded and not the length that the system reports.
     topicmill_tables::bytes::decode(file)
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
-            io::ErrorKind::IsADirectory => NoText::Folder,
-            _ => NoText::Read(error),
+            io::ErrorKind::IsADirectory => ReadTextError::Folder,
+            _ => ReadTextError::Read(error),
         })?;
     if bytes.len() as u64 > MOST_BYTES {
-        return Err(NoText::Large);
+        return Err(ReadTextError::Large);
     }
-    let no_text = |good: &[u8]| NoText::Encoding(1 + memchr::memchr_iter(b'\n', good).count());
+    let no_text =
+        |good: &[u8]| ReadTextError::Encoding(1 + memchr::memchr_iter(b'\n', good).count());
     // A NUL is in no text.
     if let Some(nul) = memchr::memchr(0, &bytes) {
         return Err(no_text(&bytes[..nul]));
@@ -85,7 +86,7 @@ pub fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<(usize, String)>) {
 }
 
 /// The line and the column of a byte, from 1; columns are characters.
-pub fn place(text: &str, at: usize) -> (usize, usize) {
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     // A place inside of a character is that of the character.
     let before = (0..=at.min(text.len()))
         .rev()
@@ -120,9 +121,9 @@ mod tests {
             (b"\xFF\xFEn\0a", 1),
             (b"\xFF\xFE\n\0\x00\xD8", 2),
         ] {
-            let read = decoded(Box::new(bytes));
+            let read = decode(Box::new(bytes));
             assert!(
-                matches!(read, Err(NoText::Encoding(at)) if at == line),
+                matches!(read, Err(ReadTextError::Encoding(at)) if at == line),
                 "{read:?}"
             );
         }
@@ -141,7 +142,7 @@ mod tests {
         ] {
             let (_, mistakes) = parse(text);
             let (byte, message) = mistakes.into_iter().next().expect(text);
-            assert_eq!(place(text, byte), at, "{text}: {message}");
+            assert_eq!(line_and_column(text, byte), at, "{text}: {message}");
             assert!(!message.contains("secret"), "{text}: {message}");
         }
         assert!(parse("a = 3\n").1.is_empty());

@@ -16,7 +16,7 @@ use topicmill_http::install_tls;
 const MAX_HOPS: usize = 10;
 
 /// A client for one endpoint.
-pub(super) struct Wire {
+pub(super) struct HubClient {
     client: Client,
     /// Without user and password.
     endpoint: Url,
@@ -25,13 +25,13 @@ pub(super) struct Wire {
     login: Option<(String, Option<String>)>,
 }
 
-impl Wire {
+impl HubClient {
     pub fn new(source: &HubSource) -> Result<Self, PullError> {
         install_tls();
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
-            // No limit on the whole, because a large file may take hours; `Pace` gives up on what is too slow.
+            // No limit on the whole, because a large file may take hours; `SpeedCheck` gives up on what is too slow.
             .read_timeout(Duration::from_mins(1))
             // Followed by hand in `get`, because the client would send our headers along.
             .redirect(redirect::Policy::none())
@@ -41,7 +41,7 @@ impl Wire {
         if !matches!(endpoint.scheme(), "http" | "https") {
             return Err(PullError::endpoint());
         }
-        let login = login_of(&mut endpoint);
+        let login = take_login(&mut endpoint);
         // Paths are added behind it.
         endpoint.set_query(None);
         endpoint.set_fragment(None);
@@ -84,11 +84,11 @@ impl Wire {
         for _ in 0..=MAX_HOPS {
             let response = self.send(&url, from, what).await?;
             if !response.status().is_redirection() {
-                return self.judged(response, &url, repo, what);
+                return self.check_status(response, &url, repo, what);
             }
             let location = response.headers().get(LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
-            url = leads_to(&url, location).map_err(|why| PullError::redirect(what, &why))?;
+            url = redirect_target(&url, location).map_err(|why| PullError::redirect(what, &why))?;
         }
         let why = format!("it leads on more than {MAX_HOPS} times");
         Err(PullError::redirect(what, &why))
@@ -117,7 +117,7 @@ impl Wire {
         request.send().await.map_err(|error| transfer(what, &error))
     }
 
-    fn judged(
+    fn check_status(
         &self,
         response: Response,
         url: &Url,
@@ -159,7 +159,7 @@ impl Wire {
 }
 
 /// Takes user and password out of an address, as they stand there.
-fn login_of(url: &mut Url) -> Option<(String, Option<String>)> {
+fn take_login(url: &mut Url) -> Option<(String, Option<String>)> {
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
     // Only an address without a host takes none.
     let _ = url.set_username("");
@@ -168,7 +168,7 @@ fn login_of(url: &mut Url) -> Option<(String, Option<String>)> {
 }
 
 /// Where a redirect leads from an address; never from a connection that nobody reads to one that everybody can.
-fn leads_to(from: &Url, location: Option<&str>) -> Result<Url, String> {
+fn redirect_target(from: &Url, location: Option<&str>) -> Result<Url, String> {
     let next = location.and_then(|location| from.join(location).ok());
     let mut next = next.ok_or("names no address")?;
     match (from.scheme(), next.scheme()) {
@@ -176,7 +176,7 @@ fn leads_to(from: &Url, location: Option<&str>) -> Result<Url, String> {
         (from, to) => return Err(format!("it leads from {from} to {to}")),
     }
     // Whoever redirects does not choose as whom we come.
-    login_of(&mut next);
+    take_login(&mut next);
     Ok(next)
 }
 
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_redirect_never_leaves_encryption_nor_chooses_a_user() {
-        let to = |from: &str, location| leads_to(&Url::parse(from).unwrap(), Some(location));
+        let to = |from: &str, location| redirect_target(&Url::parse(from).unwrap(), Some(location));
         let from = "https://hub.test/a/b?c";
         assert_eq!(to(from, "/x").unwrap().as_str(), "https://hub.test/x");
         assert_eq!(
@@ -220,6 +220,6 @@ mod tests {
             assert!(to(from, location).is_err(), "{location}");
         }
         assert!(to("http://hub.test/", "file:///etc/passwd").is_err());
-        assert!(leads_to(&Url::parse(from).unwrap(), None).is_err());
+        assert!(redirect_target(&Url::parse(from).unwrap(), None).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! How it stands: is it running, is it behind, what failed, what to do.
 //!
-//! What enters is the store. What leaves is an [`Outlook`] for the screen and for programs, the one thing that is to be
+//! What enters is the store. What leaves is an [`StatusReport`] for the screen and for programs, the one thing that is to be
 //! done next, and for a monitor what is too old. Nothing is written.
 
 mod limits;
@@ -18,23 +18,23 @@ use topicmill_store::{
 };
 
 pub use self::limits::{Limits, Problem};
-pub(crate) use self::next::short;
-use self::next::shows;
-pub use self::next::{NextCommand, Usual};
+pub(crate) use self::next::short_hash;
+use self::next::use_command;
+pub use self::next::{ConfiguredDefaults, NextCommand};
 pub use self::topics::FailedTopic;
 
 /// The latest runs, for programs.
-const RUNS: u32 = 5;
+const RECENT_RUNS: u32 = 5;
 /// Runs of `collect` that are looked back upon for topics that failed.
-const COLLECTIONS: u32 = 100;
+const RECENT_COLLECT_RUNS: u32 = 100;
 /// A run that labelled fewer posts says little of the pace: most of its time is loading the model.
-const PACED: u32 = 50;
+const MIN_POSTS_FOR_PACE: u32 = 50;
 /// A slot that failed longer ago is no news: its schedule may be gone from the pipeline file.
-const SLOTS: TimeDelta = TimeDelta::days(7);
+const FAILED_RUN_AGE: TimeDelta = TimeDelta::days(7);
 
 /// How it stands.
 #[derive(Debug, Serialize)]
-pub struct Outlook {
+pub struct StatusReport {
     /// When this was looked at.
     pub now: Timestamp,
     /// The labelling under the current model and label set.
@@ -44,7 +44,7 @@ pub struct Outlook {
     /// The newest posts.
     pub newest: Newest,
     /// Runs under way.
-    pub running: Vec<Underway>,
+    pub running: Vec<ActiveRun>,
     /// How each stage ended last.
     pub stages: Vec<LastRun>,
     /// What each stage did in the last 24 hours.
@@ -56,7 +56,7 @@ pub struct Outlook {
     /// Topics whose latest reading failed.
     pub failed_topics: Vec<FailedTopic>,
     /// Schedules whose latest run failed.
-    pub failed_slots: Vec<FailedSlot>,
+    pub failed_slots: Vec<FailedScheduledRun>,
     /// Why posts were set aside.
     pub failures: Vec<Failure>,
     /// Label sets that posts wait for beside the current one.
@@ -71,12 +71,12 @@ pub struct Outlook {
     pub is_rewrite_due: bool,
     /// What `classify` labels with where no flag says more, as far as whoever asks knows it.
     #[serde(skip)]
-    pub usual: Usual,
+    pub defaults: ConfiguredDefaults,
 }
 
 /// A schedule of which the latest slot failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FailedSlot {
+pub struct FailedScheduledRun {
     /// The schedule.
     pub schedule: String,
     /// When the slot was due.
@@ -87,7 +87,7 @@ pub struct FailedSlot {
     pub error: Option<String>,
 }
 
-impl From<SlotRow> for FailedSlot {
+impl From<SlotRow> for FailedScheduledRun {
     fn from(slot: SlotRow) -> Self {
         Self {
             schedule: slot.schedule,
@@ -100,7 +100,7 @@ impl From<SlotRow> for FailedSlot {
 
 /// A run that is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Underway {
+pub struct ActiveRun {
     /// Its key.
     pub id: i64,
     /// The stage.
@@ -113,7 +113,7 @@ pub struct Underway {
     pub seen_at: Timestamp,
 }
 
-impl Outlook {
+impl StatusReport {
     /// Looks. `me` is this process among workers; posts that failed `max_attempts` times are set aside.
     /// `exact` counts where a large database would be estimated.
     ///
@@ -135,19 +135,19 @@ impl Outlook {
             let about = store.outlook().about(max_attempts, now.into()).await?;
             (about.standing, about.is_estimate)
         };
-        let mut runs = store.runs().recent_runs(None, RUNS).await?;
+        let mut runs = store.runs().recent_runs(None, RECENT_RUNS).await?;
         let mut stages = store.runs().last_runs().await?;
         let mut running = Vec::new();
-        let dead = pipeline::dead(store, me).await?;
+        let dead = pipeline::crashed_runs(store, me).await?;
         for run in store.runs().running().await? {
             // Recorded by the next run that begins; this one only reads.
             if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
-                bury(&mut runs, run.id.0, run.seen_at, why);
+                mark_crashed(&mut runs, run.id.0, run.seen_at, why);
                 if let Some(row) = store.runs().run(run.id).await? {
-                    note_death(&mut stages, &row, run.seen_at, why);
+                    mark_crashed_stage(&mut stages, &row, run.seen_at, why);
                 }
             } else if let Some(row) = store.runs().run(run.id).await? {
-                running.push(Underway {
+                running.push(ActiveRun {
                     id: row.id,
                     stage: row.stage,
                     worker: run.worker,
@@ -161,13 +161,13 @@ impl Outlook {
         } else {
             Vec::new()
         };
-        let posts_per_sec = store.runs().pace(PACED).await?;
+        let posts_per_sec = store.runs().pace(MIN_POSTS_FOR_PACE).await?;
         let labelled_beside = if backlog.unlabelled > 0 {
             store.outlook().labelled_beside().await?
         } else {
             None
         };
-        let (since, until) = (now - SLOTS, now + MAX_CLOCK_SETBACK);
+        let (since, until) = (now - FAILED_RUN_AGE, now + MAX_CLOCK_SETBACK);
         let failed = store
             .schedules()
             .failed_slots(since.into(), until.into())
@@ -188,15 +188,15 @@ impl Outlook {
                 .runs_since((now - TimeDelta::days(1)).into())
                 .await?,
             posts_per_sec,
-            failed_topics: topics::failed(&store.runs().outcomes(COLLECTIONS).await?),
-            failed_slots: failed.into_iter().map(FailedSlot::from).collect(),
+            failed_topics: topics::failed(&store.runs().outcomes(RECENT_COLLECT_RUNS).await?),
+            failed_slots: failed.into_iter().map(FailedScheduledRun::from).collect(),
             failures,
             beside: store.outlook().beside().await?,
             labelled_beside,
             gaps: store.posts().gaps().await?,
             runs,
             is_rewrite_due: store.purging().is_rewrite_due().await?,
-            usual: Usual::default(),
+            defaults: ConfiguredDefaults::default(),
         })
     }
 
@@ -206,14 +206,14 @@ impl Outlook {
     }
 
     /// Whether a run of a stage is under way.
-    pub fn runs_now(&self, stage: Stage) -> bool {
+    pub fn is_running(&self, stage: Stage) -> bool {
         self.running.iter().any(|run| run.stage == stage)
     }
 
     /// Stages whose last run failed or crashed, unless one of the stage is under way.
-    pub fn broken(&self) -> impl Iterator<Item = &LastRun> {
+    pub fn failed_stages(&self) -> impl Iterator<Item = &LastRun> {
         let bad = self.stages.iter().filter(|last| last.is_bad());
-        bad.filter(|last| !self.runs_now(last.stage))
+        bad.filter(|last| !self.is_running(last.stage))
     }
 
     /// How long ago something was.
@@ -222,7 +222,7 @@ impl Outlook {
     }
 }
 
-fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
+fn mark_crashed(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     if let Some(run) = runs.iter_mut().find(|run| run.id == id) {
         run.status = RunStatus::Died;
         run.finished_at = Some(seen_at);
@@ -230,9 +230,9 @@ fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     }
 }
 
-/// A run that died is the last of its stage, unless a later one ended.
-fn note_death(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
-    let died = LastRun {
+/// A run that crashed is the last of its stage, unless a later one ended.
+fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
+    let crashed = LastRun {
         stage: row.stage,
         id: row.id,
         status: RunStatus::Died,
@@ -244,9 +244,9 @@ fn note_death(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: 
         Some(last) if last.id > row.id => {}
         Some(last) => {
             let good_at = last.good_at;
-            *last = LastRun { good_at, ..died };
+            *last = LastRun { good_at, ..crashed };
         }
-        None => stages.push(died),
+        None => stages.push(crashed),
     }
 }
 
