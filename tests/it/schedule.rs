@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use topicmill::schedule::{Entry, Event, Scheduler, StageEnd, StageOrder, Timetable, EventKind};
+use topicmill::schedule::{Entry, Event, EventKind, Scheduler, StageEnd, StageOrder, Timetable};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{CatchUp, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{SlotRow, SlotTaker, Store};
@@ -521,7 +521,9 @@ async fn a_failed_stage_is_recorded_and_the_next_one_runs() {
         let hear = |event: &Event<'_>| {
             heard.borrow_mut().push(match event.kind {
                 EventKind::Started { late, .. } => format!("started {late:?} late"),
-                EventKind::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
+                EventKind::Ended { status, error, .. } => {
+                    format!("{status} {}", error.unwrap_or(""))
+                }
                 other => format!("{other:?}"),
             });
         };
