@@ -1,7 +1,6 @@
-//! The stages of the pipeline, each run recorded.
+//! Runs the stages of the pipeline and records each run.
 //!
-//! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
-//! record the same things in the same way.
+//! All commands and schedules call the stages through [`Context`], so that their records are alike.
 
 mod heartbeat;
 mod quota;
@@ -35,55 +34,55 @@ pub use self::heartbeat::crashed_runs;
 use self::recording::done_if;
 pub use self::recording::{RunRecord, WRITTEN_BY};
 
-/// What every stage is given.
+/// The context in which stages run.
 #[derive(Debug)]
 pub struct Context {
     /// The database.
     pub store: Store,
-    /// For dates and waits.
+    /// The clock for dates and waits.
     pub clock: SharedClock,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
-    /// Who works: see [`classify::worker_name`].
+    /// The name of this worker; see [`classify::worker_name`].
     pub worker: String,
-    /// How often a run shows that it lives.
+    /// The interval of a run's heartbeats.
     pub heartbeat: Duration,
-    /// The slot of a schedule that its runs belong to.
+    /// The scheduled run that the runs belong to.
     pub scheduled_run: Option<i64>,
-    /// What its stages count, for monitors.
+    /// The counters for monitors.
     pub metrics: Arc<Metrics>,
-    /// Starts the program of `[notify]`.
+    /// Sends the notifications of `[notify]`.
     pub notify: Arc<Notify>,
     records: Mutex<Vec<RunRecord>>,
 }
 
-/// Hears how many more are done.
+/// Progress callback: receives the number of newly finished items.
 pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
-/// What is to be imported.
+/// An import to run.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportOrder<'a> {
     /// The files.
     pub files: &'a [PathBuf],
-    /// What they hold and what of it is wanted.
+    /// The format of the files, and filters.
     pub reading: &'a Reading,
-    /// Topics that records belong to.
+    /// Topics that records are mapped to.
     pub topics: &'a [Topic],
-    /// Whether the topic that a record names by its label becomes its slug.
+    /// True if the topic of a record is mapped from its label to its slug.
     pub named_topics: NamedTopics,
-    /// Whether names of authors are stored as they are.
+    /// True if author names are stored in the clear.
     pub store_author: bool,
-    /// Whether what was imported is read again from the start.
+    /// True if files that were imported before are imported again from the start.
     pub again: bool,
 }
 
-/// Why an import ended early.
+/// Reasons why an import ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file.
+    /// A file cannot be read.
     #[error(transparent)]
     Dump(#[from] DumpError),
 }
@@ -99,7 +98,7 @@ impl ImportError {
 }
 
 impl Context {
-    /// Nothing is recorded yet.
+    /// Creates a context without recorded runs.
     pub fn new(store: Store, clock: SharedClock, stop: CancellationToken, worker: String) -> Self {
         let records = Mutex::default();
         Self {
@@ -115,7 +114,7 @@ impl Context {
         }
     }
 
-    /// The runs recorded so far, those that failed included.
+    /// Returns the runs recorded so far, including failed ones.
     pub fn records(&self) -> Vec<RunRecord> {
         self.lock_records().clone()
     }
@@ -144,10 +143,10 @@ impl Context {
         }
     }
 
-    /// Collects topics from Reddit or an archive of it.
+    /// Collects posts of topics from Reddit or an archive.
     ///
     /// # Errors
-    /// Those of the store, and what every topic would meet; what the source refuses of one topic is in its report.
+    /// Errors of the store, and errors that affect every topic. A topic rejected by the source is in its report.
     pub async fn collect(
         &self,
         source: &dyn Source,
@@ -175,13 +174,12 @@ impl Context {
         .await
     }
 
-    /// Stores the records of files.
+    /// Imports the records of files.
     ///
-    /// A dump goes on where an earlier run left off, and is not read again once its end was reached, unless
-    /// `order.again` says so.
+    /// An interrupted dump is resumed. A dump that was imported completely is skipped unless `order.again` is set.
     ///
     /// # Errors
-    /// Those of the store, and of a file that cannot be opened; records that cannot be read are counted.
+    /// Errors of the store, or of a file that cannot be opened. Unreadable records are counted.
     pub async fn import(
         &self,
         order: &ImportOrder<'_>,
@@ -199,7 +197,7 @@ impl Context {
                 if let Some(date) = state.as_ref().and_then(|state| state.finished_at) {
                     let posts = state.map_or(0, |state| state.posts);
                     tracing::info!(
-                        file = %name, posts, "imported on {} already; --again reads it again",
+                        file = %name, posts, "already imported on {}; --again imports it again",
                         date.as_datetime().format("%Y-%m-%d")
                     );
                     continue;
@@ -239,7 +237,7 @@ impl Context {
                     );
                 }
                 total.add(&done);
-                // After `total.add`: what was imported until the error counts.
+                // After `total.add`, so that the part before the error is counted.
                 ended?;
             }
             Ok::<_, ImportError>(())
@@ -252,7 +250,8 @@ impl Context {
         .await
     }
 
-    /// How far a file was imported before, or the beginning; `None` for files that are always read whole.
+    /// Returns the progress of an earlier import of the file, or the start; `None` for formats that are always read
+    /// whole.
     async fn import_state(
         &self,
         path: &Path,
@@ -262,7 +261,7 @@ impl Context {
         if !order.reading.is_resumed(path) {
             return Ok(None);
         }
-        // Whatever changes which rows are stored, or how, makes it another import.
+        // Everything that changes which rows are stored, or how, makes it a different import.
         let topics = order.topics.iter();
         let topics = topics.map(|topic| (&topic.slug, &topic.label, &topic.subreddits));
         let topics: Vec<_> = topics.collect();
@@ -301,10 +300,10 @@ impl Context {
         Ok(Some(earlier.await?.unwrap_or(state)))
     }
 
-    /// Labels what is not labelled yet.
+    /// Labels the backlog.
     ///
     /// # Errors
-    /// Those of the store and of the model.
+    /// Errors of the store and of the model.
     pub async fn classify(
         &self,
         models: Vec<Models>,
@@ -329,10 +328,11 @@ impl Context {
         .await
     }
 
-    /// Purges what is gone on Reddit, named, or too old. Only a plan that asks Reddit needs the client.
+    /// Purges posts that were deleted on Reddit, that are named, or whose retention is over. `reddit` is needed only
+    /// for a plan that checks Reddit.
     ///
     /// # Errors
-    /// Those of the store and of Reddit; what was purged until then is, and is in the record.
+    /// Errors of the store and of Reddit. Posts purged before the error stay purged and are counted in the record.
     pub async fn purge(
         &self,
         plan: &purge::PurgePlan,
@@ -349,7 +349,7 @@ impl Context {
             purge::purge(&worker, plan, reddit, progress, report).await
         };
         self.recorded(Stage::Purge, work, |report: &mut PurgeCounts| {
-            // Who asked for the file to be left, or has a server, knows that bytes linger.
+            // With `leave_file`, or on a server, remaining bytes are expected.
             let whole =
                 !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
             report.reddit = reddit.map(Source::traffic);
@@ -359,10 +359,10 @@ impl Context {
         .await
     }
 
-    /// Fills posts again that somebody named by their ids alone.
+    /// Fetches posts that are known only by their ids.
     ///
     /// # Errors
-    /// Those of the store, and what Reddit refuses.
+    /// Errors of the store and of Reddit.
     pub async fn refill(
         &self,
         plan: &RefillPlan<'_>,

@@ -1,6 +1,6 @@
-//! A pipeline file: what to collect, and what to label it with.
+//! Pipeline files: what to collect and how to label it.
 //!
-//! A path goes in; out come topics and a label set, or everything that is wrong with the file, each with its line.
+//! Reads a file and returns topics, a label set and schedules, or all mistakes in the file with their positions.
 
 mod mistakes;
 mod parse;
@@ -23,31 +23,31 @@ pub use self::mistakes::{Mistake, Mistakes};
 pub use self::parse::background;
 pub use self::slug::slug;
 
-/// The pipeline that is built in.
+/// The built-in pipeline.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
 
-/// The background that is built in, and what a pipeline file calls it.
+/// The built-in background: its name in a pipeline file, and its text.
 pub const REDDIT: (&str, &str) = (
     "reddit",
     include_str!("../pipelines/background/reddit.toml"),
 );
 
-/// Why a pipeline file cannot be used.
+/// Reasons why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
-    /// It has no text: what is wrong, and what to do.
+    /// It cannot be read: the error, and what to do.
     #[error("read the pipeline file `{0}`: {1}")]
     Read(PathBuf, String),
-    /// It is no TOML, or says something that it cannot say.
+    /// It is not TOML, or has invalid keys or values.
     #[error("pipeline file `{0}`{1}")]
     Mistakes(PathBuf, Mistakes),
-    /// Topics of a pipeline to collect for which there are no subreddits.
+    /// Topics that should be collected have no subreddits.
     #[error(
         "collect {}: no subreddits are named in pipeline `{}`; add `subreddits = [\"climate\"]` to a [[topic]]",
         .1.join(", "), .0
     )]
     NoSubreddits(String, Vec<String>),
-    /// A topic asked for that the file does not have, and those there are.
+    /// A requested topic is not in the file, whose topics are these.
     #[error("the pipeline has no topic `{0}`; it has {1}")]
     NoTopic(String, String),
 }
@@ -70,25 +70,25 @@ pub fn read_text(path: &Path) -> Result<String, PipelineError> {
     text.map_err(|why| PipelineError::Read(path.to_owned(), why))
 }
 
-/// What a pipeline file says.
+/// The content of a pipeline file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
     /// Its name.
     pub name: String,
-    /// What to collect; a topic without subreddits is only a label.
+    /// The topics to collect; a topic without subreddits is only a label.
     pub topics: Vec<Topic>,
-    /// What to label it with.
+    /// The label set.
     pub label_set: LabelSet,
-    /// For topics that read all their subreddits, by slug: the share of the limit that each subreddit has. The other
-    /// topics read the first subreddit that can be read.
+    /// For topics that read all their subreddits, by slug: the share of the limit for each subreddit. Other topics read
+    /// their first readable subreddit.
     pub shares: BTreeMap<String, Vec<u32>>,
-    /// What runs when.
+    /// The schedules.
     pub schedules: Vec<Entry>,
 }
 
 impl Pipeline {
-    /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
-    /// how much of it gets `listing` and `limit`, and [follows](Topic::follows).
+    /// Loads a pipeline file; `None` is the built-in one. A topic without `listing` and `limit` gets these defaults,
+    /// and [follows](Topic::follows).
     ///
     /// # Errors
     /// See [`PipelineError`].
@@ -102,7 +102,7 @@ impl Pipeline {
         }
     }
 
-    /// Reads the text of a pipeline file; `path` is what errors name, and what names a label set without a name.
+    /// Parses a pipeline file. `path` is used in errors, and as the name of a label set without one.
     ///
     /// # Errors
     /// [`PipelineError::Mistakes`].
@@ -123,11 +123,11 @@ impl Pipeline {
             .map_err(|mistakes| PipelineError::Mistakes(path.to_owned(), mistakes))
     }
 
-    /// Leaves out the topics without subreddits, which are only labels; returns their slugs. `all`: every topic was
-    /// asked for by name.
+    /// Removes the topics without subreddits, which are only labels, and returns their slugs. `all`: every topic was
+    /// requested by name.
     ///
     /// # Errors
-    /// [`PipelineError::NoSubreddits`] if no topic would be left, or one that was asked for would not.
+    /// [`PipelineError::NoSubreddits`] if no topic is left, or a requested one is removed.
     pub fn skip_unread(&mut self, all: bool) -> Result<Vec<String>, PipelineError> {
         let unread = self.topics.iter().filter(|t| t.subreddits.is_empty());
         let unread: Vec<String> = unread.map(|topic| topic.slug.clone()).collect();
@@ -138,8 +138,8 @@ impl Pipeline {
         Ok(unread)
     }
 
-    /// What is read, each entry by itself: a topic that reads all its subreddits has one for each of them, with its
-    /// share of the topic's limit.
+    /// Returns one entry per listing to read: a topic that reads all its subreddits has an entry for each, with its
+    /// share of the limit.
     pub fn reads(&self) -> Vec<Topic> {
         let reads = self.topics.iter().flat_map(|topic| {
             let Some(shares) = self.shares.get(&topic.slug) else {
@@ -158,7 +158,7 @@ impl Pipeline {
         reads.collect()
     }
 
-    /// Only these topics are collected; the label set stays whole.
+    /// Keeps only these topics for collection; the label set is unchanged.
     ///
     /// # Errors
     /// [`PipelineError::NoTopic`].
@@ -178,8 +178,7 @@ impl Pipeline {
     }
 }
 
-/// A limit in parts of these shares: whole numbers that add up to it, the larger remainders and then the earlier parts
-/// rounded up.
+/// Splits a limit by shares into integers with the same sum (largest remainder method; earlier parts win ties).
 fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
     let all: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let parts = shares
@@ -188,7 +187,7 @@ fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
     let parts: Vec<(u64, u64)> = parts.map(|part| (part / all, part % all)).collect();
     let left = u64::from(limit) - parts.iter().map(|(whole, _)| whole).sum::<u64>();
     let mut order: Vec<usize> = (0..parts.len()).collect();
-    // A stable sort: of equal remainders the earlier part comes first.
+    // Stable: on equal remainders the earlier part wins.
     order.sort_by_key(|&i| std::cmp::Reverse(parts[i].1));
     let mut limits: Vec<u64> = parts.into_iter().map(|(whole, _)| whole).collect();
     for i in order
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_shared_out_whole() {
+    fn limits_are_split_without_remainder() {
         for (limit, shares, parts) in [
             (100, &[1, 1][..], &[50, 50][..]),
             (100, &[2, 1], &[67, 33]),

@@ -1,4 +1,4 @@
-//! Whether a run lives: each one shows it now and then, so that others can tell one that was killed.
+//! Heartbeats of runs: each run writes one at intervals, so that a crashed run can be recognised.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,56 +11,56 @@ use topicmill_core::RunStatus;
 use topicmill_core::record::RunCounts;
 use topicmill_store::{RunId, Running, Store, StoreError};
 
-/// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
-/// which it does once a minute anyway.
+/// The interval of heartbeats. On SQLite each heartbeat also wakes a `classify --follow`, which polls once a minute
+/// anyway.
 pub(super) const INTERVAL: Duration = Duration::from_mins(1);
-/// A run that showed no life for this long is taken for dead: ten beats were missed.
+/// A run without a heartbeat for this long has crashed: ten heartbeats were missed.
 const TIMEOUT: Duration = Duration::from_mins(10);
-/// Runs of earlier versions show none; one that began this long ago is taken for dead.
+/// The age at which a run of an earlier version, which writes no heartbeats, counts as crashed.
 const TIMEOUT_WITHOUT_HEARTBEATS: Duration = Duration::from_hours(24);
-/// How long a stopped run waits for its end to be recorded.
+/// Time for a stopped run to record its end.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// Shows that a run lives, until it is dropped.
+/// Writes heartbeats of a run until dropped.
 #[expect(
     clippy::disallowed_methods,
-    reason = "others judge a life by the time that passes for them, and not by this run's clock"
+    reason = "other processes measure heartbeats in real time, not by this run's clock"
 )]
 pub(super) async fn send_heartbeats(context: &Context, run: RunId) -> Infallible {
     loop {
         tokio::time::sleep(context.heartbeat).await;
         if let Err(error) = context.store.runs().beat(run).await {
-            // Nine more may be missed.
-            tracing::debug!("a sign of life was not recorded: {error}");
+            // Nine more heartbeats may be missed.
+            tracing::debug!("a heartbeat was not recorded: {error}");
         }
-        // Whoever copies the file of a SQLite database while this runs gets most of what it wrote.
+        // Checkpoints the WAL, so that a copy of the SQLite file alone contains most of the run.
         if let Err(error) = context.store.fold_a_little().await {
-            tracing::debug!("the database's log was not folded into its file: {error}");
+            tracing::debug!("the WAL was not checkpointed: {error}");
         }
     }
 }
 
-/// Ends when a run was stopped and its end should have been recorded.
+/// Resolves after `stop` is cancelled and the time to record the end of the run is over.
 #[expect(
     clippy::disallowed_methods,
-    reason = "whoever sent the signal waits by their own clock"
+    reason = "the sender of the signal waits in real time"
 )]
 pub(super) async fn stop_grace_over(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(STOP_GRACE).await;
 }
 
-/// The runs that died without a word, and what their record should say.
+/// Returns the crashed runs that are still recorded as running, each with the reason.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn crashed_runs(
     store: &Store,
     me: &str,
 ) -> Result<Vec<(Running, &'static str)>, StoreError> {
     let runs = store.runs().running().await?.into_iter();
     let crashed = runs.filter_map(|run| {
-        // Earlier versions recorded no signs of life, so a run without any may well be alive.
+        // Earlier versions write no heartbeats, so a run without any may still be running.
         let timeout = if run.beats {
             TIMEOUT
         } else {
@@ -69,7 +69,7 @@ pub async fn crashed_runs(
         let why = if topicmill_store::died(&run.worker, me) {
             "its process was killed"
         } else if run.silent > timeout {
-            "it showed no sign of life any more"
+            "it stopped sending heartbeats"
         } else {
             return None;
         };
@@ -78,11 +78,11 @@ pub async fn crashed_runs(
     Ok(crashed.collect())
 }
 
-/// Records the deaths of runs that died without a word.
+/// Records crashed runs, and notifies.
 pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreError> {
     let store = &context.store;
     for (run, why) in crashed_runs(store, &context.worker).await? {
-        tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run died: {why}");
+        tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run crashed: {why}");
         store.runs().note_death(run.id, why).await?;
         if let Some(row) = store.runs().run(run.id).await? {
             context

@@ -1,7 +1,7 @@
-//! One quota for all processes that collect with a client id into a database: the database keeps it.
+//! Shares one request quota among all processes that use the same client id and database.
 //!
-//! The source knows nothing of the store, so it is handed closures. A store that fails ends the run with its
-//! own error: to go on by one's own count could exceed the quota together with the others.
+//! The HTTP client does not depend on the store, so it receives closures. A store error ends the run: counting locally
+//! could exceed the quota together with other processes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use topicmill_http::shared_quota::{SharedQuota, SharedQuotaError};
 use topicmill_sources::Source;
 use topicmill_store::{Store, StoreError};
 
-/// From now on the slots of this client are those of every process with its client id and this database.
+/// Makes a client reserve its requests in the database from now on.
 pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
     let Some(id) = source.shared_quota() else {
         return;

@@ -1,4 +1,4 @@
-//! A run between the two writes that record it, and what its record says.
+//! Records a run: one write at its start, one at its end.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
@@ -14,27 +14,27 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Stage};
 use topicmill_store::{RunId, StoreError, is_stop};
 
-/// The key under which the database has the version of the program whose run began last.
+/// The database key of the version of the program that began the last run.
 pub const WRITTEN_BY: &str = "written_by";
 
-/// What a run did, for its record, for `--run-json` and for the exit code.
+/// The record of a run, for the database, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRecord {
-    /// Key in `runs`.
+    /// The key in `runs`.
     pub id: RunId,
     /// The stage.
     pub stage: Stage,
-    /// How it ended.
+    /// The status that it ended with.
     pub status: RunStatus,
-    /// What it counted.
+    /// Its counts.
     pub counts: RunCounts,
-    /// One entry a topic; empty for stages without topics.
+    /// One entry per topic; empty for stages without topics.
     pub outcomes: Value,
-    /// What ended it, if an error.
+    /// The error that ended it.
     pub error: Option<String>,
 }
 
-/// What a stage tells of its work for the record: status, counts, and one entry a topic.
+/// The result of a stage for its record: status, counts, and one entry per topic.
 type StageResult = (RunStatus, RunCounts, Value);
 
 pub(super) fn done_if(is_complete: bool) -> RunStatus {
@@ -46,21 +46,21 @@ pub(super) fn done_if(is_complete: bool) -> RunStatus {
 }
 
 impl Context {
-    /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
-    /// run that fails half-way, or panics, is recorded with the half that it did.
+    /// Runs a stage and records it. `work` updates its report as it goes, so that a run that fails or panics is
+    /// recorded with what it finished.
     pub(super) async fn recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
         result_of: impl FnOnce(&mut T) -> StageResult,
     ) -> Result<(T, RunStatus), E> {
-        // Before the run is recorded, so that what `status` shows is right from here on.
+        // Before this run is recorded, so that `status` is right from here on.
         heartbeat::record_crashed_runs(self).await?;
-        // For `db info`. A role may lack the right to it, and works all the same.
+        // For `db info`. A database role may lack the permission, which is not an error.
         match self.store.keep(WRITTEN_BY, crate::VERSION).await {
             Err(error) if is_stop(&error) => return Err(error.into()),
             Err(error) => {
-                tracing::debug!("the version of this program was not noted: {error}");
+                tracing::debug!("the version of this program was not recorded: {error}");
             }
             Ok(()) => {}
         }
@@ -78,7 +78,7 @@ impl Context {
         telemetry::in_run(id.0, run.instrument(span)).await
     }
 
-    /// The run of a stage that has begun.
+    /// Runs a stage whose start is recorded.
     async fn run_recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         id: RunId,
@@ -88,19 +88,18 @@ impl Context {
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
         let mut report = T::default();
-        // What it leaves half-done in memory is only looked at for its counts.
-        // A run that panics must not stay `running` for ever, so its end is recorded first, and the panic goes on
-        // below.
+        // A run that panics must not stay `running`, so its end is recorded first and the panic is resumed below. Only
+        // the counts are read from the interrupted report.
         let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
         let ended = tokio::select! {
             ended = work => ended,
-            // Beside the work, and dropped with it: a run that ended shows no more signs of life.
+            // Concurrent with the work and dropped with it, so heartbeats end with the run.
             never = heartbeat::send_heartbeats(self, id) => match never {},
         };
         let (status, counts, outcomes) = result_of(&mut report);
         let error = match &ended {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
-            Err(_) => Some("a bug of topicmill ended it, see the log".to_owned()),
+            Err(_) => Some("it panicked, see the log".to_owned()),
         };
         let was_stopped = matches!(&ended, Ok(Err(error)) if is_stop(error));
         let status = match error {
@@ -114,15 +113,15 @@ impl Context {
             written = self.store.runs().finish_run(id, status, &stored, &outcomes, error.as_deref(), now()) => written,
             () = heartbeat::stop_grace_over(&self.stop) => Err(StoreError::Away),
         };
-        // Whoever copies the file of a SQLite database gets what this run wrote.
+        // Checkpoints the WAL, so that a copy of the SQLite file contains this run.
         match self.store.fold().await {
             Ok(true) => {}
             Ok(false) => tracing::warn!(
-                "another program reads an earlier state of the database, so that its file alone lacks what this run \
-                 wrote last: copy it with `topicmill db backup`"
+                "another program reads an older snapshot of the database, so its file lacks the last writes of this run: \
+                 back it up with `topicmill db backup`"
             ),
             Err(error) => {
-                tracing::debug!("the database's log was not folded into its file: {error}");
+                tracing::debug!("the WAL was not checkpointed: {error}");
             }
         }
         self.metrics.run_ended(stage, status, &counts);
@@ -143,19 +142,19 @@ impl Context {
             outcomes,
             error,
         });
-        // What ended the run matters more than that its end could not be written.
+        // The error of the run takes precedence over the error of recording it.
         ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         match written {
-            // Whoever stopped it waits for no database; the next run records that this one ended.
+            // A stopped run does not wait for the database; the next run records its end.
             Err(error) if self.stop.is_cancelled() && error.is_transient() => {
-                tracing::warn!(run = id.0, "the end of the run is not recorded: {error}");
+                tracing::warn!(run = id.0, "the end of the run was not recorded: {error}");
             }
             written => written?,
         }
         Ok((report, status))
     }
 
-    /// Tells people how a run ended, where they want to know it. Whoever stopped the run does not wait for that.
+    /// Sends a notification that a run ended. A stopped run does not wait for it.
     pub(super) async fn notify_ended(&self, ended: &EndedWork<'_>) {
         tokio::select! {
             () = self.notify.notify_ended(&self.store, ended, self.clock.now()) => {}

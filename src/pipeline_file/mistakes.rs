@@ -1,26 +1,25 @@
-//! What is wrong with a pipeline file: every mistake with its place, so that one look at the file corrects all of
-//! them.
+//! Mistakes in a pipeline file: collects all of them with their positions, so that they can be fixed at once.
 
 use std::fmt;
 
 use crate::config::toml_text::line_and_column;
 pub(super) use crate::config::toml_text::quoted;
 
-/// Mistakes that are shown; a file that is no pipeline file at all has one on each line.
+/// Maximum number of mistakes shown; a file of another kind has one per line.
 const MOST_SHOWN: usize = 20;
 
-/// One mistake.
+/// A mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// Its line, from 1.
     pub line: usize,
     /// Its column in characters, from 1.
     pub column: usize,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub text: String,
 }
 
-/// The mistakes of a file, in its order; never none.
+/// The mistakes of a file in order; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes {
     shown: Vec<Mistake>,
@@ -28,14 +27,14 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// The first mistakes.
+    /// Returns the first mistakes.
     pub fn as_slice(&self) -> &[Mistake] {
         &self.shown
     }
 }
 
 impl fmt::Display for Mistakes {
-    /// Goes on from the name of the file.
+    /// Continues a message after the name of the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let ([Mistake { line, column, text }], 0) = (self.shown.as_slice(), self.more) {
             return write!(f, ", line {line}, column {column}: {text}");
@@ -51,13 +50,13 @@ impl fmt::Display for Mistakes {
     }
 }
 
-/// Collects mistakes while a file is read.
+/// Collects mistakes while a file is parsed.
 #[derive(Debug, Default)]
 pub(super) struct Findings(Vec<Finding>);
 
 #[derive(Debug)]
 struct Finding {
-    /// Byte of the file.
+    /// Byte offset in the file.
     at: usize,
     text: String,
     kind: MistakeKind,
@@ -65,11 +64,11 @@ struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MistakeKind {
-    /// The file is no TOML here.
+    /// Invalid TOML.
     Syntax,
-    /// Something is not there.
+    /// A missing key or value.
     Missing,
-    /// Something is there that must not be.
+    /// An invalid key or value.
     Wrong,
 }
 
@@ -91,10 +90,10 @@ impl Findings {
         self.0.push(Finding { at, text, kind });
     }
 
-    /// The mistakes found in a text, in its order.
+    /// Returns the mistakes in the order of the text.
     ///
-    /// Where a file is no TOML, what follows on the line was not understood, so only its first mistake counts, and
-    /// what seems to be missing may stand in the part that was not understood.
+    /// After a syntax error the rest of the line is not parsed: only the first mistake of such a line counts, and
+    /// missing keys are not reported, because they may be in the unparsed part.
     pub fn mistakes(self, text: &str) -> Option<Mistakes> {
         let broken = self.0.iter().any(|found| found.kind == MistakeKind::Syntax);
         let mut found = self.0;
@@ -128,10 +127,10 @@ impl Findings {
     }
 }
 
-/// The key of a list that an unknown one is most likely meant for.
+/// Returns the known key that an unknown one most likely means.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     let word = word.to_lowercase().replace('-', "_");
-    // As many letters as two slips of the keyboard take, and fewer in short words.
+    // Allows about two typing errors, fewer in short words.
     let most = (word.chars().count() / 3).clamp(1, 3);
     let distance = |known: &str| {
         let part = word.len() >= 4 && (known.contains(&word) || word.contains(known));

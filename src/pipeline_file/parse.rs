@@ -1,4 +1,4 @@
-//! What a pipeline file says, read key by key: serde would stop at the first mistake, this reader finds all.
+//! Parses a pipeline file key by key. Unlike serde, which stops at the first error, it reports all mistakes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::config::toml_text::{self, ReadTextError};
 use topicmill_core::{Listing, Topic};
 use topicmill_sources::page::check_subreddit;
 
-/// Keys above the first topic.
+/// Top-level keys.
 pub(super) const FILE_KEYS: &[&str] = &[
     "name",
     "hypothesis_template",
@@ -41,30 +41,30 @@ pub(super) const TOPIC_KEYS: &[&str] = &[
     "listing",
     "limit",
 ];
-/// Posts of one listing that Reddit shows.
+/// Number of posts that a Reddit listing returns.
 const LIMITS: std::ops::RangeInclusive<u32> = 1..=1000;
-/// The largest share of a subreddit among those of its topic.
+/// Maximum share of a subreddit.
 const MOST_SHARE: u32 = 1000;
 
-/// What a topic gets that does not say it.
+/// Defaults of a topic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults<'a> {
     /// Name of the label set.
     pub name: &'a str,
-    /// What paths of the file are relative to.
+    /// Folder that paths in the file are relative to.
     pub folder: &'a Path,
     pub listing: Listing,
     pub limit: u32,
 }
 
-/// One topic, with where it stands.
+/// A topic with its position in the file.
 struct Read {
     topic: Topic,
     at: usize,
     shares: Option<Vec<u32>>,
 }
 
-/// Reads the text of a file.
+/// Parses the text of a pipeline file.
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {
     let mut found = Findings::default();
     let (table, broken) = toml_text::parse(text);
@@ -119,9 +119,9 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
                 let taken = topics.iter().find(|read| read.topic.slug == *slug);
                 taken.map(|read| read.at)
             }
-            // Told with the topics, where both places are known.
+            // Reported with the topics, where both positions are known.
             LabelSetError::Empty | LabelSetError::Blank(_) | LabelSetError::Twice(_) => continue,
-            // What a later version refuses stands at the head of the file.
+            // Faults added later are reported at the start of the file.
             _ => None,
         };
         found.wrong(at.unwrap_or_default(), fault.to_string());
@@ -140,7 +140,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
     }
 }
 
-/// The background, less the topics that the file leaves out.
+/// Reads the background, without the topics that the file excludes.
 fn read_background(
     file: Section,
     named: Option<&Located<String>>,
@@ -173,10 +173,10 @@ fn read_background(
     Some(background)
 }
 
-/// Returns the background of a name: the built-in one, none, or one that is read from a file in `folder`.
+/// Returns the background of a name: the built-in one, none, or one read from a file in `folder`.
 ///
 /// # Errors
-/// Why there is no such background.
+/// A message if there is no such background.
 pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, String> {
     let refused = |why: &str| {
         format!(
@@ -206,7 +206,7 @@ fn label_of(topic: &Topic) -> Label {
     }
 }
 
-/// The topics of a file, or those that its labels stand for.
+/// Reads the topics, or creates one per entry of `labels`.
 fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<Read> {
     let read = match (file.list("labels", found), file.get("topic")) {
         (Some(labels), None) => {
@@ -235,7 +235,7 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<R
         (Some(labels), Some(_)) => {
             found.wrong(
                 labels.at,
-                "`labels` and [[topic]] stand in one file: write each label as a [[topic]], or leave the topics out",
+                "`labels` and [[topic]] cannot be combined: write each label as a [[topic]], or remove the topics",
             );
             return Vec::new();
         }
@@ -259,13 +259,13 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<R
     read
 }
 
-/// The topic that a label in a list stands for; nothing is collected for it.
+/// Creates the topic of an entry of `labels`; nothing is collected for it.
 fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Findings) -> Option<Read> {
     let at = label.span().start;
     let Some(label) = label.get_ref().as_str() else {
         found.wrong(
             at,
-            "a label of `labels` is a text in quotes; what else a label has stands in a [[topic]]",
+            "an entry of `labels` is a string in quotes; for further keys write a [[topic]]",
         );
         return None;
     };
@@ -282,7 +282,7 @@ fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Finding
     Some(Read { topic, at, shares })
 }
 
-/// The slug that the words of a label give.
+/// Creates the slug from the words of a label.
 fn made_slug(label: &str, at: usize, found: &mut Findings) -> Option<String> {
     if label.trim().is_empty() {
         found.wrong(at, "the label is empty: give it a text");
@@ -291,7 +291,7 @@ fn made_slug(label: &str, at: usize, found: &mut Findings) -> Option<String> {
     if label.contains('\0') {
         found.wrong(
             at,
-            "the label has a NUL, which no database stores: take it out",
+            "the label has a NUL, which no database stores: remove it",
         );
         return None;
     }
@@ -354,8 +354,8 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
     })
 }
 
-/// The slug and the label of a topic. One without a label counts by its slug, so that a second topic of that slug is
-/// found.
+/// Returns the slug and the label of a topic. Without a label the slug takes its place, so that duplicate slugs are
+/// still found.
 fn names(
     topic: Section,
     slug: Option<Located<String>>,
@@ -381,7 +381,7 @@ fn names(
     }
 }
 
-/// How a message begins that is about a topic.
+/// Returns the start of a message about a topic.
 fn of_topic(topic: Section) -> String {
     let named = topic.get("slug").or_else(|| topic.get("label"));
     let name = named.and_then(|name| name.get_ref().as_str());
@@ -395,7 +395,7 @@ fn read_subreddits(topic: Section, found: &mut Findings) -> Vec<String> {
         if let Err(error) = check_subreddit(&name) {
             found.wrong(at, format!("{}{error}", of_topic(topic)));
         } else if again {
-            let text = format!("{}r/{name} is there twice: remove one", of_topic(topic));
+            let text = format!("{}r/{name} is listed twice: remove one", of_topic(topic));
             found.wrong(at, text);
         } else {
             names.push(name);
@@ -404,7 +404,7 @@ fn read_subreddits(topic: Section, found: &mut Findings) -> Vec<String> {
     names
 }
 
-/// The shares of a topic that reads all of its subreddits.
+/// Reads the shares of a topic with read = "all".
 fn read_shares(topic: Section, subreddits: &[String], found: &mut Findings) -> Option<Vec<u32>> {
     let which = topic.text("read", found);
     let which = which.as_ref().map(|which| (which.at, &*which.value));
@@ -448,7 +448,7 @@ fn read_shares(topic: Section, subreddits: &[String], found: &mut Findings) -> O
     Some(numbers)
 }
 
-/// Slugs that two topics have.
+/// Reports slugs used by two topics.
 fn find_duplicate_slugs(topics: &[Read], found: &mut Findings) {
     let mut first: HashMap<&str, &Topic> = HashMap::new();
     for Read { topic, at, .. } in topics {
@@ -458,19 +458,19 @@ fn find_duplicate_slugs(topics: &[Read], found: &mut Findings) {
         let (slug, label) = (quoted(&topic.slug), quoted(&topic.label));
         let text = if other.label == topic.label {
             format!(
-                "label {label} (slug {slug}) is there twice: remove one, or give one another `slug`, in a [[topic]]"
+                "label {label} (slug {slug}) is listed twice: remove one, or change its `slug` in a [[topic]]"
             )
         } else {
             let other = quoted(&other.label);
             format!(
-                "slug {slug} is there twice, for {other} and for {label}: give one another `slug`, in a [[topic]]"
+                "slug {slug} is used twice, for {other} and for {label}: change the `slug` of one in a [[topic]]"
             )
         };
         found.wrong(*at, text);
     }
 }
 
-/// Whether an unknown key is most likely one of these, so that it is not missing but misspelt.
+/// True if an unknown key is most likely a misspelling of one of these, which then is not missing.
 fn is_misspelt(section: Section, wanted: &[&str], known: &[&'static str]) -> bool {
     section.keys().any(|key| {
         let key = key.get_ref();

@@ -1,4 +1,4 @@
-//! The `[[schedule]]` entries of a pipeline file.
+//! Parses the `[[schedule]]` entries of a pipeline file.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) const SCHEDULE_KEYS: &[&str] = &[
     "name", "cron", "timezone", "stages", "catch_up", "overlap", "timeout",
 ];
 
-/// The schedules of a file.
+/// Reads all schedules.
 pub(super) fn read(file: Section, found: &mut Findings) -> Vec<Entry> {
     if file.get("schedule").is_none() {
         return Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn read(file: Section, found: &mut Findings) -> Vec<Entry> {
             let name = quoted(&entry.name);
             found.wrong(
                 at,
-                format!("the schedule {name} is there twice: give one another `name`"),
+                format!("the schedule {name} is listed twice: change the `name` of one"),
             );
         }
         entries.push(entry);
@@ -87,7 +87,10 @@ fn read_name(section: Section, found: &mut Findings) -> Option<String> {
         Err(wanted) => {
             found.wrong(
                 at,
-                format!("{} is no name of a schedule: {wanted}", quoted(&value)),
+                format!(
+                    "{} is not a valid name of a schedule: {wanted}",
+                    quoted(&value)
+                ),
             );
             None
         }
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_read_with_its_defaults() {
+    fn schedules_have_defaults() {
         let file = parse(
             "[[schedule]]\nname = \"often\"\ncron = \"*/15  * * * *\"\nstages = [\"collect --source arctic-shift\"]\n\
              [[schedule]]\nname = \"nightly\"\ncron = \"30 3 * * *\"\ntimezone = \"Europe/Berlin\"\n\
@@ -205,14 +208,18 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_place() {
+    fn mistakes_in_schedules_are_reported_with_their_position() {
         let good = "name = \"a\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
         let (name, cron, stages) = ("name = \"a\"\n", "cron = \"* * * * *\"\n", "stages = ");
         for (old, new, says) in [
             (name, "", "has no `name`"),
             (cron, "", "has no `cron` line"),
             ("stages = [\"collect\"]\n", "", "has no `stages`"),
-            ("\"a\"", "\"A b\"", "`A b` is no name of a schedule"),
+            (
+                "\"a\"",
+                "\"A b\"",
+                "`A b` is not a valid name of a schedule",
+            ),
             ("* * * * *", "0 0 30 2 *", "is never due"),
             ("* * * * *", "* * * * * *", "more often than once a minute"),
             (
@@ -243,7 +250,7 @@ mod tests {
             ),
             ("collect", "colect", "did you mean `collect`?"),
             ("collect", "serve", "there are collect, import"),
-            ("collect", "collect 'a", "a quote without its end"),
+            ("collect", "collect 'a", "an unclosed quote"),
         ] {
             let text = good.replace(old, new);
             let said = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
@@ -253,7 +260,7 @@ mod tests {
             );
         }
         let said = parse(&format!("[[schedule]]\n{good}[[schedule]]\n{good}")).unwrap_err();
-        assert!(said.contains("`a` is there twice"), "{said}");
+        assert!(said.contains("`a` is listed twice"), "{said}");
         let said = parse("schedule = 5\n").unwrap_err();
         assert!(said.contains("write a list"), "{said}");
     }

@@ -1,4 +1,4 @@
-//! A table of a file, and its values by key: each of the kind that is wanted, or a mistake with its place.
+//! A table of a pipeline file: reads typed values by key, and reports mistakes with their positions.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::mistakes::{Findings, nearest, quoted};
 
-/// A value, and where it stands.
+/// A value with its byte offset.
 #[derive(Debug)]
 pub(super) struct Located<T> {
     pub at: usize,
@@ -19,23 +19,23 @@ pub(super) struct Located<T> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
-    /// Where it begins.
+    /// The byte offset.
     pub at: usize,
 }
 
 impl<'a> Section<'a> {
-    /// A table that begins here; the file itself begins at 0.
+    /// Creates a section at an offset; the file itself starts at 0.
     pub fn new(table: &'a DeTable<'a>, at: usize) -> Self {
         Self { table, at }
     }
 
-    /// Its keys.
+    /// Returns the keys.
     pub fn keys(self) -> impl Iterator<Item = &'a Spanned<DeString<'a>>> {
         self.table.keys()
     }
 
-    /// Keys that mean nothing here, each with the one that was most likely meant. `elsewhere`: keys of another place, and
-    /// which that is.
+    /// Reports unknown keys, each with the key that was most likely meant. `elsewhere`: the keys of another section,
+    /// and where that is.
     pub fn unknown_keys(
         self,
         here: &[&'static str],
@@ -61,14 +61,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A value of any kind.
+    /// Returns the raw value of a key.
     pub fn get(self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         let mut entries = self.table.iter();
         let (_, value) = entries.find(|(name, _)| name.get_ref().as_ref() == key)?;
         Some(value)
     }
 
-    /// A value that is read in some way, or a mistake that says what was wanted.
+    /// Reads a value with `read`, or reports what was expected.
     fn read<T>(
         self,
         key: &str,
@@ -86,13 +86,13 @@ impl<'a> Section<'a> {
         Some(Located { at, value })
     }
 
-    /// A text.
+    /// Reads a string.
     pub fn text(self, key: &str, found: &mut Findings) -> Option<Located<String>> {
         let text = self.read(key, "a text in quotes", found, DeValue::as_str)?;
         clean(key, text.at, text.value, found)
     }
 
-    /// One of a few words.
+    /// Reads a string and parses it.
     pub fn word<T>(self, key: &str, found: &mut Findings) -> Option<Located<T>>
     where
         T: FromStr,
@@ -108,7 +108,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A number, with a fraction or without.
+    /// Reads a number.
     pub fn number(self, key: &str, found: &mut Findings) -> Option<Located<f64>> {
         self.read(key, "a number, as in 0.5", found, |value| match value {
             DeValue::Float(number) => number.as_str().parse().ok(),
@@ -116,17 +116,17 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A whole number of 0 or more.
+    /// Reads an integer of 0 or more.
     pub fn whole(self, key: &str, found: &mut Findings) -> Option<Located<u32>> {
         self.read(key, "a whole number, as in 100", found, whole_of)
     }
 
-    /// A list.
+    /// Reads an array.
     pub fn list(self, key: &str, found: &mut Findings) -> Option<Located<&'a DeArray<'a>>> {
         self.read(key, "a list in square brackets", found, DeValue::as_array)
     }
 
-    /// A list of texts, or one text for a list of one.
+    /// Reads an array of strings, or a single string.
     pub fn texts(self, key: &str, found: &mut Findings) -> Vec<Located<String>> {
         if self.get(key).is_some_and(|value| value.get_ref().is_str()) {
             return self.text(key, found).into_iter().collect();
@@ -149,12 +149,12 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A text that every database stores.
+/// Rejects a string that the databases cannot store.
 fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Located<String>> {
     if text.contains('\0') {
         found.wrong(
             at,
-            format!("`{key}` has a NUL, which no database stores: take it out"),
+            format!("`{key}` has a NUL, which no database stores: remove it"),
         );
         return None;
     }
@@ -162,13 +162,13 @@ fn clean(key: &str, at: usize, text: &str, found: &mut Findings) -> Option<Locat
     Some(Located { at, value })
 }
 
-/// A whole number of 0 or more.
+/// Returns an integer of 0 or more.
 pub(super) fn whole_of(value: &DeValue) -> Option<u32> {
     let number = value.as_integer()?;
     u32::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// What a value is, in words.
+/// Describes a value in a message.
 fn kind(value: &DeValue) -> String {
     match value {
         DeValue::String(text) => format!("the text {}", quoted(text)),

@@ -1,7 +1,7 @@
-//! A short name made from the words of a label, for a file that names none.
+//! Derives a slug from a label, for topics without one.
 
-/// The slug of a label: its words in lower case, with hyphens between. Equal words give equal slugs, whatever
-/// stands beside them; a label of punctuation alone gives none.
+/// Returns the slug of a label: its words in lower case, joined by hyphens. Depends only on the words; a label of
+/// punctuation alone gives an empty slug.
 ///
 /// ```
 /// use topicmill::pipeline_file::slug;
@@ -13,7 +13,7 @@
 pub fn slug(label: &str) -> String {
     let mut words: Vec<String> = vec![String::new()];
     for c in label.chars() {
-        // Signs that tell labels apart, as in C, C++ and C#.
+        // Signs that distinguish labels, as in C, C++ and C#.
         let sign = match c {
             '&' => Some("and"),
             '+' => Some("plus"),
@@ -34,11 +34,11 @@ pub fn slug(label: &str) -> String {
     words.join("-")
 }
 
-/// White space and punctuation. What else is no letter belongs to its word: accents, vowel signs, pictures.
+/// True for white space and punctuation. Everything else belongs to a word: accents, vowel signs, emoji.
 fn separates(c: char) -> bool {
     match c {
         '\'' | '’' => false,
-        // Punctuation of Spanish and French, general punctuation, and that of Chinese and Japanese.
+        // Punctuation of Spanish and French, general punctuation, and CJK punctuation.
         '\u{a1}'
         | '\u{ab}'
         | '\u{b7}'

@@ -1,39 +1,39 @@
-//! One `[[schedule]]` of a pipeline file: plain values, each of which was checked when it was read.
+//! One `[[schedule]]` entry of a pipeline file, already validated.
 
 use std::time::Duration;
 
 use super::timetable::Timetable;
 use topicmill_core::{CatchUp, Overlap};
 
-/// Names go into unit files, labels of Kubernetes and file names, all of which take these.
+/// Maximum length of a name. Names are used in unit files, Kubernetes labels and file names.
 const LONGEST_NAME: usize = 40;
 
-/// The commands that a slot may run.
+/// The commands that a schedule may run.
 pub const STAGES: &[&str] = &[
     "collect", "import", "classify", "run", "purge", "report", "export", "db",
 ];
 
-/// EventKind runs when.
+/// A schedule: what to run, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// By which its slots are known.
+    /// The unique name.
     pub name: String,
-    /// When it is due.
+    /// The due times.
     pub timetable: Timetable,
-    /// Command lines, each without the program's name, run one after another.
+    /// The command lines, as words without the program's name, run one after another.
     pub stages: Vec<Vec<String>>,
-    /// EventKind becomes of slots that were missed.
+    /// The policy for missed runs.
     pub catch_up: CatchUp,
-    /// EventKind becomes of a slot while the one before it runs.
+    /// The policy for a run that is due while the previous one is running.
     pub overlap: Overlap,
-    /// How long a slot may take.
+    /// The maximum duration of a run.
     pub timeout: Option<Duration>,
 }
 
-/// Whether a name may be given to a schedule; else what is wrong with it.
+/// Checks the name of a schedule.
 ///
 /// # Errors
-/// EventKind to write instead.
+/// The rule for valid names.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -44,14 +44,14 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "write small letters, digits and `-`, a letter first, at most {LONGEST_NAME} of them, as in `quarter-hourly`"
+        "write at most {LONGEST_NAME} lowercase letters, digits and `-`, starting with a letter, as in `quarter-hourly`"
     ))
 }
 
-/// A command line as words: separated by spaces, and held together by quotes.
+/// Splits a command line into words at spaces, except within quotes.
 ///
 /// # Errors
-/// A quote without its end, or nothing at all.
+/// An unclosed quote, or an empty line.
 pub fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let (mut word, mut quote): (Option<String>, Option<char>) = (None, None);
@@ -67,7 +67,7 @@ pub fn words(line: &str) -> Result<Vec<String>, String> {
         }
     }
     if quote.is_some() {
-        return Err("it has a quote without its end".to_owned());
+        return Err("it has an unclosed quote".to_owned());
     }
     words.extend(word);
     if words.is_empty() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_split_as_a_shell_does() {
+    fn command_lines_are_split_like_a_shell_does() {
         let split = |line| words(line).unwrap();
         assert_eq!(split(" collect  --limit 5 "), ["collect", "--limit", "5"]);
         assert_eq!(
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_wherever_they_go() {
+    fn names_are_valid_in_units_labels_and_files() {
         for name in ["quarter-hourly", "a", "purge2"] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }

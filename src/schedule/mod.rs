@@ -1,12 +1,11 @@
-//! Scheduled runs: what runs when, once, on however many machines.
+//! Scheduled runs: executes the stages of schedules at their due times, exactly once across any number of machines.
 //!
 //! A `[[schedule]]` of a pipeline file is an [`Entry`]: a cron line in a time zone ([`Timetable`]) and stages. The
-//! [`Scheduler`] writes each due time into the database, takes it under a lease, and runs its stages. EventKind a stage does
-//! is its caller's matter: the caller receives the words of a command line.
+//! [`Scheduler`] writes each due time into the database, claims it under a lease, and runs its stages. The caller
+//! executes a stage: it receives the words of a command line.
 //!
-//! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever clocks say.
-//! - The process that takes it renews a lease, and writes only under the token of that lease.
-//! - The lease of a process that crashes expires. The next process continues after the last stage that ended.
+//! - A due time has one row, unique by schedule and time. Nothing runs twice, whatever the clocks show.
+//! - The process that claims it renews its lease, and writes only under that lease's fencing token.
 
 mod entry;
 mod plan;
@@ -31,35 +30,35 @@ pub struct Event<'a> {
     pub schedule: &'a str,
     /// When the run was due.
     pub due_at: Timestamp,
-    /// EventKind happened.
+    /// The kind of event.
     pub kind: EventKind<'a>,
 }
 
-/// EventKind happened to a scheduled run.
+/// The kinds of events of a scheduled run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind<'a> {
-    /// No scheduler was there for this many runs, the first of them due at this time.
+    /// This many runs were missed because no scheduler ran, the first at this time.
     Missed(u64, Timestamp),
-    /// It does not run, for this reason.
+    /// It is skipped, for this reason.
     Skipped(&'a str),
-    /// Its stages begin, or continue.
+    /// It starts or resumes.
     Started {
-        /// How much later than its due time it started first.
+        /// The delay of its first start after the due time.
         late: Duration,
-        /// Processes that crashed with it.
+        /// The number of processes that crashed while running it.
         deaths: u32,
     },
-    /// Its stages ended; `waiting` if a signal stopped them, and the next scheduler continues.
+    /// Its stages ended. The status is `waiting` if a signal stopped them and the next scheduler resumes it.
     Ended {
-        /// Key of its row.
+        /// The key of its row.
         id: i64,
-        /// How it ended.
+        /// The status that it ended with.
         status: ScheduledRunStatus,
-        /// How long it took in this process.
+        /// Its duration in this process.
         took: Duration,
-        /// EventKind went wrong.
+        /// Its error.
         error: Option<&'a str>,
     },
-    /// Another process took it over, or its end could not be recorded.
+    /// Another process reclaimed it, or its end could not be recorded.
     Lost,
 }

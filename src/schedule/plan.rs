@@ -1,4 +1,5 @@
-//! Which slots fell due, and what becomes of each: by the cron line, `catch_up` and `overlap`. No database, no clock.
+//! Plans scheduled runs: decides which due times run, by the cron line, `catch_up` and `overlap`. Uses no database and
+//! no clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,28 +10,28 @@ use super::entry::Entry;
 use topicmill_core::{CatchUp, MAX_CLOCK_SETBACK, Overlap, ScheduledRunStatus, Timestamp};
 use topicmill_store::{NewSlot, Planned, ScheduleState};
 
-/// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
-/// long again for a busy machine.
+/// Maximum delay of a run that counts as on time: the minute of its due time, and another one for a busy machine.
 pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
-/// Slots of a schedule that may wait: ten days of quarters of an hour. EventKind goes beyond would never be worked off.
+/// Maximum number of waiting runs per schedule: ten days of quarter-hourly runs. More would never be worked off.
 const MAX_WAITING: usize = 1_000;
-/// How far back slots are counted: a bit more than a year, which a line a minute takes a second for.
+/// Maximum age of missed runs: a little over a year, for which a minutely line takes one second.
 const MAX_LOOK_BACK: TimeDelta = TimeDelta::days(400);
 
-/// EventKind is to be written of a schedule.
+/// The changes to write for one schedule.
 #[derive(Debug, PartialEq)]
 pub(super) struct Decided {
-    /// How far it was planned before, as the database has it.
+    /// The end of the previous plan, as stored in the database.
     pub from: Option<Timestamp>,
-    /// How far it is now.
+    /// The end of the new plan.
     pub until: Timestamp,
-    /// Its new slots, the earliest first.
+    /// The new runs, in the order of their due times.
     pub slots: Vec<NewSlot>,
-    /// The schedule was planned far into the future, by a clock that was wrong.
+    /// True if the previous plan ends too far in the future, because a clock was wrong.
     pub clock_was_wrong: bool,
 }
 
-/// EventKind fell due until now; `since` is when the asking process began to follow this line. None: nothing.
+/// Plans the runs that are due by now; `None` if there are none. `since` is the time from which this process follows
+/// the schedule.
 pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> Option<Decided> {
     let now = state.now.as_datetime();
     let Some(planned) = &state.planned else {
@@ -50,7 +51,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
             clock_was_wrong: true,
         });
     }
-    // Under another line, nothing was due before somebody followed it.
+    // With another cron line, nothing was due before a process followed it.
     let from = if has_same_line(planned, entry) {
         until
     } else {
@@ -66,8 +67,8 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
     })
 }
 
-/// When a schedule is due next, as a scheduler will find it. A clock that was set back a little makes nothing due again;
-/// what was planned by a clock that was wrong does not count.
+/// Returns the next due time, as a scheduler will compute it. A clock that was set back a little makes nothing due
+/// again; a plan made by a wrong clock is ignored.
 pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     let planned = state.planned.as_ref().map(|planned| planned.until);
     let planned = planned.filter(|until| !is_from_wrong_clock(*until, state.now));
@@ -76,17 +77,17 @@ pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
     Some(next.into())
 }
 
-/// Whether a time lies so far ahead that a clock was wrong that was read as this.
+/// True if a time is so far in the future that it comes from a wrong clock.
 pub(super) fn is_from_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
     time.as_datetime() - now.as_datetime() > MAX_CLOCK_SETBACK
 }
 
-/// Whether a schedule was planned by this line.
+/// True if the plan was made with this cron line and time zone.
 pub(super) fn has_same_line(planned: &Planned, entry: &Entry) -> bool {
     planned.cron == entry.timetable.line() && planned.timezone == entry.timetable.zone().name()
 }
 
-/// Due times: the latest of them, and how many came before.
+/// Due times: the latest ones, and the number of earlier ones.
 struct Due {
     latest: VecDeque<DateTime<Utc>>,
     before: u64,
@@ -118,7 +119,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     let now = state.now.as_datetime();
     let running = state.running.as_ref().filter(|slot| !slot.is_expired);
     let mut slots = Vec::new();
-    // EventKind was not run, and has no row yet: how many, the first and the last of them.
+    // Missed runs without a row so far: count, first and last.
     let mut missed = due
         .first
         .filter(|_| due.before > 0)
@@ -136,9 +137,9 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
         let why = match overlaps {
             Some(slot) if entry.overlap == Overlap::Skip => {
                 let earlier = slot.due_at.as_datetime().format("%Y-%m-%d %H:%M");
-                Some(format!("the slot of {earlier} UTC still ran"))
+                Some(format!("the run of {earlier} UTC was still running"))
             }
-            _ if waiting >= MAX_WAITING => Some(format!("{waiting} slots wait already")),
+            _ if waiting >= MAX_WAITING => Some(format!("{waiting} runs are already waiting")),
             Some(_) => None,
             None => match entry.catch_up {
                 CatchUp::None if is_late => {
@@ -165,7 +166,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
             error: why,
         });
     }
-    // Nobody runs after them, so that they need a row of their own.
+    // No run follows that could carry the count, so the missed runs get their own row.
     if let Some((count, first, latest)) = missed {
         slots.push(NewSlot {
             due_at: latest.into(),
@@ -177,7 +178,7 @@ fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
     slots
 }
 
-/// How long until a schedule is due next by this clock; at most `most`.
+/// Returns the time until the next due time by this clock, at most `most`.
 pub(super) fn wait(entry: &Entry, now: DateTime<Utc>, most: Duration) -> Duration {
     let next = entry.timetable.after(now);
     let wait = next.and_then(|next| (next - now).to_std().ok());
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Planned until minute 0, looked at in this minute.
+    /// Planned until minute 0, evaluated at minute `now`.
     fn state(now: i64) -> ScheduleState {
         ScheduleState {
             now: at(now),
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Minute, status and missed slots of what is decided.
+    /// Returns minute, status and missed runs of each decision.
     fn decided(entry: &Entry, state: &ScheduleState) -> Vec<(i64, ScheduledRunStatus, u64)> {
         let slots = decide(entry, state, at(0)).map_or(Vec::new(), |decided| decided.slots);
         slots
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_were_missed_run_as_catch_up_says() {
+    fn missed_runs_follow_the_catch_up_policy() {
         assert_eq!(at(0).as_datetime().timestamp() % 900, 0);
         let by = |catch_up| entry(catch_up, Overlap::Skip);
         for catch_up in [CatchUp::None, CatchUp::One, CatchUp::All] {
@@ -242,20 +243,20 @@ mod tests {
             assert_eq!(decided(&by(catch_up), &state(15)), [(15, Waiting, 0)]);
             assert_eq!(decided(&by(catch_up), &state(17)), [(15, Waiting, 0)]);
         }
-        // Forty slots, and five minutes.
+        // Forty runs and five minutes.
         let forty = state(605);
         assert_eq!(decided(&by(CatchUp::None), &forty), [(600, Missed, 40)]);
         assert_eq!(decided(&by(CatchUp::One), &forty), [(600, Waiting, 39)]);
         let all: Vec<_> = (1..=40).map(|n| (15 * n, Waiting, 0)).collect();
         assert_eq!(decided(&by(CatchUp::All), &forty), all);
-        // The last of them is due right now.
+        // The last of them is due now.
         let forty = state(600);
         assert_eq!(decided(&by(CatchUp::None), &forty), [(600, Waiting, 39)]);
         assert_eq!(decided(&by(CatchUp::One), &forty), [(600, Waiting, 39)]);
     }
 
     #[test]
-    fn years_of_slots_are_counted_and_the_latest_wait() {
+    fn years_of_missed_runs_are_counted_and_only_the_latest_wait() {
         let days = |days: i64| state(days * 24 * 60 + 5);
         let all = decided(&entry(CatchUp::All, Overlap::Queue), &days(100));
         assert_eq!(all.len(), 1_000);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_overlaps_is_skipped_or_waits() {
+    fn an_overlapping_run_is_skipped_or_queued() {
         let mut running = state(30);
         running.running = Some(RunningSlot {
             lease: SlotLease { slot: 1, take: 1 },
@@ -286,27 +287,27 @@ mod tests {
             decided(&queue, &running),
             [(15, Waiting, 0), (30, Waiting, 0)]
         );
-        // As many as can ever be worked off.
+        // At most as many wait as can be worked off.
         running.waiting = 999;
         assert_eq!(
             decided(&queue, &running),
             [(15, Waiting, 0), (30, Skipped, 0)]
         );
-        // A process that died is no reason to skip.
+        // A crashed process is no reason to skip.
         running.waiting = 0;
         running.running.as_mut().unwrap().is_expired = true;
         assert_eq!(decided(&skip, &running), [(30, Waiting, 1)]);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_makes_nothing_due_again() {
+    fn a_clock_set_back_makes_nothing_due_again() {
         let one = entry(CatchUp::One, Overlap::Skip);
         assert_eq!(decide(&one, &state(-120), at(0)), None);
-        // One that was a week ahead was wrong.
+        // A plan a week ahead comes from a wrong clock.
         let found = decide(&one, &state(-7 * 24 * 60), at(0)).unwrap();
         assert!(found.clock_was_wrong && found.slots.is_empty());
         assert_eq!(found.until, at(-7 * 24 * 60));
-        // EventKind is shown to be next is what is decided.
+        // `next_due` agrees with `decide`.
         let next = |now: i64| next_due(&one, &state(now));
         assert_eq!(next(0), Some(at(15)));
         assert_eq!(next(7), Some(at(15)));
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_begins_when_it_is_first_followed() {
+    fn a_new_schedule_starts_when_it_is_first_followed() {
         let one = entry(CatchUp::All, Overlap::Skip);
         let mut new = state(100);
         new.planned = None;
@@ -329,7 +330,7 @@ mod tests {
             (found.from, found.until, found.slots.len()),
             (None, at(100), 0)
         );
-        // Another line makes nothing due from before it was followed, whoever planned last.
+        // With another line nothing is due from before it was followed.
         let mut other = state(605);
         other.planned.as_mut().unwrap().cron = "0 3 * * *".into();
         let found = decide(&one, &other, at(580)).unwrap();

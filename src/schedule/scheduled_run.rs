@@ -1,5 +1,5 @@
-//! One slot from the moment it is taken to its end: its stages one after another, a sign of life beside them, and a
-//! word about how it ended.
+//! Executes one scheduled run under its lease: its stages one after another, heartbeats alongside, and the record of
+//! its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +15,23 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::{CatchUp, ScheduledRunStatus, format_duration};
 use topicmill_store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
-/// How long a stage that was told to stop may take to do so, before it is left where it is.
+/// Time for a cancelled stage to stop before it is abandoned.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a renewal of the claim may take, where a third of the claim is longer.
+/// Maximum time to renew a lease; at most a third of the lease.
 const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
-/// Waits between the attempts to record an end.
+/// Waits between attempts to record the end, in seconds.
 const RETRY_WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageEnd {
     /// [`ScheduledRunStatus::Done`], [`ScheduledRunStatus::Partial`] or [`ScheduledRunStatus::Failed`].
     pub status: ScheduledRunStatus,
-    /// EventKind the command would have exited with.
+    /// The exit code that the command would have had.
     pub exit: u8,
-    /// EventKind went wrong.
+    /// The error.
     pub error: Option<String>,
-    /// Whether the stages behind it need not be tried, because the database failed.
+    /// True if the remaining stages are skipped, because the database failed.
     pub skips_rest: bool,
 }
 
@@ -40,15 +40,15 @@ pub struct StageEnd {
 pub struct StageOrder<'a> {
     /// The schedule.
     pub schedule: &'a str,
-    /// Key of the slot, for the records of runs.
+    /// The key of the scheduled run, for run records.
     pub scheduled_run: i64,
-    /// The command line.
+    /// The words of the command line.
     pub words: &'a [String],
-    /// Cancelled when it is to stop: by a signal, by the timeout, or because another process took the slot over.
+    /// Cancelled by a signal, by the timeout, or because another process reclaimed the run.
     pub stop: &'a CancellationToken,
 }
 
-/// EventKind a slot needs of its scheduler.
+/// The handles that a scheduled run gets from its scheduler.
 #[derive(Debug, Clone)]
 pub(super) struct RunnerContext {
     pub store: Store,
@@ -56,7 +56,7 @@ pub(super) struct RunnerContext {
     pub lease: Duration,
 }
 
-/// Shows that a slot is worked on, until it is dropped.
+/// Renews the lease of a scheduled run until dropped.
 struct Heartbeat {
     beats: tokio::task::JoinHandle<()>,
     lost: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl Drop for Heartbeat {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "others judge a life by the time that passes for them, and not by this slot's clock"
+    reason = "other processes measure leases in real time, not by this run's clock"
 )]
 async fn beat(
     context: RunnerContext,
@@ -98,7 +98,7 @@ async fn beat(
             .store
             .schedules()
             .renew_slot(lease, context.lease, now);
-        // The network may lose the answer.
+        // The response may be lost in the network.
         let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(context.lease / 3), renewed).await;
         wait = context.lease / 3;
         match renewed.unwrap_or(Err(StoreError::Away)) {
@@ -108,14 +108,17 @@ async fn beat(
                 return halt.cancel();
             }
             Err(error) => {
-                tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}");
+                tracing::warn!(
+                    slot = lease.slot,
+                    "the lease of a scheduled run was not renewed: {error}"
+                );
                 wait = context.lease / 12;
             }
         }
     }
 }
 
-/// Runs the stages of a slot that was taken, from the first that has not ended yet.
+/// Runs the stages of a claimed scheduled run, starting after the last one that ended.
 pub(super) async fn run(
     context: RunnerContext,
     entry: &Entry,
@@ -149,7 +152,7 @@ pub(super) async fn run(
             status: ScheduledRunStatus::Failed,
             outcomes,
             error: Some(format!(
-                "it took longer than its timeout of {}, and was stopped in `{stage}`",
+                "it exceeded its timeout of {} and was stopped in `{stage}`",
                 format_duration(
                     entry
                         .timeout
@@ -185,13 +188,13 @@ pub(super) async fn run(
     Some(end.status)
 }
 
-/// Why the stages of a slot came to an end.
+/// The reason why the stages ended.
 enum StagesEnd {
-    /// All were tried that are to be tried.
+    /// All stages that should run have run.
     Finished,
-    /// A signal came, or another process took the slot.
+    /// A signal, or another process reclaimed the run.
     Cancelled,
-    /// In this stage.
+    /// The timeout, in this stage.
     TimedOut(String),
 }
 
@@ -242,14 +245,14 @@ async fn stages(
         if end.skips_rest {
             return StagesEnd::Finished;
         }
-        // Whoever takes the slot over goes on behind this stage. If that cannot be written, it does the stage again.
+        // A process that reclaims the run continues after this stage. If the write fails, it repeats the stage.
         if let Err(error) = context
             .store
             .schedules()
             .note_stages(taken.lease, outcomes)
             .await
         {
-            tracing::warn!(schedule = %entry.name, "the end of a stage is not recorded: {error}");
+            tracing::warn!(schedule = %entry.name, "the end of a stage was not recorded: {error}");
         }
     }
     StagesEnd::Finished
@@ -263,7 +266,7 @@ fn stop_reason(is_over: &AtomicBool, stage: String) -> StagesEnd {
     }
 }
 
-/// How a slot ended whose stages ended so.
+/// Combines the results of the stages.
 fn summary(outcomes: Vec<Value>) -> SlotEnd {
     let is = |outcome: &Value, status: ScheduledRunStatus| outcome["status"] == json!(status);
     let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
@@ -286,7 +289,7 @@ fn summary(outcomes: Vec<Value>) -> SlotEnd {
     }
 }
 
-/// Records an end, however long the database takes to come back; false if another process took the slot over.
+/// Records the end, with retries while the database is unavailable. Returns false if another process reclaimed the run.
 async fn record(
     context: &RunnerContext,
     lease: SlotLease,
@@ -306,11 +309,11 @@ async fn record(
         let Some(wait) = wait else {
             tracing::error!(
                 slot = lease.slot,
-                "the end of a slot is not recorded, so that it will be run again: {error}"
+                "the end of a scheduled run was not recorded, so it will run again: {error}"
             );
             return false;
         };
-        tracing::warn!("the end of a slot is not recorded yet, trying again: {error}");
+        tracing::warn!("the end of a scheduled run was not recorded, retrying: {error}");
         context.clock.sleep(Duration::from_secs(wait)).await;
     }
 }

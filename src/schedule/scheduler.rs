@@ -1,7 +1,7 @@
-//! The scheduler: looks what fell due, takes slots, runs them side by side, and sleeps until the next one.
+//! The scheduler: plans due runs, claims them under a lease, executes them concurrently, and sleeps until the next one.
 //!
-//! However many schedulers there are, on however many machines: what each does is one conditional statement on rows that
-//! all of them see, so that a slot runs once.
+//! Any number of schedulers may run on any number of machines. Each step is one conditional statement on shared rows,
+//! so each run is executed once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -22,29 +22,29 @@ use topicmill_core::{ScheduledRunStatus, Timestamp};
 use topicmill_store::died;
 use topicmill_store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
-/// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
+/// Maximum sleep, and so the delay after which a changed file, a crashed process or a changed clock is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
-/// Shortest one, where clocks of machines differ by less than a second.
+/// Minimum sleep, because the clocks of machines differ by less than a second.
 const MIN_SLEEP: Duration = Duration::from_millis(200);
-/// Why the lock of the slots in hand can be taken.
+/// The invariant of the lock of `OwnRuns`.
 const NO_PANIC: &str = "no holder of this lock panics";
-/// Processes that a slot may take with it.
+/// Maximum number of processes that may crash while executing the same run.
 const MAX_CRASHES: u32 = 5;
 
-/// Follows the schedules of a pipeline file.
+/// Executes the schedules of a pipeline file.
 #[derive(Debug)]
 pub struct Scheduler {
     context: RunnerContext,
     worker: String,
     followed: Vec<FollowedSchedule>,
     own_runs: OwnRuns,
-    /// How far the database's clock is ahead of ours.
+    /// Offset of the database's clock from ours.
     skew: TimeDelta,
-    /// How long before it was first seen a slot may have been due.
+    /// Maximum age of a due time before the schedule was first followed.
     grace: TimeDelta,
 }
 
-/// A schedule, and since when this process follows it, by the database's clock.
+/// A schedule, and the time since when this process follows it, by the database's clock.
 #[derive(Debug)]
 struct FollowedSchedule {
     entry: Entry,
@@ -52,7 +52,7 @@ struct FollowedSchedule {
     clock_warned: bool,
 }
 
-/// Slots that run in this process: their claims may be late, after a night in which the machine slept, but nobody died.
+/// Runs in this process. Their leases may expire, for example when the machine sleeps, although no process crashed.
 #[derive(Debug, Clone, Default)]
 struct OwnRuns(Arc<Mutex<BTreeSet<i64>>>);
 
@@ -61,7 +61,7 @@ impl OwnRuns {
         self.0.lock().expect(NO_PANIC).contains(&slot)
     }
 
-    /// Has a slot until what it returns is dropped.
+    /// Adds a run until the returned guard is dropped.
     fn take(&self, slot: i64) -> OwnRun {
         self.0.lock().expect(NO_PANIC).insert(slot);
         OwnRun(self.clone(), slot)
@@ -76,11 +76,11 @@ impl Drop for OwnRun {
     }
 }
 
-/// A slot under way: its schedule, and how it ended.
+/// Active runs: the name of the schedule, and the status that the run ended with.
 type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<ScheduledRunStatus>)>>;
 
 impl Scheduler {
-    /// Follows no schedule yet. `worker`: see [`topicmill_store::worker_name`].
+    /// Creates a scheduler without schedules. `worker`: see [`topicmill_store::worker_name`].
     pub fn new(store: Store, clock: SharedClock, worker: String, lease: Duration) -> Self {
         Self {
             context: RunnerContext {
@@ -96,15 +96,15 @@ impl Scheduler {
         }
     }
 
-    /// Takes a slot of a schedule that nobody followed before for due, too, if it was due a moment ago: for a process
-    /// that another scheduler starts when a slot is due.
+    /// Also executes a run that was due shortly before its schedule was first followed: for a process that an external
+    /// scheduler starts at the due time.
     #[must_use]
     pub fn started_when_due(mut self) -> Self {
         self.grace = plan::ON_TIME;
         self
     }
 
-    /// Follows these schedules from now on, and no others. Slots that run already are left to end.
+    /// Replaces the followed schedules. Active runs continue to their end.
     pub fn follow(&mut self, entries: Vec<Entry>) {
         let mut before: BTreeMap<String, FollowedSchedule> = std::mem::take(&mut self.followed)
             .into_iter()
@@ -122,10 +122,11 @@ impl Scheduler {
         self.followed = followed.collect();
     }
 
-    /// Runs everything that is due, and ends when nothing of it is left; the schedules whose slots ran, with their ends.
+    /// Executes everything that is due and returns when nothing is left: each schedule that ran, with the status of the
+    /// run.
     ///
     /// # Errors
-    /// Those of the store, before a slot is taken.
+    /// Errors of the store before a run is claimed.
     pub async fn run_due(
         &mut self,
         stop: &CancellationToken,
@@ -143,11 +144,11 @@ impl Scheduler {
         }
     }
 
-    /// Runs what falls due until it is stopped, and then ends when the slots in hand have ended. `reload` is asked now and
-    /// then for schedules that changed.
+    /// Executes due runs until cancelled, then waits for active runs to end. Calls `reload` at intervals to get changed
+    /// schedules.
     ///
     /// # Errors
-    /// Those of the store at the very beginning; later it tries again for as long as it takes.
+    /// Errors of the store at the start; later errors are retried indefinitely.
     pub async fn run_until_stopped(
         &mut self,
         stop: &CancellationToken,
@@ -171,13 +172,13 @@ impl Scheduler {
             match self.start(&mut running, stop, work, on_event).await {
                 Ok(()) if is_away => {
                     is_away = false;
-                    tracing::info!("the database answers again");
+                    tracing::info!("the database responds again");
                 }
                 Ok(()) => {}
-                Err(error) if is_away => tracing::debug!("the database does not answer: {error}"),
+                Err(error) if is_away => tracing::debug!("the database does not respond: {error}"),
                 Err(error) => {
                     is_away = true;
-                    tracing::warn!("no slot is started until the database answers: {error}");
+                    tracing::warn!("no scheduled run starts until the database responds: {error}");
                 }
             }
         }
@@ -185,7 +186,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// How long until something may be due.
+    /// Returns the time until something may be due.
     fn wait(&self) -> Duration {
         let now = self.context.clock.now() + self.skew;
         let waits = self.followed.iter();
@@ -196,7 +197,7 @@ impl Scheduler {
             .max(MIN_SLEEP)
     }
 
-    /// Plans each schedule, and starts a slot of each that has one to start.
+    /// Plans each schedule, and starts its next run if there is one.
     async fn start<'a, W: AsyncFn(StageOrder<'_>) -> StageEnd>(
         &mut self,
         running: &mut Running<'a>,
@@ -216,7 +217,7 @@ impl Scheduler {
                 }
                 tracing::info!(
                     schedule = %entry.name, worker = %held.worker,
-                    "taking over the slot of a process that died"
+                    "reclaiming the run of a crashed process"
                 );
                 self.context
                     .store
@@ -231,7 +232,7 @@ impl Scheduler {
             }
             let now = self.context.clock.now().into();
             let store = &self.context.store;
-            // Only a slot whose claim ran out can be one; this is a write.
+            // Only possible for an expired lease; checked first, because this is a write.
             if held.is_some()
                 && let Some((slot, due_at)) = store
                     .schedules()
@@ -273,7 +274,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Writes the slots of a schedule that fell due; what is there then.
+    /// Writes the due runs of a schedule and returns its state.
     async fn plan(
         &mut self,
         place: usize,
@@ -296,7 +297,7 @@ impl Scheduler {
             self.skew = now - Timestamp::from(own).as_datetime();
             let since = *since.get_or_insert_with(|| (now - self.grace).into());
             let ahead = state.planned.as_ref().map(|planned| planned.until);
-            // One that lies farther ahead is told below, with what comes of it.
+            // A plan farther ahead is reported below.
             let ahead = ahead.filter(|until| {
                 *until > state.now && !plan::is_from_wrong_clock(*until, state.now)
             });
@@ -304,7 +305,7 @@ impl Scheduler {
                 *clock_warned = true;
                 tracing::warn!(
                     schedule = %entry.name,
-                    "the clock was set back: the slots until {} UTC are done with, and none runs twice",
+                    "the clock was set back: runs due until {} UTC are already planned and do not run twice",
                     until.as_datetime().format("%Y-%m-%d %H:%M")
                 );
             }
@@ -322,7 +323,7 @@ impl Scheduler {
                 until: decided.until,
                 slots: &decided.slots,
             };
-            // Otherwise somebody else was faster, and this one looks again.
+            // On false another process was faster: read the state again.
             if self.context.store.schedules().plan_slots(&plan).await? {
                 emit_decided(entry, &state, &decided, on_event);
             }
@@ -340,7 +341,7 @@ fn emit_decided(
     if decided.clock_was_wrong {
         tracing::warn!(
             schedule,
-            "the schedule was planned more than a day ahead, by a clock that was wrong: it begins anew"
+            "the schedule was planned more than a day ahead by a wrong clock: it starts again from now"
         );
     }
     let other = state
@@ -350,7 +351,7 @@ fn emit_decided(
     if let Some(planned) = other {
         tracing::info!(
             schedule, before = %format!("{} {}", planned.cron, planned.timezone), now = %entry.timetable,
-            "the schedule has another cron line than before; if two schedulers run, give them the same file"
+            "the cron line has changed; if two schedulers run, give them the same pipeline file"
         );
     }
     for slot in &decided.slots {

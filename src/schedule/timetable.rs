@@ -1,7 +1,7 @@
-//! Cron lines in a time zone: text goes in, due times come out.
+//! Cron lines in a time zone: parses a line and computes due times.
 //!
-//! The croner crate reads the lines and finds the times, changes of the zone's clock included. This module only words
-//! its errors, and rejects what would surprise people.
+//! The croner crate parses and computes, including daylight saving time. This module words its errors, and rejects
+//! lines whose meaning differs between programs.
 
 use std::fmt;
 
@@ -85,24 +85,24 @@ impl Timetable {
             .parse(&line)
             .map_err(|error| TimetableError::Line(line.clone(), message_of(&error)))?;
         let timetable = Self { line, zone, cron };
-        // The calendar repeats itself after 400 years, so that croner finds every day that exists.
+        // The calendar repeats after 400 years, so croner finds every existing day.
         if timetable.after(DateTime::UNIX_EPOCH).is_none() {
             return Err(TimetableError::Never(timetable.line));
         }
         Ok(timetable)
     }
 
-    /// The line, its fields separated by one space.
+    /// Returns the line, with fields separated by one space.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// The zone.
+    /// Returns the time zone.
     pub fn zone(&self) -> Tz {
         self.zone
     }
 
-    /// The first due time after a moment, or `None` if the calendar ends before it.
+    /// Returns the first due time after a moment; `None` if there is none.
     pub fn after(&self, moment: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let local = moment.with_timezone(&self.zone);
         let next = self.cron.find_next_occurrence(&local, false).ok()?;
@@ -110,7 +110,7 @@ impl Timetable {
     }
 }
 
-/// The message of a croner error, without croner's name for a line.
+/// Returns the message of a croner error without croner's terms.
 fn message_of(error: &CronError) -> String {
     let text = match error {
         CronError::ComponentError(text)
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_would_surprise_is_rejected_with_what_to_write() {
+    fn ambiguous_and_invalid_lines_are_rejected_with_advice() {
         for (line, says) in [
             ("* * * *", "has 4 fields"),
             ("* * * * * *", "once a minute"),
@@ -145,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_by_the_clock_of_its_zone() {
+    fn due_times_follow_the_time_zone() {
         let next = |line: &str, from: &str| {
             let table = Timetable::new(line, Tz::Europe__Berlin).unwrap();
             table.after(from.parse().unwrap()).unwrap().to_rfc3339()
         };
-        // In winter, and in the night of the 29th of March, which has no half past two.
+        // In winter, and on 29 March, when 02:30 does not exist.
         let daily = "30 2 * * *";
         assert_eq!(
             next(daily, "2026-01-05T12:00:00Z"),

@@ -54,7 +54,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
     ("line 15, column 8", "`both` is none of first, all"),
     ("line 17, column 1", "topic `a` has no `label`"),
-    ("line 17, column 1", "(slug `a`) is there twice"),
+    ("line 17, column 1", "(slug `a`) is listed twice"),
     ("line 19, column 16", "`descriptions` is the number `5`"),
     (
         "line 20, column 1",
@@ -66,7 +66,7 @@ const MISTAKES: [(&str, &str); 17] = [
     ),
     (
         "line 22, column 1",
-        "slug `b` is there twice, for `B` and for `b`",
+        "slug `b` is used twice, for `B` and for `b`",
     ),
 ];
 
@@ -185,8 +185,8 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         ("labels = \"a\"", "`labels` is the text `a`: write a list"),
         ("labels = [\"a\", 3]", "text in quotes"),
         ("labels = [\"a\", \" \"]", "empty"),
-        ("labels = [\"a\", \"A\"]", "slug `a` is there twice"),
-        ("labels = [\"a\", \"a\"]", "is there twice"),
+        ("labels = [\"a\", \"A\"]", "slug `a` is used twice"),
+        ("labels = [\"a\", \"a\"]", "is listed twice"),
         ("labels = [\"…\"]", "no slug can be made"),
         ("name = \" \"\nlabels = [\"a\"]", "`name` is empty"),
         ("labels = [\"a\\u0000b\"]", "NUL"),
@@ -207,7 +207,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         ),
         (
             "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"AA\"]",
-            "r/AA is there twice",
+            "r/AA is listed twice",
         ),
     ] {
         let said = refusal(&program, text);

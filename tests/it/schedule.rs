@@ -263,7 +263,7 @@ async fn an_overlapping_scheduled_run_is_skipped_or_queued() {
             assert_eq!(statuses, expected, "{}", database.url);
             if overlap == Overlap::Skip {
                 let why = found[1].error.as_deref().unwrap();
-                assert_eq!(why, "the slot of 2026-03-02 12:15 UTC still ran");
+                assert_eq!(why, "the run of 2026-03-02 12:15 UTC was still running");
             } else {
                 scene.check_once(name, 3).await;
                 assert!(found[1].started_at >= found[0].finished_at);
@@ -462,7 +462,7 @@ async fn a_timeout_stops_a_scheduled_run_and_a_signal_releases_it() {
         assert_eq!(slow.status, ScheduledRunStatus::Failed, "{}", database.url);
         assert_eq!(
             slow.error.as_deref(),
-            Some("it took longer than its timeout of 10 min, and was stopped in `classify`")
+            Some("it exceeded its timeout of 10 min and was stopped in `classify`")
         );
         assert_eq!(slow.outcomes.as_array().unwrap().len(), 1);
 

@@ -40,7 +40,7 @@ fn an_invalid_pipeline_file_is_rejected_before_anything_is_created() {
                 schedule("a", "@daily", "\"classify\""),
             ]
             .concat(),
-            "`a` is there twice",
+            "`a` is listed twice",
         ),
         (
             schedule("a", "* * * * *", "\"classify\"") + "timezone = \"Europe/Pariss\"\n",
