@@ -1,12 +1,11 @@
-//! What a monitor reads of a process and its database, in the text format of Prometheus.
+//! Metrics of a process and its database, in the text format of Prometheus.
 //!
-//! What enters is what stages count for their records anyway: [`Metrics`] adds it up as they go. Whoever asks gets it
-//! together with what the database says at that moment, from a listener of its own ([`serve`]) that no work waits for.
-//! The names stand in one table, [`METRICS`], which docs/monitor.md, the dashboard and the alert rules are tested
-//! against.
+//! [`Metrics`] accumulates the counts that stages record. [`serve`] answers scrapes with them and with figures read
+//! from the database, on a separate listener that no stage waits for. [`METRICS`] is the table of all names;
+//! docs/monitoring.md, the dashboard and the alert rules are tested against it.
 //!
-//! A command starts with `metrics::serve(address, metrics, store, clock, max_attempts)`, where `metrics` is that of its
-//! [`Context`](crate::pipeline::Context): the stages that run in it count there.
+//! A command calls `metrics::serve(address, metrics, store, clock, max_attempts)` with the metrics of its
+//! [`Context`](crate::pipeline::Context).
 
 mod database;
 mod exposition;
@@ -27,7 +26,7 @@ use topicmill_core::{RunStatus, SourceKind, Stage};
 use topicmill_http::Meter;
 pub use topicmill_pages::listener::BindError;
 
-/// What this process did since it began.
+/// The counters of this process.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Counters>);
 
@@ -36,12 +35,12 @@ struct Counters {
     labelled: ClassifyCounts,
     gpus: Vec<GpuSample>,
     runs: BTreeMap<(&'static str, &'static str), u64>,
-    /// Posts read and posts new, by stage.
+    /// Posts read and new posts, by stage.
     collected: BTreeMap<&'static str, (u64, u64)>,
     purged: u64,
-    /// Clients that count on.
+    /// Clients in use.
     clients: Vec<(SourceKind, Arc<Meter>)>,
-    /// What clients counted that are gone.
+    /// Traffic of clients that have been dropped.
     traffic: BTreeMap<&'static str, Traffic>,
     slots: BTreeMap<(String, String), u64>,
     lateness: BTreeMap<String, f64>,
@@ -49,17 +48,17 @@ struct Counters {
 }
 
 impl Metrics {
-    /// Adds what labelling counted since it said so last.
+    /// Adds what labelling counted since the last call.
     pub fn add_labelled(&self, new: &ClassifyCounts) {
         self.lock().labelled.add(new);
     }
 
-    /// What the GPUs do now; none while nothing is computed.
+    /// Sets the current figures of the GPUs; empty while nothing is computed.
     pub fn set_gpus(&self, now: Vec<GpuSample>) {
         self.lock().gpus = now;
     }
 
-    /// Counts a run that ended.
+    /// Counts a finished run.
     pub fn run_ended(&self, stage: Stage, status: RunStatus, counts: &RunCounts) {
         let mut counted = self.lock();
         let stage_name = stage.as_str();
@@ -76,7 +75,7 @@ impl Metrics {
         }
     }
 
-    /// Adds up the requests of a client from now on.
+    /// Includes the requests of a client from now on.
     pub(crate) fn count_requests_of(&self, source: SourceKind, meter: &Arc<Meter>) {
         let mut counted = self.lock();
         let known = counted.clients.iter();
@@ -88,13 +87,13 @@ impl Metrics {
         }
     }
 
-    /// Counts slots of a schedule that ended, or never ran.
+    /// Counts scheduled runs that ended or were missed.
     pub fn scheduled_runs_ended(&self, schedule: &str, status: &str, slots: u64) {
         let key = (schedule.to_owned(), status.to_owned());
         *self.lock().slots.entry(key).or_default() += slots;
     }
 
-    /// How late a slot of a schedule began.
+    /// Records how late a scheduled run started.
     pub fn scheduled_run_began(&self, schedule: &str, late: Duration) {
         let late = late.as_secs_f64();
         self.lock().lateness.insert(schedule.to_owned(), late);
@@ -107,7 +106,7 @@ impl Metrics {
         *self.lock().notifications.entry(key).or_default() += 1;
     }
 
-    /// All of it as text, with what the database says.
+    /// Formats all metrics, with the figures of the database.
     fn text(
         &self,
         database: Option<&DatabaseFigures>,
@@ -138,7 +137,7 @@ impl Metrics {
 }
 
 impl Counters {
-    /// Adds up the clients that nobody uses any more.
+    /// Moves the traffic of dropped clients to `traffic`.
     fn drop_finished_clients(&mut self) {
         let traffic = &mut self.traffic;
         self.clients.retain(|(source, meter)| {
@@ -240,7 +239,7 @@ impl Counters {
             let sum = by_source.entry(source.traits().section).or_default();
             sum.add(&meter.snapshot());
         }
-        // What another process heard; what this one heard is newer or as new.
+        // Quotas that another process received; this process has newer ones, or as new.
         let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
         quotas.extend(database.into_iter().flat_map(DatabaseFigures::quotas));
         for (source, traffic) in &by_source {

@@ -1,7 +1,9 @@
-//! Starts the program of `[notify]` when something fails that worked before, and when it works again.
+//! Notifications: runs the command of `[notify]` when a stage or schedule fails for the first time, and when it
+//! recovers.
 //!
-//! The program reads one JSON object on stdin. The database stores what was sent last, so that one of several processes
-//! sends it. Nothing here fails a run or delays it by more than seconds: an error is logged, and the next run tries again.
+//! The command reads one JSON object from stdin. The database stores the last notified state, so that only one of
+//! several processes sends it. A failed notification never fails a run and delays it by seconds at most: the error is
+//! logged, and the next run retries.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -17,34 +19,34 @@ use topicmill_core::record::RunCounts;
 use topicmill_core::{RunStatus, Timestamp};
 use topicmill_store::{Store, StoreError};
 
-/// Longer than a program takes that sends a message, and short enough for every run.
+/// Timeout of the command: enough to send a message, and short enough to wait for after every run.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The same with the statements in the database.
+/// Timeout of the command and the database statements together.
 const TIMEOUT_WITH_DATABASE: Duration = Duration::from_secs(12);
-/// Characters of an error that a message holds.
+/// Maximum length of an error in a message, in characters.
 const MAX_ERROR_CHARS: usize = 600;
-/// What the database stores of something that failed, and of something that works.
+/// The states that the database stores.
 const FAILED: &str = "failed";
 const WORKS: &str = "works";
 
-/// Something that ended.
+/// A run that ended.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedWork<'a> {
-    /// A stage, or another name that is the same each time.
+    /// The stage, or `schedule NAME`.
     pub what: &'a str,
-    /// Key of its row.
+    /// The id of the run.
     pub run: i64,
-    /// How it ended.
+    /// The status that it ended with.
     pub status: RunStatus,
-    /// What it counted.
+    /// Its counts.
     pub counts: &'a RunCounts,
-    /// The error that ended it.
+    /// Its error.
     pub error: Option<&'a str>,
-    /// Host and process.
+    /// The worker: host and process.
     pub worker: &'a str,
 }
 
-/// The program to start. By default none.
+/// The command to run; by default none.
 #[derive(Default)]
 pub struct Notify {
     command: Vec<String>,
@@ -53,18 +55,19 @@ pub struct Notify {
 
 impl std::fmt::Debug for Notify {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Arguments may be secrets.
+        // The arguments may be secrets.
         f.write_str("Notify")
     }
 }
 
 impl Notify {
-    /// `command`: a program with its arguments; empty to notify nobody.
+    /// Creates a notifier. `command` is a program with its arguments; empty disables notifications.
     pub fn new(command: Vec<String>, metrics: Arc<Metrics>) -> Self {
         Self { command, metrics }
     }
 
-    /// Notifies if it failed and worked before, or the other way round. Takes seconds at most, and logs its errors.
+    /// Sends a notification if the state changed from working to failed or back. Takes seconds at most, and logs its
+    /// errors.
     pub async fn notify_ended(&self, store: &Store, ended: &EndedWork<'_>, now: DateTime<Utc>) {
         let works = works(ended.status, ended.counts);
         let Some(works) = works.filter(|_| !self.command.is_empty()) else {
@@ -73,8 +76,10 @@ impl Notify {
         let notified = self.notify_if_changed(store, ended, works, now);
         match tokio::time::timeout(TIMEOUT_WITH_DATABASE, notified).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("nobody was notified: {error}"),
-            Err(_) => tracing::warn!("nobody was notified: the database did not respond in time"),
+            Ok(Err(error)) => tracing::warn!("the notification was not sent: {error}"),
+            Err(_) => tracing::warn!(
+                "the notification was not sent: the database did not respond in time"
+            ),
         }
     }
 
@@ -102,19 +107,21 @@ impl Notify {
         let sent = run(&self.command, &message(event, ended, now)).await;
         self.metrics.notification_ended(event, sent.is_ok());
         if let Err(error) = sent {
-            tracing::warn!("nobody was notified ({event}): {error}; the next run tries again");
+            tracing::warn!(
+                "the notification was not sent ({event}): {error}; the next run retries"
+            );
             store.keep_instead(&key, to, from).await?;
         }
         Ok(())
     }
 }
 
-/// True if it worked, `None` if somebody stopped it.
+/// True if the run succeeded, `None` if it was stopped.
 fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
     match status {
         RunStatus::Failed | RunStatus::Died => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
-        // Some posts or topics failed, which `status` shows; but a source of which no topic could be read is down.
+        // A few failed posts or topics do not notify; `status` shows them. A source that fails for every topic is down.
         RunStatus::Partial => Some(!no_topic_was_read(counts)),
         RunStatus::Done => Some(true),
     }
@@ -125,7 +132,7 @@ fn no_topic_was_read(counts: &RunCounts) -> bool {
     outcomes.is_some_and(|outcomes| !outcomes.is_empty() && !outcomes.contains_key("ok"))
 }
 
-/// The object that the program reads; chats show its `text`.
+/// Builds the object that the command reads; chats show its `text`.
 fn message(event: &str, ended: &EndedWork<'_>, now: DateTime<Utc>) -> Value {
     let (what, run, worker) = (ended.what, ended.run, ended.worker);
     let error = ended
@@ -152,16 +159,16 @@ async fn run(command: &[String], message: &Value) -> Result<(), String> {
     command
         .args(arguments)
         .stdin(Stdio::piped())
-        // Stdout is for data, and stderr for log lines.
+        // Stdout of this program is for data, stderr for log lines.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    // What it starts ends with it, and a Ctrl-C of the terminal is not for it.
+    // A process group, so that a timeout also kills its children, and Ctrl-C in the terminal does not reach it.
     #[cfg(unix)]
     command.process_group(0);
     let not_started = |error| {
         format!(
-            "start `{program}` of `notify.command`: {error}; give its path, and check that it may be run"
+            "start `{program}` of `notify.command`: {error}; check its path and that it is executable"
         )
     };
     let mut child = command.spawn().map_err(not_started)?;
@@ -169,7 +176,7 @@ async fn run(command: &[String], message: &Value) -> Result<(), String> {
     let stdin = child.stdin.take();
     let work = async {
         if let Some(mut stdin) = stdin {
-            // The exit status of a program that reads nothing says whether it is content.
+            // A program may ignore stdin; its exit status decides.
             let _ = stdin.write_all(text.as_bytes()).await;
         }
         child.wait().await
@@ -190,7 +197,7 @@ async fn run(command: &[String], message: &Value) -> Result<(), String> {
     ))
 }
 
-/// Kills a program and all that it started.
+/// Kills a program and its children.
 async fn kill(child: &mut Child) {
     #[cfg(unix)]
     if let Some(group) = child
@@ -209,7 +216,7 @@ mod tests {
     use topicmill_core::Stage;
 
     #[test]
-    fn only_what_somebody_must_look_at_has_failed() {
+    fn only_failures_that_need_attention_count_as_failed() {
         let read = |outcomes: Value| {
             let counts = json!({"by_outcome": outcomes});
             RunCounts::read(Stage::Collect, &counts)

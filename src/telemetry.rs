@@ -1,8 +1,8 @@
-//! What a person or a log collector sees on stderr: log lines, and progress bars on a terminal.
+//! Logging to stderr: log lines, and progress bars on a terminal.
 //!
-//! Progress is a span with a bar (`tracing-indicatif`), so that a log line and a bar never overwrite each
-//! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead. Whatever a
-//! field holds, no line obeys it: see [`sanitize`].
+//! A progress bar is a span (`tracing-indicatif`), so log lines and bars do not overwrite each other. Without a
+//! terminal there are no bars; stages log their progress instead. Control characters in fields are removed, see
+//! [`sanitize`].
 
 pub mod sanitize;
 mod traces;
@@ -25,27 +25,27 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// A log line every so many, where nobody knows how many there will be; of many, fewer: some twenty lines each time that
-/// there are ten times as many.
+/// Minimum number of items between two progress lines if the total is unknown. The interval grows with the count: about
+/// twenty lines for each factor of ten.
 const LOG_EVERY: u64 = 5_000;
 
-/// Whether bars are drawn: where they are not, log lines tell how far work is.
+/// True if progress bars are drawn; otherwise log lines report progress.
 static BARS: AtomicBool = AtomicBool::new(false);
 
-/// The run that log lines belong to; 0 before there is one.
+/// The last run that began in this process, for log lines outside its task; 0 before the first run.
 static LAST_RUN: AtomicI64 = AtomicI64::new(0);
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging on stderr; call it once. `verbosity` 0 shows warnings and the stages' own summary lines,
-/// each more shows more; below 0 only errors. `TOPICMILL_LOG` overrides it in the syntax of `RUST_LOG`.
+/// Starts logging on stderr; call it once. `verbosity` 0 shows warnings and the summary lines of stages; higher values
+/// show more, negative ones only errors. `TOPICMILL_LOG` overrides it, in the syntax of `RUST_LOG`.
 pub fn init(format: LogFormat, verbosity: i8) {
     let default = match verbosity {
         i8::MIN..=-1 => "error",
@@ -53,15 +53,14 @@ pub fn init(format: LogFormat, verbosity: i8) {
         1 => "warn,topicmill=debug",
         _ => "info,topicmill=trace",
     };
-    // ONNX Runtime says at WARN what it does with every graph, and a pool of connections, in the words of the driver,
-    // an error that whoever asked has been told already.
+    // ONNX Runtime warns about every graph, and the pool logs errors that the caller reports as well.
     let default = format!("{default},ort=error,sqlx_core::pool::connection=error");
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // It quotes the values of parameters that it does not know, and lines of the file of passwords.
+    // `sqlx` logs the values of unknown connection parameters, and lines of the password file.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
-    // What traces are made of, and no log line shows.
+    // Spans for traces, which no log line shows.
     let filter = if cfg!(feature = "otel") {
         let spans = format!("{}=trace", traces::TARGET).parse();
         filter.add_directive(spans.expect("the directive is well formed"))
@@ -87,7 +86,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
             let bars = IndicatifLayer::new();
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
-                // People who look at a terminal know what time it is; collectors and files get the time.
+                // People at a terminal know the time; log collectors and files need it.
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(bars.get_stderr_writer());
@@ -107,13 +106,13 @@ pub fn init(format: LogFormat, verbosity: i8) {
     }
 }
 
-/// Writes a field of a line for people, as `tracing-subscriber` does, but nothing that a terminal obeys.
+/// Formats a field of a text line as `tracing-subscriber` does, with control characters replaced.
 fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
     let value = sanitize::line(&value);
     match field.name() {
         "message" => write!(out, "{value}"),
-        // Where an event of the `log` crate comes from.
+        // Metadata of events from the `log` crate.
         name if name.starts_with("log.") => Ok(()),
         name if out.has_ansi_escapes() => {
             write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
@@ -123,40 +122,39 @@ fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Re
 }
 
 tokio::task_local! {
-    /// The run that the task works for.
+    /// The run that the current task works for.
     static TASK_RUN: i64;
 }
 
-/// Works for a run: log lines in JSON belong to it. So do those of threads and of what comes after it, until another run
-/// begins in this process.
+/// Runs `work` as part of a run: its JSON log lines carry the run's id. So do lines of other threads, and later lines
+/// until the next run begins.
 pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
     LAST_RUN.store(id, Ordering::Relaxed);
     TASK_RUN.scope(id, work).await
 }
 
-/// The run that a line belongs to which is written now; 0 before there is one.
+/// Returns the run of the current log line; 0 before the first run.
 fn current_run() -> i64 {
     TASK_RUN
         .try_with(|id| *id)
         .unwrap_or_else(|_| LAST_RUN.load(Ordering::Relaxed))
 }
 
-/// What ended the program, as the last line of a log in JSON, whatever its filter.
+/// Writes the fatal error as the last line of a JSON log, regardless of the filter.
 pub fn fatal(message: &str, causes: &[String]) {
     let mut timestamp = String::new();
-    // A line without its time is better than none.
+    // A line without a timestamp is better than none.
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
     let mut line =
         serde_json::json!({"timestamp": timestamp, "level": "ERROR", "message": message});
     if !causes.is_empty() {
         line["causes"] = causes.into();
     }
-    // There is nobody else to tell.
+    // An error of stderr cannot be reported.
     let _ = JsonLine.write_all(format!("{line}\n").as_bytes());
 }
 
-/// Writes log lines in JSON to stderr, one at a time and whole: with the run they belong to, and nothing that a
-/// terminal obeys.
+/// Writes whole JSON log lines to stderr, adds the run's id, and escapes control characters.
 struct JsonLine;
 
 impl Write for JsonLine {
@@ -164,9 +162,9 @@ impl Write for JsonLine {
         let text = String::from_utf8_lossy(line);
         let mut text = sanitize::json(&text).into_owned();
         let run = current_run();
-        // Inside of a string its quotes would be escaped.
+        // Inside a string the quotes would be escaped.
         if run != 0 && !text.contains("\"run\":") {
-            // Put in as text, because the layer formats a line before anybody can add a field to it.
+            // Inserted as text: the layer has formatted the line already.
             text.insert_str(1, &format!("\"run\":{run},"));
         }
         io::stderr().write_all(text.as_bytes())?;
@@ -178,12 +176,12 @@ impl Write for JsonLine {
     }
 }
 
-/// Sends what is left of traces, where the program sends them.
+/// Flushes traces, if they are exported.
 pub fn finish() {
     traces::finish();
 }
 
-/// A number with one decimal, for a log line.
+/// Rounds to one decimal, for log lines.
 pub fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
@@ -193,31 +191,31 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─").with_key("rate", rate)
 }
 
-/// The rate of a bar in three digits; its own has as many as a float.
+/// Formats the rate of a bar with one decimal.
 fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
-    // A bar has nobody to tell of an error.
+    // An error of a progress bar cannot be reported.
     let _ = write!(out, "{:.1}/s", state.per_sec());
 }
 
-/// How far work is: a bar on a terminal, a log line at each tenth of the way without one.
+/// Progress of some work: a bar on a terminal, otherwise a log line at each tenth.
 #[derive(Debug)]
 pub struct Progress {
     name: &'static str,
     unit: &'static str,
-    /// Shows the bar, on a terminal.
+    /// The span that draws the bar, on a terminal.
     span: Option<tracing::Span>,
-    /// How the bar looks.
+    /// The template of the bar.
     template: String,
-    /// What goes with it now.
+    /// The note shown with it.
     note: Mutex<Option<String>>,
-    /// Knows count, rate and time left, and draws nothing.
+    /// Tracks count, rate and time left, and draws nothing.
     count: ProgressBar,
-    /// Whether log lines stand in for the bar.
+    /// True if log lines replace the bar.
     lines: bool,
 }
 
 impl Progress {
-    /// Work on `total` things called `unit`.
+    /// Starts the progress of `total` items of the given unit.
     pub fn start(name: &'static str, unit: &'static str, total: u64) -> Self {
         let template = format!(
             "{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{rate:>9}}  {{eta:>4}} left"
@@ -225,7 +223,7 @@ impl Progress {
         Self::new(name, unit, &template, Some(total))
     }
 
-    /// The same, for work that logs what it does itself: without a terminal nothing is added.
+    /// Starts the progress of work that logs its own lines: without a terminal nothing is shown.
     pub fn bar(name: &'static str, unit: &'static str, total: u64) -> Self {
         Self {
             lines: false,
@@ -233,7 +231,7 @@ impl Progress {
         }
     }
 
-    /// Work on that many bytes.
+    /// Starts the progress of a number of bytes.
     pub fn bytes(name: &'static str, total: u64) -> Self {
         let template = format!(
             "{name:<9} {{bar:24.cyan/dim}} {{binary_bytes:>10}}/{{binary_total_bytes}}  {{binary_bytes_per_sec:>12}}  {{eta:>4}} left"
@@ -241,7 +239,7 @@ impl Progress {
         Self::new(name, "bytes", &template, Some(total))
     }
 
-    /// Work on things called `unit`, nobody knows how many.
+    /// Starts the progress of an unknown number of items.
     pub fn counter(name: &'static str, unit: &'static str) -> Self {
         let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{rate:>9}}");
         Self::new(name, unit, &template, None)
@@ -270,7 +268,7 @@ impl Progress {
         }
     }
 
-    /// What else there is to tell now: a line below the bar, or a part of the next log line.
+    /// Sets the note: a line below the bar, or a field of the next log line.
     pub fn note(&self, text: &str) {
         let text = sanitize::line(text).into_owned();
         let mut note = self.note.lock().expect("no holder of this lock panics");
@@ -283,7 +281,7 @@ impl Progress {
         *note = Some(text);
     }
 
-    /// The amount, where it becomes known later.
+    /// Sets the total once it is known.
     pub fn expect(&self, total: u64) {
         self.count.set_length(total);
         if let Some(span) = &self.span {
@@ -291,7 +289,7 @@ impl Progress {
         }
     }
 
-    /// That many more are done.
+    /// Adds `n` finished items.
     pub fn add(&self, n: u64) {
         let before = self.count.position();
         self.count.inc(n);
@@ -306,7 +304,7 @@ impl Progress {
     fn log(&self, before: u64) {
         let (done, total) = (self.count.position(), self.count.length());
         let every = LOG_EVERY.max(10_u64.pow(done.max(1).ilog10()) / 2);
-        // Ten lines where the end is known; else rarer and rarer, so that a long run does not fill the log.
+        // Ten lines if the total is known; otherwise at growing intervals, so that a long run does not fill the log.
         let step = total.map_or(every, |total| total.div_ceil(10)).max(1);
         if before / step == done / step {
             return;
@@ -331,7 +329,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn runs_side_by_side_have_lines_of_their_own() {
+    async fn concurrent_runs_have_separate_log_lines() {
         let seen = async |id| {
             in_run(id, async {
                 tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What the database says, by statements whose cost does not grow with it.
+//! Figures read from the database, with statements whose cost does not grow with its size.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp};
 use topicmill_review::drift::Drift;
 use topicmill_store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
-/// The newest posts whose mix of labels is told: enough that chance alone moves sixteen labels by an index of 0.02.
+/// Number of newest posts in the label mix: enough that chance alone moves sixteen labels by an index of 0.02.
 const RECENT_POSTS: u32 = 2_000;
-/// The posts before them, with which they are compared.
+/// Number of posts before them, for comparison.
 const EARLIER_POSTS: u32 = 8_000;
-/// A label set may have thousands of labels, and each would be a series of its own.
+/// Maximum number of labels: a label set may have thousands, and each would be a time series.
 const MAX_LABELS: usize = 50;
-/// What the others are called together.
+/// The name of all other labels together.
 const REST: &str = "_rest";
 
-/// What was read.
+/// The figures of one read.
 pub(super) struct DatabaseFigures {
     about: About,
     newest: Newest,
@@ -27,13 +27,13 @@ pub(super) struct DatabaseFigures {
     under_way: usize,
     gaps: usize,
     mix: Vec<MixPart>,
-    /// What the last run of `collect` counted.
+    /// The counts of the last run of `collect`.
     collected: RunCounts,
     now: DateTime<Utc>,
 }
 
 impl DatabaseFigures {
-    /// Reads.
+    /// Reads the figures.
     pub(super) async fn read(
         store: &Store,
         max_attempts: u32,
@@ -62,7 +62,7 @@ impl DatabaseFigures {
         })
     }
 
-    /// Requests left of the quota of a source, as the last run of `collect` heard.
+    /// Returns the remaining quota of each source, in requests, from the last run of `collect`.
     pub(super) fn quotas(&self) -> impl Iterator<Item = (&str, f64)> {
         let traffic = match &self.collected {
             RunCounts::Collect(done) => Some(&done.traffic),
@@ -116,7 +116,7 @@ impl DatabaseFigures {
         }
     }
 
-    /// The mix of labels, and how far it is from the one before.
+    /// Adds the mix of labels, and its drift from the earlier posts.
     fn put_mix(&self, exposition: &mut Exposition) {
         let all: u64 = self.mix.iter().map(|part| part.newer).sum();
         let mut parts: Vec<&MixPart> = self.mix.iter().collect();
@@ -146,7 +146,7 @@ impl DatabaseFigures {
     }
 }
 
-/// Seconds since 1970.
+/// Converts to Unix time in seconds.
 fn seconds(time: Timestamp) -> f64 {
     whole(time.as_datetime().timestamp())
 }

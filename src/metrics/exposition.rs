@@ -1,4 +1,4 @@
-//! Values put together as families, in the order of the table, and written in the text format of Prometheus:
+//! Groups metric values by family, in the order of the table, and writes the text format of Prometheus:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::collections::BTreeMap;
@@ -8,15 +8,15 @@ use topicmill_score::labeler::BatchTimes;
 
 use super::table::{self, METRICS};
 
-/// What HTTP says of the text.
+/// The content type of the text format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Lines by the names of their metrics.
+/// The lines of each metric, by name.
 #[derive(Default)]
 pub(super) struct Exposition(BTreeMap<&'static str, String>);
 
 impl Exposition {
-    /// Adds a value of a metric; `values` are those of its labels, in the order of the table.
+    /// Adds a value of a metric; `values` are the values of its labels, in the order of the table.
     pub(super) fn put(&mut self, name: &'static str, values: &[&str], value: f64) {
         let labels = table::find(name)
             .expect("every metric is in the table")
@@ -35,19 +35,19 @@ impl Exposition {
         self.line(name, format_args!("{name}{labels} {value}"));
     }
 
-    /// The same, of a value that may not be there.
+    /// Adds a value if there is one.
     pub(super) fn put_some(&mut self, name: &'static str, values: &[&str], value: Option<f64>) {
         if let Some(value) = value {
             self.put(name, values, value);
         }
     }
 
-    /// A count.
+    /// Adds a count.
     pub(super) fn count(&mut self, name: &'static str, values: &[&str], count: u64) {
         self.put(name, values, real(count));
     }
 
-    /// How long batches took.
+    /// Adds a histogram of batch durations.
     pub(super) fn times(&mut self, name: &'static str, times: &BatchTimes) {
         let mut sum = 0;
         for (bound, count) in BatchTimes::BOUNDS.iter().zip(times.counts) {
@@ -67,7 +67,7 @@ impl Exposition {
         writeln!(lines, "{line}").expect("a string takes all");
     }
 
-    /// All of it as text.
+    /// Returns the whole text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for metric in METRICS {

@@ -1,10 +1,10 @@
-//! What the system says of this process, under the names that every exporter uses; nothing where there is no `/proc`.
+//! Process metrics under their standard names; none without `/proc`.
 
 use std::fs;
 
 use super::exposition::{Exposition, real};
 
-/// Ticks a second of the times in `/proc`: what Linux shows to programs on every architecture is 100 (time(7)).
+/// Ticks per second of the times in `/proc`: 100 on every architecture (time(7)).
 const TICKS: f64 = 100.0;
 
 pub(super) fn put(exposition: &mut Exposition) {
@@ -16,7 +16,7 @@ pub(super) fn put(exposition: &mut Exposition) {
     let memory = of_status("VmRSS:").map(|kib| real(kib * 1024));
     exposition.put_some("process_resident_memory_bytes", &[], memory);
     exposition.put_some("process_threads", &[], of_status("Threads:").map(real));
-    // The folder itself is open while it is read.
+    // Excludes the descriptor of the folder that is being read.
     let fds = fs::read_dir("/proc/self/fd").map(|fds| fds.count().saturating_sub(1) as u64);
     exposition.put_some("process_open_fds", &[], fds.ok().map(real));
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -31,10 +31,10 @@ pub(super) fn put(exposition: &mut Exposition) {
     }
 }
 
-/// Seconds computed, and when the process began.
+/// Returns the CPU seconds, and the start time of the process.
 fn times() -> Option<(f64, Option<f64>)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name stands in parentheses and may hold anything; the field after it is the third.
+    // The name in parentheses may contain anything; the field after it is the third.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok().map(real);

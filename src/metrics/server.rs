@@ -1,4 +1,4 @@
-//! The listener: answers GET /metrics and GET /healthz, and nothing else.
+//! The metrics listener: serves GET /metrics and GET /healthz, and nothing else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,23 +19,24 @@ use topicmill_core::clock::SharedClock;
 use topicmill_pages::listener::{BindError, LimitedListener};
 use topicmill_store::Store;
 
-/// Whoever asks more often than this gets what the database said before: Prometheus asks every 15 seconds or more seldom,
-/// and several of them, or a person with a browser, must cost the database no more than one does.
+/// Time for which figures of the database are cached. Prometheus scrapes every 15 seconds or less often; several
+/// servers, or a person with a browser, must not cost the database more than one.
 const CACHE_TTL: Duration = Duration::from_secs(5);
-/// Less than the 10 seconds that Prometheus waits.
+/// Timeout of the database, less than the scrape timeout of 10 seconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A listener, which ends when this is dropped.
+/// A running listener, which stops on drop.
 #[derive(Debug)]
 pub struct Listening {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     task: AbortOnDropHandle<()>,
     store: Option<Store>,
 }
 
 impl Listening {
-    /// Ends it, and closes its connections to the database: the last one that closes a SQLite file folds its log.
+    /// Stops the listener and closes its database connections: closing the last connection to a SQLite file checkpoints
+    /// its WAL.
     pub async fn close(self) {
         drop(self.task);
         if let Some(store) = self.store
@@ -54,17 +55,17 @@ struct ServerState {
     last: Mutex<Option<DatabaseReading>>,
 }
 
-/// What the database said.
+/// The cached figures of the database.
 struct DatabaseReading {
-    /// When it was state.
+    /// The time of the read.
     at: Duration,
     took: Duration,
-    /// Nothing, where it did not answer.
+    /// `None` if the database did not respond.
     read: Option<DatabaseFigures>,
 }
 
-/// Listens, and answers from now on in a task of its own, until the result is dropped. `store` should be opened for reading
-/// only, so that no work waits for one of its connections; posts that failed `max_attempts` times are set aside.
+/// Starts listening, in a separate task, until the result is dropped. Open `store` read-only, so that no stage waits
+/// for one of its connections. Posts that failed `max_attempts` times count as parked.
 ///
 /// # Errors
 /// [`BindError`].
@@ -90,7 +91,7 @@ pub async fn serve(
     let serving = axum::serve(listener, router);
     let task = tokio::spawn(async move {
         if let Err(error) = serving.await {
-            tracing::warn!("metrics are not served any more: {error}");
+            tracing::warn!("the metrics listener failed: {error}");
         }
     });
     Ok(Listening {
@@ -101,7 +102,7 @@ pub async fn serve(
 }
 
 async fn serve_metrics(State(state): State<Arc<ServerState>>) -> impl IntoResponse {
-    // One asks the database at a time; who comes meanwhile gets the same answer.
+    // One request reads the database at a time; concurrent ones get the same result.
     let mut last = state.last.lock().await;
     if let Some(store) = &state.store {
         let now = state.clock.elapsed();
@@ -125,10 +126,11 @@ async fn read_database(state: &ServerState, store: &Store) -> DatabaseReading {
     let at = state.clock.elapsed();
     let read = tokio::select! {
         read = DatabaseFigures::read(store, state.max_attempts, state.clock.now()) => read.inspect_err(|error| {
-            tracing::warn!("metrics lack what the database says: {error}");
+            tracing::warn!("metrics without database figures: {error}");
         }).ok(),
         () = state.clock.sleep(TIMEOUT) => {
-            tracing::warn!("metrics lack what the database says: it did not answer within {} s", TIMEOUT.as_secs());
+            let secs = TIMEOUT.as_secs();
+            tracing::warn!("metrics without database figures: no response within {secs} s");
             None
         }
     };

@@ -1,4 +1,4 @@
-//! What is written is what Prometheus reads, and what was counted.
+//! The output is valid for Prometheus and contains what was counted.
 
 #[path = "../../tests/it/support/exposition.rs"]
 mod exposition;
@@ -21,7 +21,7 @@ fn value(text: &str, line: &str) -> f64 {
 }
 
 #[test]
-fn what_was_counted_is_written_by_the_rules() {
+fn counters_are_written_in_the_text_format() {
     let metrics = Metrics::default();
     let mut batches = BatchTimes::default();
     batches.add(Duration::from_millis(7));
@@ -97,11 +97,11 @@ fn what_was_counted_is_written_by_the_rules() {
 }
 
 #[test]
-fn the_table_follows_the_customs_of_names() {
+fn metric_names_follow_the_naming_conventions() {
     let mut names = BTreeSet::new();
     for metric in METRICS {
         let name = metric.name;
-        assert!(names.insert(name), "{name} stands there twice");
+        assert!(names.insert(name), "{name} is listed twice");
         assert_eq!(
             metric.kind == MetricKind::Counter,
             name.ends_with("_total"),
@@ -112,7 +112,7 @@ fn the_table_follows_the_customs_of_names() {
             !metric.help.ends_with('.') && metric.help.is_ascii(),
             "{name}"
         );
-        // Labels that are one for each post or run would be as many series.
+        // A label with a value per post or run would create as many time series.
         for label in metric.labels {
             let bounded = [
                 "version",
@@ -138,7 +138,7 @@ fn the_table_follows_the_customs_of_names() {
 }
 
 #[test]
-fn requests_of_a_client_count_while_it_works_and_after_it() {
+fn requests_of_a_client_count_during_and_after_its_life() {
     let metrics = Metrics::default();
     let meter = Arc::<Meter>::default();
     metrics.count_requests_of(SourceKind::Reddit, &meter);
@@ -181,7 +181,7 @@ fn requests_of_a_client_count_while_it_works_and_after_it() {
     );
 }
 
-/// What `/metrics` answers.
+/// Returns the response of `/metrics`.
 async fn scrape(listening: &Listening) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(listening.address)
@@ -198,7 +198,7 @@ async fn scrape(listening: &Listening) -> String {
 }
 
 #[tokio::test]
-async fn a_database_is_asked_now_and_then_and_what_does_not_answer_is_said() {
+async fn database_figures_are_cached_and_a_failed_database_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("m.db").display());
     let store = Store::open(&url, Access::Create).await.unwrap();
@@ -214,10 +214,10 @@ async fn a_database_is_asked_now_and_then_and_what_does_not_answer_is_said() {
     let first = scrape(&listening).await;
     assert!(first.contains("topicmill_database_up 1\n"), "{first}");
     assert!(first.contains("topicmill_posts 0\n"), "{first}");
-    // How long it took is the same only where it was not state again.
+    // The duration is unchanged only if the database was not read again.
     let took = |text: &str| value(text, "topicmill_database_read_seconds").to_string();
     assert_eq!(took(&first), took(&scrape(&listening).await));
-    // Its connections are gone with it.
+    // Closing the listener closes its connections.
     listening.close().await;
     let listening = start(&store).await;
     let text = scrape(&listening).await;

@@ -1,20 +1,19 @@
-//! Text that others wrote, made safe to show on a terminal.
+//! Sanitizes untrusted text for a terminal.
 //!
-//! What enters may hold anything that a title on Reddit, a file or a server's answer holds. What leaves holds no
-//! character that a terminal obeys (escape sequences, C1, BEL, DEL) and none that turns the direction of what
-//! stands beside it (<https://trojansource.codes>).
+//! Titles, files and server responses may contain anything. The result contains no control characters (escape
+//! sequences, C1, BEL, DEL) and no bidirectional overrides (<https://trojansource.codes>).
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal obeys a character, or writes what follows it in another direction.
+/// True for control characters and for characters that change the text direction.
 fn is_control_character(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What stands for such a character: its replacement where it has one, as wide as a letter.
+/// Returns the replacement of a control character: its symbol from U+2400, or U+FFFD.
 fn replacement(c: char) -> char {
     match c {
         '\0'..='\u{1f}' => {
@@ -38,24 +37,24 @@ fn sanitized(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
     )
 }
 
-/// Lines of text: line breaks and tabs stay.
+/// Sanitizes text of several lines: keeps line breaks and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
     sanitized(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// One line of text, which nothing in it can break or begin anew.
+/// Sanitizes text for a single line: keeps tabs only.
 pub fn line(text: &str) -> Cow<'_, str> {
     sanitized(text, |c| c == '\t')
 }
 
-/// JSON text that means the same: what JSON lets stand for itself but a terminal obeys is escaped.
+/// Escapes control characters in JSON. The value stays the same.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // JSON escapes C0 itself. Of the others each begins with one of these bytes, for which the search is quick.
+    // JSON escapes C0 itself. The others begin with one of these bytes, which are quick to search.
     let bytes = text.as_bytes();
     if memchr::memchr3(0x7f, 0xc2, 0xd8, bytes).is_none() && memchr::memchr(0xe2, bytes).is_none() {
         return Cow::Borrowed(text);
     }
-    // Outside of its strings JSON has no such character but these three.
+    // Outside strings JSON contains no control characters but these three.
     let is_escaped = |c: char| is_control_character(c) && !matches!(c, '\n' | '\t' | '\r');
     if !text.contains(is_escaped) {
         return Cow::Borrowed(text);
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_as_a_picture() {
+    fn control_characters_are_replaced_by_symbols() {
         let evil = "a\u{1b}[2J\u{7}\u{7f}\u{9b}31m\u{202e}b\u{2066}\u{200f}\r\0";
         assert_eq!(line(evil), "a␛[2J␇␡\u{fffd}31m\u{fffd}b\u{fffd}\u{fffd}␍␀");
         assert_eq!(lines("a\n\tb"), "a\n\tb");
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_json_means_the_same() {
+    fn escaped_json_has_the_same_value() {
         for code in (0..0x300).chain(0x2000..0x2100) {
             let Some(c) = char::from_u32(code) else {
                 continue;

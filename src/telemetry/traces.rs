@@ -1,22 +1,22 @@
-//! Traces of runs, where the program is built with the feature `otel`; otherwise nothing.
+//! Exports traces of runs if the program is built with the feature `otel`; otherwise does nothing.
 //!
-//! What enters are spans of the target [`TARGET`], which no log line shows. What leaves goes by OTLP over HTTP to where
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) says, from a thread of its own; without either,
-//! nothing leaves. No span holds a post's text or a secret.
+//! Spans of the target [`TARGET`] are sent with OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT` or
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, from a separate thread. Without either variable nothing is sent. No span
+//! contains a post's text or a secret.
 
-/// What marks the spans of traces.
+/// The target of spans for traces; log lines do not show it.
 pub(super) const TARGET: &str = "otel";
 
 #[cfg(not(feature = "otel"))]
 mod built {
     use tracing_subscriber::layer::Identity;
 
-    /// Nothing is sent.
+    /// Returns no layer.
     pub(crate) fn layer() -> Option<Identity> {
         None
     }
 
-    /// There is nothing to send.
+    /// Does nothing.
     pub(crate) fn finish() {}
 }
 
@@ -33,7 +33,7 @@ mod built {
 
     static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-    /// Sends spans, where the environment says where to.
+    /// Returns the layer that exports spans, if an endpoint is set.
     pub(crate) fn layer() -> Option<OpenTelemetryLayer<Registry, Tracer>> {
         let named = [
             "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -70,10 +70,10 @@ mod built {
         Some(tracing_opentelemetry::layer().with_tracer(tracer))
     }
 
-    /// Sends what is left, and waits for it for a few seconds.
+    /// Flushes the remaining spans, for at most a few seconds.
     pub(crate) fn finish() {
         if let Some(provider) = PROVIDER.get() {
-            // There is nobody to tell of an error any more.
+            // The program ends here, so an error cannot be reported.
             let _ = provider.shutdown();
         }
     }

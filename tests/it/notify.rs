@@ -115,7 +115,7 @@ async fn a_failed_notification_is_a_warning_and_is_retried_by_the_next_run() {
     ] {
         let ran = collect(&program, &database, &bad.uri(), broken);
         assert_eq!(ran.code, 3, "{}", ran.stderr);
-        for said in [said, "the next run tries again"] {
+        for said in [said, "the next run retries"] {
             ran.expect_stderr(said);
         }
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
@@ -150,8 +150,8 @@ async fn a_hanging_command_is_killed_and_does_not_delay_the_run() {
 fn a_setting_without_a_program_is_rejected() {
     let program = Program::new();
     for (value, said) in [
-        ("[\"a\", 1]", "a list of texts is needed"),
-        ("[\"\"]", "has an empty program name"),
+        ("[\"a\", 1]", "expected a list of strings"),
+        ("[\"\"]", "names no program"),
     ] {
         let mut command = program.command(&["config", "show"]);
         command.env("TOPICMILL__NOTIFY__COMMAND", value);
