@@ -1,8 +1,8 @@
-//! How busy the GPUs are while engines compute on them: asked of the driver's NVML every two seconds.
+//! Samples GPU utilisation, memory and power from NVML every two seconds while engines compute.
 //!
-//! [`GpuWatch::for_devices`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
-//! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuUsage`]).
-//! [`check_residency`] asks once, after a model was loaded, whether it is on the GPU at all.
+//! [`GpuWatch::for_devices`] finds the GPUs of the engines; a GPU that cannot be sampled becomes a note in the run
+//! record, never an error. The samples are summarised as mean, median, 95th percentile and maximum ([`GpuFigures`]).
+//! [`check_residency`] checks once, after loading, that a model is on the GPU.
 
 mod residency;
 
@@ -22,33 +22,33 @@ use topicmill_core::clock::SharedClock;
 use topicmill_core::record::{Gpu, GpuSample, GpuUsage, Summary, gib};
 use topicmill_score::engine::Device;
 
-/// NVML looks back a second at most, so asking more often tells little more.
+/// Sampling interval. NVML averages over at most a second, so a shorter one gains little.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The library comes with the driver.
+/// The NVML library, which is part of the driver.
 const LIBRARY: &str = if cfg!(windows) {
     "nvml.dll"
 } else {
     "libnvidia-ml.so.1"
 };
 
-/// What one GPU told at one moment; `None` is what it does not tell.
+/// A sample of one GPU; `None` for a figure that the driver does not report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GpuReading {
-    /// Part of the last moment in which it computed anything, in percent.
+    /// Utilisation: percent of the last moment in which a kernel ran.
     pub gpu_percent: Option<u32>,
-    /// Memory in use, by any process, and all there is, in MiB.
+    /// Memory in use by any process, and total memory, in MiB.
     pub memory_mib: Option<(u32, u32)>,
-    /// Power drawn.
+    /// Power draw in watts.
     pub watts: Option<u32>,
 }
 
-/// Reads all GPUs that are watched, in their order.
+/// Samples all watched GPUs, in their order.
 pub trait Probe: Debug + Send + Sync {
-    /// One reading a GPU.
+    /// Returns one reading per GPU.
     fn read(&self) -> Vec<GpuReading>;
 }
 
-/// The GPUs to watch during a run; by default none.
+/// The GPUs to sample during a run; by default none.
 #[derive(Debug, Clone, Default)]
 pub struct GpuWatch {
     gpus: Vec<Gpu>,
@@ -57,7 +57,7 @@ pub struct GpuWatch {
 }
 
 impl GpuWatch {
-    /// Finds the GPUs among the devices of engines. Where there are none, nothing is asked.
+    /// Finds the GPUs among the devices of engines. Does not load NVML if there are none.
     pub fn for_devices(devices: &[Device]) -> Self {
         let (visible, by_bus) = numbering();
         Self::with(LIBRARY.as_ref(), devices, visible.as_deref(), by_bus)
@@ -78,7 +78,7 @@ impl GpuWatch {
             Ok(all) => all,
             Err(error) => {
                 let note = format!(
-                    "NVML cannot be asked: {error}; in a container NVIDIA_DRIVER_CAPABILITIES must hold `utility`"
+                    "NVML is not available: {error}; in a container NVIDIA_DRIVER_CAPABILITIES must include `utility`"
                 );
                 return Self {
                     note: Some(note),
@@ -89,7 +89,7 @@ impl GpuWatch {
         let mut notes = Vec::new();
         if !is_order_known(&all, visible, by_bus) {
             notes.push(
-                "the GPUs are of several kinds, and CUDA may count them in another order than NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                "with GPUs of several kinds, CUDA may number them unlike NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
                     .to_owned(),
             );
         }
@@ -99,7 +99,7 @@ impl GpuWatch {
             let device = Device::Cuda(number).to_string();
             let Some(place) = nvml_index(number, visible, &uuids) else {
                 notes.push(format!(
-                    "{device} is none of the whole GPUs that NVML lists"
+                    "{device} is not among the full GPUs that NVML lists"
                 ));
                 continue;
             };
@@ -117,7 +117,7 @@ impl GpuWatch {
         }
     }
 
-    /// GPUs that something else than NVML tells of.
+    /// Watches GPUs with a test probe.
     #[cfg(test)]
     pub(crate) fn by(gpus: Vec<Gpu>, probe: Arc<dyn Probe>) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl GpuWatch {
         }
     }
 
-    /// A GPU on a machine without NVML.
+    /// Watches a GPU on a machine without NVML.
     #[cfg(test)]
     pub(crate) fn without_nvml() -> Self {
         Self::with(
@@ -138,12 +138,12 @@ impl GpuWatch {
         )
     }
 
-    /// What is missing or doubtful, and why.
+    /// Returns what is missing or unreliable, and why.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// Begins with no reading.
+    /// Creates a sampler without samples.
     pub(crate) fn sampler(&self) -> Sampler {
         Sampler {
             tallies: vec![Tally::default(); self.gpus.len()],
@@ -152,27 +152,27 @@ impl GpuWatch {
     }
 }
 
-/// `CUDA_VISIBLE_DEVICES`, and whether CUDA numbers GPUs by their bus, as NVML does.
+/// Returns `CUDA_VISIBLE_DEVICES`, and whether CUDA numbers GPUs by bus id, as NVML does.
 fn numbering() -> (Option<String>, bool) {
     let by_bus = std::env::var("CUDA_DEVICE_ORDER").is_ok_and(|order| order == "PCI_BUS_ID");
     (std::env::var("CUDA_VISIBLE_DEVICES").ok(), by_bus)
 }
 
-/// The GPUs that NVML lists, and NVML.
-// Loaded when it is asked for: most machines have no such library, and the program must start there all the same.
+/// Loads NVML and lists its GPUs.
+// Loaded on demand: most machines have no such library.
 fn open_nvml(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
     Ok((list(&nvml)?, nvml))
 }
 
-/// Whether CUDA numbers the GPUs as NVML does: CUDA puts the fastest first, unless it is told otherwise.
+/// True if CUDA numbers the GPUs as NVML does. By default CUDA lists the fastest first.
 fn is_order_known(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
     let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
     kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))
 }
 
-/// Whether this process holds memory of the GPU that CUDA counts as `number`, after it loaded a model of at least so
-/// many bytes there. Asked of NVML; where that is missing or does not tell, neither does this.
+/// Checks with NVML that this process holds memory of CUDA device `number`, after it loaded a model of at least `least`
+/// bytes there. Returns `Unknown` if NVML is missing or does not report it.
 pub fn check_residency(number: u16, least: u64) -> Residency {
     let (visible, by_bus) = numbering();
     let numbered = (visible.as_deref(), by_bus);
@@ -193,24 +193,24 @@ fn residency_with(
     let places = match nvml_index(number, visible, &uuids) {
         Some(place) if is_order_known(&all, visible, by_bus) => place..place + 1,
         Some(_) => 0..all.len(),
-        // A slice of a GPU, of which NVML tells nothing here.
+        // A MIG slice, which NVML does not report here.
         None => return Residency::Unknown,
     };
     let listed: Vec<ListedGpu> = places.map(|place| list_processes(&nvml, place)).collect();
     verdict(&listed, std::process::id(), has_host_pid, least)
 }
 
-/// Who holds memory of a GPU, and how much is in use.
+/// Lists the processes that hold memory of a GPU, and the memory in use.
 fn list_processes(nvml: &Nvml, place: usize) -> ListedGpu {
     let gpu = || nvml.device_by_index(u32::try_from(place).unwrap_or(u32::MAX));
     let processes = gpu().and_then(|gpu| {
         let mut all = gpu.running_compute_processes()?;
-        // Under NVIDIA's service for several processes on a GPU (MPS) its clients have a list of their own.
+        // Under MPS, NVIDIA's multi-process service, clients have a separate list.
         match gpu.mps_running_compute_processes() {
             Ok(clients) => all.extend(clients),
-            // A driver without this service.
+            // The driver has no MPS.
             Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::NotSupported) => {}
-            // Then the list is not whole.
+            // The list is incomplete.
             Err(error) => return Err(error),
         }
         Ok(all.into_iter().map(|process| process.pid).collect())
@@ -222,7 +222,7 @@ fn list_processes(nvml: &Nvml, place: usize) -> ListedGpu {
     }
 }
 
-/// Name and UUID of every GPU, in NVML's order. One that may not be asked keeps its place.
+/// Lists the name and UUID of every GPU in NVML's order. An inaccessible GPU keeps its place.
 fn list(nvml: &Nvml) -> Result<Vec<(String, String)>, NvmlError> {
     let tell = |index| {
         let gpu = nvml.device_by_index(index)?;
@@ -234,8 +234,8 @@ fn list(nvml: &Nvml) -> Result<Vec<(String, String)>, NvmlError> {
         .collect())
 }
 
-/// Which of the GPUs CUDA counts as `number`, where `visible` is `CUDA_VISIBLE_DEVICES`: numbers or the beginnings
-/// of UUIDs, of which CUDA leaves out the first that it does not know and all behind it.
+/// Maps a CUDA device number to NVML's index. `visible` is `CUDA_VISIBLE_DEVICES`: numbers or prefixes of UUIDs; CUDA
+/// ignores everything after the first unknown one.
 fn nvml_index(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
     let Some(visible) = visible else {
         return Some(usize::from(number)).filter(|place| *place < uuids.len());
@@ -248,12 +248,12 @@ fn nvml_index(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usiz
             .filter(|place| name.starts_with("GPU-") && uuids[*place].starts_with(name));
         places.next().filter(|_| places.next().is_none())
     };
-    // `map_while`, as CUDA does: the first unknown name hides all behind it.
+    // `map_while`, as CUDA does: the first unknown name hides all after it.
     let mut places = visible.split(',').map_while(|name| named(name.trim()));
     places.nth(number.into())
 }
 
-/// GPUs at their places in NVML's list.
+/// GPUs at their indices in NVML's list.
 #[derive(Debug)]
 struct Nvidia {
     nvml: Nvml,
@@ -267,7 +267,7 @@ impl Probe for Nvidia {
     }
 }
 
-/// What a GPU tells, and what it does not, with why.
+/// Samples a GPU. Also returns what the driver refused to report, and why.
 fn read_gpu(nvml: &Nvml, place: usize) -> (GpuReading, Vec<String>) {
     let index = u32::try_from(place).unwrap_or(u32::MAX);
     let gpu = || nvml.device_by_index(index);
@@ -291,7 +291,7 @@ fn read_gpu(nvml: &Nvml, place: usize) -> (GpuReading, Vec<String>) {
     (reading, refused)
 }
 
-/// Reads GPUs now and then, and keeps what it read.
+/// Samples GPUs at intervals and accumulates the samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     watch: GpuWatch,
@@ -299,7 +299,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Reads until it is dropped, and tells each time what the GPUs do: in one line, and one by one.
+    /// Samples until dropped. Calls `tell` each time, with a line for people and with the figure of each GPU.
     pub(crate) async fn sample(
         &mut self,
         clock: &SharedClock,
@@ -307,7 +307,7 @@ impl Sampler {
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
             clock.sleep(INTERVAL).await;
-            // A driver in trouble may keep whoever asks waiting.
+            // A driver in trouble may block.
             let Ok(readings) = tokio::task::spawn_blocking(move || probe.read()).await else {
                 break;
             };
@@ -323,18 +323,18 @@ impl Sampler {
             });
             tell(line(&readings), now.collect());
         }
-        // Whoever samples does so beside other work, which this must not end.
+        // The sampler runs next to other work, which must not end with it.
         std::future::pending().await
     }
 
-    /// What was read so far.
+    /// Returns the summary of all samples.
     pub(crate) fn figures(&self) -> Vec<GpuUsage> {
         let of_each = self.watch.gpus.iter().zip(&self.tallies);
         of_each.map(|(gpu, tally)| tally.figures(gpu)).collect()
     }
 }
 
-/// `GPU 87 % · 61 of 80 GiB · 412 W`; of several GPUs the mean, and the sums.
+/// Formats samples as `GPU 87 % · 61 of 80 GiB · 412 W`; several GPUs as mean and sums.
 fn line(readings: &[GpuReading]) -> String {
     let busy: Vec<u32> = readings.iter().filter_map(|gpu| gpu.gpu_percent).collect();
     let memory = readings.iter().filter_map(|gpu| gpu.memory_mib);
@@ -357,7 +357,7 @@ fn line(readings: &[GpuReading]) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-/// Samples of a GPU, as how often each value was seen: what it takes does not grow with the run.
+/// Samples of a GPU as counts per value, so that memory does not grow with the run.
 #[derive(Debug, Clone, Default)]
 struct Tally {
     samples: u64,
@@ -403,7 +403,7 @@ impl Counts {
     fn summary(&self) -> Option<Summary> {
         let max = *self.0.keys().next_back()?;
         let n: u64 = self.0.values().sum();
-        // The least value that so many in a hundred samples do not exceed.
+        // The smallest value that is not exceeded by `percent` % of the samples.
         let percentile = |percent: u64| {
             let rank = (n * percent).div_ceil(100);
             let mut seen = 0;

@@ -1,12 +1,12 @@
-//! Fetches a model folder from the Hugging Face hub, or from a mirror of it.
+//! Downloads a model folder from the Hugging Face hub or a mirror.
 //!
-//! Takes the name of a repository and a precision, and makes a folder with the files that a model needs and no other
-//! weights. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
-//! a second protocol. Here a file that broke off, or whose program was killed, goes on where it was; it gets its
-//! name when size and hash are those of the hub's list, and the folder its name when all files are there.
+//! Takes a repository name and a precision, and creates a folder with the files that the model needs and no other
+//! weights. An interrupted download resumes where it stopped. A file is renamed into place once its size and hash match
+//! the hub's list, and the folder once all files are there. The crate `hf-hub` is not used: its version 1 restarts
+//! every file, and depends on `aws-lc` and a second protocol.
 //!
-//! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
-//! lists, and nobody but the endpoint itself learns the token.
+//! The hub is not trusted: listed names must be files in the folder, a response may not be longer than listed, and only
+//! the endpoint itself receives the token.
 
 mod client;
 mod error;
@@ -30,35 +30,35 @@ use topicmill_score::folder::manifest::Manifest;
 use topicmill_core::clock::SharedClock;
 use topicmill_http::backoff;
 
-/// Attempts at a request before it is given up; one that got further starts counting again.
+/// Attempts per request; progress resets the count.
 const TRIES: u32 = 5;
-/// A list of twenty thousand files has half as much.
+/// Maximum bytes of a list; one of twenty thousand files has half as many.
 const MAX_LISTING: u64 = 8 << 20;
-/// What comes slower than [`MIN_BYTES_PER_SEC`] after this long is given up: a server that sends a byte a minute would hold us for
-/// ever.
+/// Time after which a download slower than [`MIN_BYTES_PER_SEC`] is cancelled, so that a slow server cannot block
+/// forever.
 const SPEED_GRACE: Duration = Duration::from_mins(10);
-/// Bytes a second; a telephone line of the nineties had half as many.
+/// Minimum speed in bytes per second, about twice that of a dial-up modem.
 const MIN_BYTES_PER_SEC: u64 = 16 << 10;
 
-/// Where to fetch from, and as whom.
+/// The endpoint and its credentials.
 #[derive(Clone)]
 pub struct HubSource {
-    /// `https://huggingface.co`, or a mirror. Where it holds user and password, these are sent instead of the token.
+    /// `https://huggingface.co` or a mirror. A user and password in it are sent instead of the token.
     pub endpoint: String,
-    /// Sent to the endpoint, never shown.
+    /// The token, sent to the endpoint only and never shown.
     pub token: Option<String>,
 }
 
-/// What to fetch.
+/// The model to download.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// `owner/name`.
     pub repo: String,
-    /// Branch, tag or commit.
+    /// A branch, tag or commit.
     pub revision: String,
-    /// The precision of the graphs, by the hub's names; `None` for float32, `all` for every graph.
+    /// The precision of the graphs, in the hub's names; `None` for float32, `all` for every graph.
     pub precision: Option<String>,
-    /// The folder to make.
+    /// The folder to create.
     pub to: PathBuf,
 }
 
@@ -69,10 +69,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A client for one source.
+    /// Creates a client of one endpoint.
     ///
     /// # Errors
-    /// [`PullError::Transfer`] where the network cannot be used at all, and what is wrong with address or token.
+    /// [`PullError::Transfer`] if the network is unusable, and errors for an invalid address or token.
     pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
             client: HubClient::new(source)?,
@@ -80,7 +80,7 @@ impl Hub {
         })
     }
 
-    /// Fetches a model; `on_step` is told how many bytes there are in all, and of each piece that came.
+    /// Downloads a model. `on_step` receives the total bytes, and each received chunk.
     ///
     /// # Errors
     /// See [`PullError`].
@@ -91,12 +91,12 @@ impl Hub {
     ) -> Result<(), PullError> {
         if !is_repository(&wanted.repo) {
             let text = format!(
-                "`{}` is no repository: write it as `owner/name`",
+                "`{}` is not a repository name: write it as `owner/name`",
                 wanted.repo
             );
             return Err(PullError::Asked(text));
         }
-        // A link that leads nowhere is there, too.
+        // Also if it is a dangling link.
         if wanted.to.symlink_metadata().is_ok() {
             return Err(PullError::Asked(format!(
                 "`{}` exists already: use it, remove it, or give another folder with --to",
@@ -105,7 +105,7 @@ impl Hub {
         }
         let listing = self.listing(wanted).await?;
         let mut small = listing.small_files()?;
-        // Before anything large is fetched, and before a folder is made.
+        // Checked before any large download, and before a folder is created.
         listing.has_graph()?;
         listing.check(&small)?;
         let scratch = partial(&wanted.to, &listing.sha);
@@ -114,7 +114,7 @@ impl Hub {
             fs::create_dir_all(above).map_err(&write)?;
         }
         make_folder(&scratch)?;
-        // What an earlier mirror or precision left here is no part of this model.
+        // Files of an earlier mirror or precision are not part of this model.
         let names = listing.names().into_iter();
         let kept: BTreeSet<String> = names
             .flat_map(|name| [name.to_owned(), format!("{name}.part")])
@@ -127,10 +127,10 @@ impl Hub {
             folder: &scratch,
             on_step,
         };
-        // The manifest among the small files says which graphs there are, so the whole sum is known only after them.
+        // The manifest is one of the small files and lists the graphs, so the total is only known after them.
         fetching.expect(bytes(&small));
         fetching.files(&small).await?;
-        // Before gigabytes of weights: a configuration that topicmill cannot use is found out after a few kilobytes.
+        // Checked before gigabytes of weights are downloaded: the configuration may be unsupported.
         if let Some(name) = check_config(&scratch)? {
             let file = [listing.file(&name)?.clone()];
             listing.check(&file)?;
@@ -145,7 +145,7 @@ impl Hub {
         fetching.files(&large).await?;
         let kept = all.into_iter().map(|file| file.name).collect();
         remove_others(&scratch, &scratch, &kept).map_err(&write)?;
-        // Last of all, and in one step: a folder of this name is whole, or is not there.
+        // Last, and atomically: a folder of this name is always complete.
         fs::rename(&scratch, &wanted.to).map_err(PullError::write_error(&wanted.to))
     }
 
@@ -163,7 +163,7 @@ impl Hub {
         Listing::read(&bytes, repo)
     }
 
-    /// What a path gives, held in memory.
+    /// Returns the body of a response, bounded by [`MAX_LISTING`].
     async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
         let mut response = self.client.get(repo, path, 0, what).await?;
         let mut body = Vec::new();
@@ -180,7 +180,7 @@ impl Hub {
     }
 }
 
-/// A model on its way into a folder.
+/// A download in progress.
 struct Fetching<'a> {
     hub: &'a Hub,
     repo: &'a str,
@@ -198,7 +198,7 @@ impl Fetching<'_> {
         (self.on_step)(PullStep::Came(bytes));
     }
 
-    /// Fetches files into the folder, unless they are there.
+    /// Downloads the files that are not in the folder yet.
     async fn files(&mut self, files: &[Sibling]) -> Result<(), PullError> {
         for file in files {
             self.file(file).await?;
@@ -222,7 +222,7 @@ impl Fetching<'_> {
         }
         if !file.has_hash() {
             tracing::warn!(
-                "the hub lists no hash of `{}`: only its size is checked",
+                "the hub lists no hash for `{}`: only its size is checked",
                 file.name
             );
         }
@@ -232,7 +232,7 @@ impl Fetching<'_> {
             let before = length(&part);
             match self.fetch(file, &part, &mut speed).await {
                 Ok(()) => break,
-                // A connection that breaks off every few hundred megabytes still brings a large file home.
+                // A connection that breaks every few hundred megabytes still completes a large file.
                 Err(PullError::Transfer { .. }) if length(&part) > before => {
                     waits = backoff(TRIES);
                 }
@@ -250,7 +250,7 @@ impl Fetching<'_> {
         fs::rename(&part, &path).map_err(write)
     }
 
-    /// Goes on where the part ends.
+    /// Resumes a download at the end of the partial file.
     async fn fetch(
         &mut self,
         file: &Sibling,
@@ -259,7 +259,7 @@ impl Fetching<'_> {
     ) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
-        // A request for what follows the last byte would be answered by 416. The caller checks the hash.
+        // A range after the last byte would get status 416. The caller checks the hash.
         if file.size.is_some_and(|size| have > 0 && have == size) {
             return Ok(());
         }
@@ -271,13 +271,13 @@ impl Fetching<'_> {
             && range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
         let write = PullError::write_error(part);
         if response.status() != StatusCode::OK && !goes_on {
-            // The first answer to a request for all of it makes no file.
+            // A failed request for the whole file leaves nothing to remove.
             if have > 0 {
                 fs::remove_file(part).map_err(write)?;
             }
             return Err(PullError::Transfer {
                 what: name.clone(),
-                detail: "the hub does not go on where the file broke off".to_owned(),
+                detail: "the hub does not resume the download".to_owned(),
             });
         }
         let mut out = File::options()
@@ -305,13 +305,12 @@ impl Fetching<'_> {
             out.write_all(&piece).map_err(&write)?;
             self.received(bytes);
         }
-        // The file gets its name next, and after a power cut a name must not stand for bytes that never reached the
-        // disk.
+        // Synced before the rename: after a power failure the file name must not refer to missing data.
         out.sync_all().map_err(write)
     }
 }
 
-/// How fast something comes.
+/// Measures the speed of a download.
 struct SpeedCheck<'c> {
     clock: &'c SharedClock,
     start: Duration,
@@ -327,13 +326,14 @@ impl<'c> SpeedCheck<'c> {
         }
     }
 
-    /// So many bytes more came. One that gives none at all is given up by the client.
+    /// Counts received bytes; fails if the download is too slow. A stalled connection is handled by the client's
+    /// timeout.
     fn received(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
         self.came += bytes;
         let due = SPEED_GRACE + Duration::from_secs(self.came / MIN_BYTES_PER_SEC);
         if self.clock.elapsed().saturating_sub(self.start) > due {
             return Err(PullError::Again(format!(
-                "fetch `{what}`: it comes slower than 16 KiB a second; give the same command again to go on, or set \
+                "fetch `{what}`: it is slower than 16 KiB per second; run the same command again to resume, or set \
                  HF_ENDPOINT to another mirror"
             )));
         }
@@ -341,16 +341,16 @@ impl<'c> SpeedCheck<'c> {
     }
 }
 
-/// How far fetching is.
+/// The progress of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullStep {
-    /// So many bytes in all, as far as is known.
+    /// The total number of bytes, as far as known.
     Expect(u64),
-    /// So many more are there.
+    /// The number of bytes received.
     Came(u64),
 }
 
-/// `owner/name`, or a name alone.
+/// True for `owner/name`, or a name alone.
 fn is_repository(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -363,7 +363,7 @@ fn is_repository(name: &str) -> bool {
     parts.len() <= 2 && parts.into_iter().all(part)
 }
 
-/// Where a folder is until it is whole; each commit has its own, so that versions of a file do not mix.
+/// Returns the temporary path of a folder. It contains the commit, so that versions are not mixed.
 fn partial(to: &Path, commit: &str) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     let short: String = commit
@@ -375,8 +375,8 @@ fn partial(to: &Path, commit: &str) -> PathBuf {
     to.with_file_name(name)
 }
 
-/// Removes what lies in a folder and is not named, by paths from `top`. A link in the place of what is named stays, and
-/// is refused when that is written.
+/// Removes everything in a folder that is not named, by paths relative to `top`. A link in the place of a named file
+/// stays, and is rejected when that file is written.
 fn remove_others(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -402,7 +402,7 @@ fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// Makes a folder of ours; what is there already must be one, and not lead elsewhere.
+/// Creates a folder, or checks that an existing one is not a link.
 fn make_folder(path: &Path) -> Result<(), PullError> {
     match fs::create_dir(path) {
         Ok(()) => Ok(()),
@@ -414,7 +414,7 @@ fn make_folder(path: &Path) -> Result<(), PullError> {
     }
 }
 
-/// Whether a file may be written here: what is there already must be one, and not lead elsewhere.
+/// Checks that a path is a regular file or does not exist.
 fn check_not_a_link(path: &Path) -> Result<(), PullError> {
     match path.symlink_metadata() {
         Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_leads_nowhere_else() {
+    fn repository_names_cannot_traverse_paths() {
         for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
             assert!(is_repository(name), "{name}");
         }

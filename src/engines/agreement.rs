@@ -1,39 +1,39 @@
-//! Which engine and precision are the fastest of those whose labels agree with float32.
+//! Chooses the fastest engine and precision whose labels agree with float32.
 //!
-//! `bench agreement` measures each [`EngineConfig`] of computing a model on somebody's texts; [`fastest`] chooses among what was
-//! measured. What was measured holds for one model on one make of CPU with the same libraries, and for nothing else.
+//! `bench agreement` measures each [`EngineConfig`] of a model on the user's texts; [`fastest`] chooses among the
+//! measurements. A measurement holds for one model, one CPU model and one version of the libraries.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::EngineName;
 
-/// The share of texts whose label must be that of float32.
+/// The required share of texts with the same label as in float32.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Agreement(f64);
 
-/// Scores that differ by no more are the same ones.
+/// Maximum difference of scores that count as equal.
 pub const SAME_SCORE: f64 = 1e-4;
-/// Fewer texts say too little: of 200, a true agreement of 0.95 reaches 0.98 once in thirty times.
+/// Minimum number of texts: of 200, a true agreement of 0.95 looks like 0.98 once in thirty times.
 pub const ENOUGH_TEXTS: usize = 200;
-/// The most that a way gets whose scores are others than those of float32, whatever its labels.
+/// Maximum agreement of a configuration whose scores differ from float32, even if all labels agree.
 const NEARLY: f64 = 0.9999;
 
 impl Agreement {
-    /// Every score to 1e-4.
+    /// Scores equal to 1e-4.
     pub const EXACT: Self = Self(1.0);
 
-    /// A share above 0 and up to 1, where 1 is [`Agreement::EXACT`].
+    /// Creates an agreement above 0 and up to 1, where 1 is [`Agreement::EXACT`].
     pub fn of(share: f64) -> Option<Self> {
         (share > 0.0 && share <= 1.0).then_some(Self(share))
     }
 
-    /// The share.
+    /// Returns the share.
     pub fn share(self) -> f64 {
         self.0
     }
 
-    /// Whether scores are to be those of float32, and not only labels.
+    /// True if the scores must be those of float32, not only the labels.
     pub fn is_exact(self) -> bool {
         self >= Self::EXACT
     }
@@ -55,7 +55,7 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Both in one.
+    /// Combines an engine and a precision.
     pub fn new(engine: EngineName, precision: &str) -> Self {
         Self {
             engine,
@@ -70,32 +70,32 @@ impl fmt::Display for EngineConfig {
     }
 }
 
-/// What came of a way.
+/// The measurement of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Which one.
+    /// The configuration.
     #[serde(flatten)]
     pub config: EngineConfig,
-    /// The library, with its version.
+    /// The library and its version.
     pub runtime: String,
-    /// Texts that got a label in float32, with ONNX Runtime.
+    /// Number of texts that have a label in float32 with ONNX Runtime.
     pub texts: usize,
-    /// Texts among these that got the same label.
+    /// Number of these texts with the same label.
     pub agreed: usize,
     /// The largest difference of a score.
     pub score_off: f64,
-    /// Texts a second.
+    /// Texts per second.
     pub texts_per_sec: f64,
 }
 
 impl Measured {
-    /// Share of the texts with the same label.
+    /// Returns the share of texts with the same label.
     #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
     pub fn share(&self) -> f64 {
         self.agreed as f64 / self.texts.max(1) as f64
     }
 
-    /// The largest agreement that it is chosen for; `None` where too few texts prove any.
+    /// Returns the highest agreement that the measurement proves; `None` with too few texts.
     pub fn agreement(&self) -> Option<Agreement> {
         if self.score_off <= SAME_SCORE {
             return Some(Agreement::EXACT);
@@ -105,7 +105,7 @@ impl Measured {
     }
 }
 
-/// The fastest of those that agree so often, in the precision asked for where there is one.
+/// Returns the fastest measurement with at least this agreement, and with this precision if one is given.
 pub fn fastest<'a>(
     measured: &'a [Measured],
     agreement: Agreement,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_those_that_agree_often_enough_is_chosen() {
+    fn the_fastest_configuration_with_enough_agreement_is_chosen() {
         let all = [
             measured("fp32", 400, 2e-5, 10.0),
             measured("bf16", 398, 0.02, 20.0),
@@ -152,21 +152,21 @@ mod tests {
         assert_eq!(of(0.98, Some("fp32")), Some("fp32"));
         assert_eq!(of(0.995, Some("int8")), None);
         assert_eq!(all[3].agreement(), Some(agreement(0.9775)));
-        // Labels may all be the same while scores are not.
+        // All labels may agree although scores differ.
         let same = measured("bf16", 400, 0.02, 20.0);
         assert_eq!(same.agreement(), Some(agreement(NEARLY)));
         assert_eq!([0.0, 1.01, f64::NAN].map(Agreement::of), [None; 3]);
     }
 
     #[test]
-    fn few_texts_prove_nothing() {
+    fn too_few_texts_prove_no_agreement() {
         let few = Measured {
             texts: 199,
             agreed: 199,
             ..measured("bf16", 0, 0.02, 20.0)
         };
         assert_eq!(few.agreement(), None);
-        // A difference of scores shows with each text.
+        // Equal scores can be seen on few texts.
         let exact = Measured {
             score_off: 1e-6,
             ..few

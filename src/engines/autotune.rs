@@ -1,7 +1,7 @@
-//! Finds how many padded tokens a batch should hold: on real lengths, on this device, within memory.
+//! Finds the fastest token budget of a batch, on real text lengths, on this device and within its memory.
 //!
-//! [`search`] is pure: it asks for the speed at one budget after the other, doubling first and bisecting then.
-//! [`tune`] answers from an engine, within a time.
+//! [`search`] is a pure algorithm: it requests the speed at one budget after another, first doubling, then bisecting.
+//! [`tune`] measures the speeds with an engine, within a time limit.
 
 #[cfg(test)]
 mod tests;
@@ -14,31 +14,32 @@ use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// A larger budget that gains less than this ends the doubling: it costs twice the memory of a batch.
+/// Minimum speed-up to go on doubling, because each step doubles the memory of a batch.
 const MIN_GAIN: f64 = 1.03;
-/// What is found must beat the default by this, or it is not worth the memory.
+/// Minimum speed-up over the default that is worth the memory.
 const MIN_GAIN_OVER_DEFAULT: f64 = 1.02;
-/// How often the best and the default are compared in the end, in turns: once each way, so that neither has the warmer
+/// Rounds in which the best budget and the default are compared, alternating so that neither profits from a warmer
 /// machine.
 const FINAL_ROUNDS: usize = 2;
-/// The smallest budget that is tried: half of the longest text that most models take.
+/// The smallest budget that is tried: half of the maximum length of most models.
 pub const MIN_BUDGET: usize = 256;
-/// The largest budget that is tried: 64 of the longest texts that BART takes. Memory ends the search sooner on most GPUs.
+/// The largest budget that is tried: 64 texts of BART's maximum length. On most GPUs the memory ends the search
+/// earlier.
 pub const MAX_BUDGET: usize = 1 << 16;
-/// Above this share of the machine's memory no larger budget is tried: a doubling may double what a batch takes, and what
-/// the database's cache and other programs need is left to them.
+/// Maximum share of the machine's memory in use. Doubling may double the memory of a batch, and the database cache and
+/// other programs need the rest.
 const MAX_MEMORY_USED: f64 = 0.8;
-/// Measurements that a search takes at most, about.
+/// Approximate maximum number of measurements.
 const MEASUREMENTS: f64 = 18.0;
 
-/// What came of one budget.
+/// The result of measuring one budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Trial {
-    /// Tokens a second, padding not counted.
+    /// Tokens per second, without padding.
     Speed(f64),
-    /// It needs more memory than there is, or than one should take.
+    /// It needs too much memory.
     TooLarge,
-    /// The time for searching is over.
+    /// The time limit is exceeded.
     TimeUp,
 }
 
@@ -47,36 +48,36 @@ pub enum Trial {
 pub struct TriedBudget {
     /// The budget.
     pub batch_tokens: usize,
-    /// Tokens a second; `None` where it needs too much memory.
+    /// Tokens per second; `None` if it needs too much memory.
     pub tokens_per_sec: Option<f64>,
 }
 
-/// The end of a search.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundBudget {
-    /// The budget to take.
+    /// The budget to use.
     pub batch_tokens: usize,
-    /// Every measurement, in order.
+    /// All measurements, in order.
     pub steps: Vec<TriedBudget>,
-    /// Whether the search came to its end in time; else its result is not worth remembering.
+    /// True if the search completed in time; otherwise the result is not cached.
     pub whole: bool,
 }
 
-/// Where to search.
+/// The range of budgets to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// What is taken unless something is better.
+    /// The budget to use unless another one is faster.
     pub default: usize,
-    /// Tried first.
+    /// The budget to try first.
     pub least: usize,
-    /// Never exceeded.
+    /// The maximum budget.
     pub most: usize,
 }
 
 /// Searches for the fastest budget.
 ///
 /// # Errors
-/// Those of `measure`.
+/// Errors of `measure`.
 pub fn search<E>(
     range: Range,
     measure: &mut dyn FnMut(usize) -> Result<Trial, E>,
@@ -99,14 +100,14 @@ pub fn search<E>(
 
 struct Curve<'a, E> {
     steps: Vec<TriedBudget>,
-    /// Nothing larger fits.
+    /// The largest budget that may fit.
     ceiling: usize,
     in_time: bool,
     measure: &'a mut dyn FnMut(usize) -> Result<Trial, E>,
 }
 
 impl<E> Curve<'_, E> {
-    /// Measures a budget, if there is time and room.
+    /// Measures a budget, if it may fit and there is time.
     fn at(&mut self, batch_tokens: usize) -> Result<Option<f64>, E> {
         if !self.in_time || batch_tokens > self.ceiling {
             return Ok(None);
@@ -129,7 +130,7 @@ impl<E> Curve<'_, E> {
         Ok(tokens_per_sec)
     }
 
-    /// The fastest budget that fits, the smaller among equals.
+    /// Returns the fastest budget that fits; on a tie the smaller one.
     fn best(&self) -> Option<(usize, f64)> {
         self.steps
             .iter()
@@ -140,7 +141,7 @@ impl<E> Curve<'_, E> {
 
     fn double(&mut self, least: usize) -> Result<(), E> {
         let (mut budget, mut flat) = (least, 0);
-        // One step that gains nothing may be noise; two are the end.
+        // One step without a gain may be noise; two end the doubling.
         while flat < 2 {
             let before = self.best();
             let Some(speed) = self.at(budget)? else { break };
@@ -153,7 +154,7 @@ impl<E> Curve<'_, E> {
         Ok(())
     }
 
-    /// Halves the distance to both neighbours of the best, twice.
+    /// Halves the distance to both neighbours of the best budget, twice.
     fn bisect(&mut self, least: usize) -> Result<(), E> {
         let Some((mut best, _)) = self.best() else {
             return Ok(());
@@ -176,10 +177,10 @@ impl<E> Curve<'_, E> {
         Ok(())
     }
 
-    /// The best against the default, in turns.
+    /// Compares the best budget with the default, alternating.
     fn compare_with_default(&mut self, default: usize) -> Result<usize, E> {
         let Some((best, _)) = self.best() else {
-            // Not even the least fits: then the smaller of the two, which will be halved as it runs.
+            // Not even the smallest budget fits: use the smaller of the two; batches are split at run time.
             return Ok(default.min(self.ceiling.max(1)));
         };
         if best == default {
@@ -187,12 +188,12 @@ impl<E> Curve<'_, E> {
         }
         let (mut of_best, mut of_default) = (0.0_f64, 0.0_f64);
         for _ in 0..FINAL_ROUNDS {
-            // The faster of the runs counts: other programs can only make one slower.
+            // The faster run counts: other programs can only slow one down.
             of_default = of_default.max(self.at(default)?.unwrap_or(0.0));
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }
         let fits = default <= self.ceiling;
-        // Where the time ended before the duel, nothing is proved.
+        // Without a comparison in time the default stays.
         Ok(if fits && of_best <= of_default * MIN_GAIN_OVER_DEFAULT {
             default
         } else {
@@ -201,30 +202,30 @@ impl<E> Curve<'_, E> {
     }
 }
 
-/// How long a search may take.
+/// The time limit of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchLimit {
-    /// So long.
+    /// An absolute limit.
     Time(Duration),
-    /// This share of the time that so many tokens take, but no longer than so.
+    /// A share of the time to compute some tokens, up to a maximum.
     Share {
         /// The share of the expected time.
         share: f64,
-        /// Tokens to compute.
+        /// The number of tokens to compute.
         tokens: f64,
-        /// At most.
+        /// The maximum.
         most: Duration,
     },
 }
 
-/// Tokens that are measured to know the speed, about.
+/// Approximate number of tokens of the pilot measurement.
 const PILOT_TOKENS: usize = 2_048;
 
-/// Searches with an engine on texts like those to be scored, and leaves the labeler with what was found. Where
-/// the time allowed is too short to measure anything, the default stays and no step is told.
+/// Searches with an engine on texts like those to be scored, and sets the budget of the labeler. If the limit is too
+/// short for any measurement, keeps the default and reports no steps.
 ///
 /// # Errors
-/// Those of the engine, but for running out of memory.
+/// Errors of the engine except running out of memory.
 pub fn tune(
     labeler: &mut Labeler,
     prepared: &PreparedLabels,
@@ -251,13 +252,13 @@ fn tune_within(
     };
     let all = labeler.rows(prepared, texts);
     let pilot = sample_rows(&all, PILOT_TOKENS);
-    // The first computes nothing of use: memory is taken, code is read.
+    // The first round is a warm-up: it allocates memory and loads code.
     let mut speed = None;
     for _ in 0..2 {
         speed = measure(labeler, prepared, texts, &pilot, default, clock)?;
     }
-    // What is computed here is no work done.
-    labeler.take_stats();
+    // Measurements do not count as work.
+    labeler.take_computed();
     let Some(speed) = speed else {
         return Ok(nothing);
     };
@@ -275,9 +276,9 @@ fn tune_within(
         reason = "positive, and a bound only"
     )]
     let rows = sample_rows(&all, (seconds * speed / MEASUREMENTS) as usize);
-    // Each trial fills two batches at least.
+    // Each measurement fills at least two batches.
     let most = (tokens_of(&rows) / 2).min(MAX_BUDGET);
-    // Nothing larger than the default could be measured, and smaller ones are not worth a search.
+    // Budgets above the default could not be measured, and smaller ones are not worth a search.
     if most < 2 * default {
         return Ok(nothing);
     }
@@ -304,7 +305,7 @@ fn tune_within(
     Ok(found)
 }
 
-/// Tokens a second at a budget; `None` where it does not fit.
+/// Measures the tokens per second at a budget; `None` if it does not fit.
 fn measure(
     labeler: &mut Labeler,
     prepared: &PreparedLabels,
@@ -319,7 +320,7 @@ fn measure(
         match labeler.compute_batch(prepared, texts, batch) {
             Ok(()) => {}
             Err(EngineError::OutOfMemory { .. }) => {
-                // A session that ran out of memory keeps what it took, and the next trial would fail for want of it.
+                // A session keeps its memory after running out, so the next measurement would fail.
                 labeler.restart()?;
                 return Ok(None);
             }
@@ -327,7 +328,7 @@ fn measure(
         }
     }
     let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
-    // A clock of a test may stand still.
+    // A test clock may not advance.
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     let speed = tokens_of(rows) as f64 / seconds.max(1e-9);
     Ok(Some(speed))
@@ -337,15 +338,15 @@ fn tokens_of(rows: &[BatchRow]) -> usize {
     rows.iter().map(|row| row.len).sum()
 }
 
-/// Rows of about so many tokens, evenly from all of them.
+/// Samples rows of about `tokens` tokens, evenly spaced.
 fn sample_rows(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
     let stride = (tokens_of(rows) / tokens.max(1)).max(1);
-    // Rows come text by text with as many labels each: a stride of that number would take one label only.
+    // Rows are grouped by text with one row per label: an even stride could select a single label.
     let stride = stride + usize::from(stride.is_multiple_of(2));
     rows.iter().copied().step_by(stride).collect()
 }
 
-/// Share of the machine's memory that is in use, where the system tells.
+/// Returns the share of the machine's memory in use, if the system reports it.
 fn memory_used() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let of = |name: &str| -> Option<f64> {

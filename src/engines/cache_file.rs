@@ -1,4 +1,4 @@
-//! What was measured on this machine, cache_file in a file of the user's folder for cache_folder.
+//! Caches measurements of this machine in a JSON file of the user's cache folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use serde::de::DeserializeOwned;
 
 use crate::atomic_file::{self, IfExists};
 
-/// A file of notes of one kind, each under a key.
+/// A cache file with one value per key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CacheFile(PathBuf);
 
 impl CacheFile {
-    /// The file of this name in a folder for cache_folder.
+    /// Returns the file of this name in a cache folder.
     pub(super) fn in_folder(cache_folder: &Path, name: &str) -> Self {
         Self(cache_folder.join("topicmill").join(name))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A file that cannot be read counts as empty.
+    /// Reads all entries; an unreadable file counts as empty.
     fn all<T: DeserializeOwned>(&self) -> BTreeMap<String, T> {
         std::fs::read(&self.0)
             .ok()
@@ -31,20 +31,20 @@ impl CacheFile {
             .unwrap_or_default()
     }
 
-    /// Whether there is a file that holds no notes.
+    /// True if the file exists and is not valid.
     pub(super) fn is_damaged(&self) -> bool {
         std::fs::read(&self.0).is_ok_and(|bytes| {
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes).is_err()
         })
     }
 
-    /// What is cache_file under a key.
+    /// Returns the value of a key.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.all().remove(key)
     }
 
-    /// Notes it in place of what was cache_file before, and gives the file. If two processes note something at once, the notes of
-    /// one may be lost, and never half a file is read. An error says why it cannot be cache.
+    /// Sets the value of a key, and returns the path. If two processes write concurrently, one value may be lost, but
+    /// readers never see a partial file. Returns a message on failure.
     pub(super) fn insert<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_found_under_its_key_only_and_a_damaged_file_is_empty() {
+    fn values_are_found_by_key_and_a_damaged_file_counts_as_empty() {
         let folder = tempfile::tempdir().unwrap();
         let cache = CacheFile::in_folder(folder.path(), "notes.json");
         assert_eq!(cache.get::<usize>("a"), None);
@@ -75,7 +75,7 @@ mod tests {
         let found = ["a", "b", "c"].map(|key| cache.get::<usize>(key));
         assert_eq!(found, [Some(2048), Some(512), None]);
         let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
-        assert_eq!(files.count(), 1, "nothing is left beside it");
+        assert_eq!(files.count(), 1, "no temporary file remains");
         let whole = std::fs::read_to_string(cache.path()).unwrap();
         for damaged in ["", "{", "[]", &whole.replace("2048", "-1")] {
             std::fs::write(cache.path(), damaged).unwrap();

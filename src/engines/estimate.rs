@@ -1,4 +1,4 @@
-//! What labelling would cost, measured on a sample of the texts that it would read.
+//! Estimates the cost of labelling by measuring a sample of the texts.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use topicmill_core::clock::SharedClock;
 use topicmill_score::labeler::{Labeler, LabelerError, Pairs, PreparedLabels};
 use topicmill_score::text::EncodedText;
 
-/// Texts that are measured together: enough to fill batches as labelling does.
+/// Number of texts per round: enough to fill batches as labelling does.
 const TEXTS_A_ROUND: usize = 48;
-/// Rounds that an interval needs: of three, Student's t makes it wider than what it is about.
+/// Minimum number of rounds for an interval: with three, Student's t makes the interval wider than the mean.
 const LEAST_ROUNDS: usize = 4;
-/// Measuring ends after this time, once there are enough rounds.
+/// Measuring ends after this time, given enough rounds.
 const LONG_ENOUGH: Duration = Duration::from_secs(8);
 
-/// A mean with the interval that holds it in 19 of 20 samples.
+/// A mean with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CostEstimate {
     /// The estimate.
@@ -26,7 +26,7 @@ pub struct CostEstimate {
     pub high: f64,
 }
 
-/// The total of `n` like these, of which some were looked at; `None` for fewer than two.
+/// Estimates the total of `n` items from samples of some of them; `None` for fewer than two.
 fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     #[expect(clippy::cast_precision_loss, reason = "a few hundred samples")]
     let count = samples.len() as f64;
@@ -35,7 +35,7 @@ fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     }
     let mean = samples.iter().sum::<f64>() / count;
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    // The more of them were looked at, the less is left to guess.
+    // Finite population correction.
     let unseen = (1.0 - count / n).max(0.0);
     let reach = student(samples.len() - 1) * (variance * unseen / count).sqrt();
     Some(CostEstimate {
@@ -45,7 +45,7 @@ fn total(samples: &[f64], n: f64) -> Option<CostEstimate> {
     })
 }
 
-/// The 97.5 % quantile of Student's t, from a table; a little too large between its entries.
+/// Returns the 97.5 % quantile of Student's t from a table; slightly too large between entries.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
     match freedom {
@@ -56,21 +56,22 @@ fn student(freedom: usize) -> f64 {
     }
 }
 
-/// What a sample told of all texts.
+/// The estimated cost of all texts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EstimatedCost {
-    /// Tokens that the model would read, special ones included and padding not.
+    /// Tokens that the model would read, special tokens included, without padding.
     pub tokens: Option<CostEstimate>,
     /// Seconds on this device.
     pub seconds: Option<CostEstimate>,
-    /// Texts that were scored for it.
+    /// Number of texts scored for the estimate.
     pub measured_texts: usize,
 }
 
-/// Scores a sample of texts, of which something may be known already, and tells what `texts` of them cost.
+/// Scores a sample of texts and estimates the cost of `texts` of them. `pairs` are the pairs that still need to be
+/// computed for each text.
 ///
 /// # Errors
-/// Those of the engine and the tokenizer.
+/// Errors of the engine and the tokenizer.
 pub fn cost(
     labeler: &mut Labeler,
     prepared: &PreparedLabels,
@@ -88,7 +89,7 @@ pub fn cost(
     let mut seconds = Vec::new();
     let mut measured_texts = 0;
     let began = clock.elapsed();
-    // The first round warms up and does not count.
+    // The first round is a warm-up and does not count.
     for (round, (texts, pairs)) in rounds(&encoded, pairs).enumerate() {
         let start = clock.elapsed();
         labeler.score(prepared, texts, pairs, &|| false, &mut |_, _| {})?;
@@ -109,13 +110,13 @@ pub fn cost(
     })
 }
 
-/// The sample in rounds of one size, smaller ones where it is small.
+/// Splits the sample into rounds of equal size.
 fn rounds<'a>(
     texts: &'a [EncodedText],
     pairs: &'a [Pairs],
 ) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
     let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
-    // Rounds of one size can be compared: a smaller last one would fill its batches worse.
+    // A smaller last round would fill its batches worse, so it is dropped.
     texts.chunks_exact(size).zip(pairs.chunks_exact(size))
 }
 
@@ -124,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_holds_the_mean_and_shrinks_with_the_sample() {
+    fn the_interval_contains_the_mean_and_shrinks_with_the_sample() {
         let few = total(&[1.0, 2.0, 3.0], 100.0).unwrap();
         // 2 ± 4.30 × √0.97 / √3.
         assert!((few.mean - 200.0).abs() < 1e-9);
         assert!((few.high - 444.5).abs() < 0.1, "{few:?}");
-        assert!(few.low.abs() < f64::EPSILON, "not below nothing");
+        assert!(few.low.abs() < f64::EPSILON, "not below 0");
         let many: Vec<f64> = [1.0, 2.0, 3.0].repeat(30);
         let many = total(&many, 100.0).unwrap();
         assert!(many.high - many.low < 40.0, "{many:?}");
         let all = total(&[1.0, 2.0, 3.0], 3.0).unwrap();
-        assert!(all.high - all.low < 1e-9, "nothing is left to guess");
+        assert!(all.high - all.low < 1e-9, "every item was sampled");
         assert_eq!(total(&[1.0], 100.0), None);
     }
 }

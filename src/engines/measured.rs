@@ -1,7 +1,7 @@
-//! A model's engine and precision as `bench agreement` measured them: what is stored becomes a choice.
+//! Applies the measurements of `bench agreement` to the choice of engine and precision.
 //!
-//! A measurement counts only on the make of CPU, with the threads, for the model and with the library that it was made
-//! with. Where scores may differ from float32 by more than 1e-4, nothing is chosen that was not measured.
+//! A measurement holds only for the same CPU model, thread count, model and library. If scores may differ from float32
+//! by more than 1e-4, only measured configurations are used.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ use super::agreement::{Agreement, Measured, fastest};
 use super::cache_file::CacheFile;
 use super::{EnginesError, ModelChoice, cache_folder, cores, device_model, find_model};
 
-/// The precision that others are compared with.
+/// The reference precision.
 const FP32: &str = "fp32";
 
 impl ModelChoice {
-    /// Takes the fastest engine and precision that agreed so often when `bench agreement` measured them. With
-    /// [`Agreement::EXACT`] nothing needs to have been measured: the choice then stays as it is.
+    /// Chooses the fastest engine and precision that reached this agreement in `bench agreement`. For
+    /// [`Agreement::EXACT`] no measurement is required: without one the choice stays as it is.
     ///
     /// # Errors
     /// [`EnginesError::NotMeasured`], and [`EnginesError::Folder`].
@@ -40,28 +40,28 @@ impl ModelChoice {
             return Err(missing(
                 match agreement_cache().filter(CacheFile::is_damaged) {
                     Some(kept) => format!(
-                        "what was measured is not readable in `{}`, and is written anew",
+                        "the measurements in `{}` are not readable, and the next measurement replaces them",
                         kept.path().display()
                     ),
-                    None => "nobody has measured it here".to_owned(),
+                    None => "it has not been measured on this machine".to_owned(),
                 },
             ));
         }
         let precision = self.precision.as_deref();
         let found = fastest(&measured, agreement, precision)
-            .ok_or_else(|| missing("nothing that was measured agrees so often".to_owned()))?;
+            .ok_or_else(|| missing("no measured configuration agrees that often".to_owned()))?;
         if !self.is_installed_library(found) {
             let was = &found.runtime;
             return Err(missing(format!(
-                "it was measured with another library ({was}) than is here"
+                "it was measured with another library ({was}) than the one installed"
             )));
         }
         Ok(self.with(found))
     }
 
-    /// Another engine for the same scores, if that was measured to be the faster one.
+    /// Chooses another engine with the same scores, if it was measured to be faster.
     fn with_measured_exact_engine(&self) -> Option<Self> {
-        // Asked first, since it costs least: most people have measured nothing.
+        // The cheapest check first: most users have measured nothing.
         agreement_cache().filter(|kept| kept.path().exists())?;
         if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
             return None;
@@ -79,18 +79,18 @@ impl ModelChoice {
         let own = self.folder_of(None);
         let is_own = own.is_ok_and(|own| own.precision == found.config.precision);
         Self {
-            // A graph that is the folder's only one need not be called after its precision.
+            // The only graph of a folder need not be named after its precision.
             precision: (!is_own).then(|| found.config.precision.clone()),
             engine: found.config.engine,
             why: Some(format!(
-                "measured as the fastest that agrees often enough: {} of {} texts got the label that they get in float32",
+                "measured as the fastest with enough agreement: {} of {} texts got the same label as in float32",
                 found.agreed, found.texts
             )),
             ..self.clone()
         }
     }
 
-    /// What was measured of the engines that may be taken.
+    /// Returns the measurements of the allowed engines.
     fn measured(&self, folder: &ModelFolder) -> Vec<Measured> {
         let kept = agreement_cache().and_then(|kept| kept.get(&self.key(folder)));
         let mut measured: Vec<Measured> = kept.unwrap_or_default();
@@ -98,18 +98,18 @@ impl ModelChoice {
         measured
     }
 
-    /// Stores what came of each way of computing this model, for [`ModelChoice::with_measured_engine`].
+    /// Stores the measurements of this model for [`ModelChoice::with_measured_engine`].
     ///
     /// # Errors
-    /// Why it cannot be stored, in words.
+    /// Returns a message if they cannot be stored.
     pub fn store_measurements(&self, measured: &[Measured]) -> Result<PathBuf, String> {
         let kept = agreement_cache().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
         let folder = self.folder_in_fp32().map_err(|error| error.to_string())?;
         kept.insert(&self.key(&folder), measured.to_vec())
     }
 
-    /// What a measurement holds for: the folder with its graph in float32, the make of the CPU, threads (0 for one a core),
-    /// and cores that the process may use.
+    /// Returns the cache key: the folder's hash with its float32 graph, the CPU model, threads (0 for one per core),
+    /// and the cores available to this process.
     fn key(&self, folder: &ModelFolder) -> String {
         let (hash, device) = (&folder.manifest_hash, device_model(Device::Cpu));
         let (threads, cores) = (self.threads.unwrap_or_default(), cores());
@@ -124,7 +124,7 @@ impl ModelChoice {
         }
     }
 
-    /// Whether the library that was measured is the one that would compute now.
+    /// True if the installed library is the one that was measured.
     fn is_installed_library(&self, measured: &Measured) -> bool {
         let here = if measured.config.engine == EngineName::OpenVino {
             load_openvino(self.openvino.as_deref()).map(OpenVino::told_apart)
@@ -138,7 +138,7 @@ impl ModelChoice {
         ModelFolder::open_for(&find_model(&self.model), Processor::Cpu, precision)
     }
 
-    /// The folder with its graph in float32, which may be the only one, whatever it is called.
+    /// Opens the folder with its float32 graph, which may be the only one under any name.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -150,7 +150,7 @@ impl ModelChoice {
     }
 }
 
-/// Where measurements are stored; nowhere for a user without a home.
+/// Returns the cache of measurements; `None` for a user without a home folder.
 fn agreement_cache() -> Option<CacheFile> {
     Some(CacheFile::in_folder(&cache_folder()?, "agreement.json"))
 }

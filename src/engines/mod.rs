@@ -1,8 +1,8 @@
-//! From settings to engines that compute: which model, on which devices, in how many engines, with how large a batch.
+//! Opens engines from settings: which model, on which devices, how many engines, and with which token budget.
 //!
-//! A [`ModelChoice`] goes in, an [`EnginePool`] comes out. [`autotune`] searches for the best size of a batch and
-//! remembers it; [`estimate`] says what labelling would cost. No flag and no command is known here, so that whatever
-//! scores texts can use it.
+//! A [`ModelChoice`] opens an [`EnginePool`]. [`autotune`] searches for the best token budget and caches it;
+//! [`estimate`] estimates the cost of labelling. Independent of flags and commands, so that every caller that scores
+//! texts can use it.
 
 pub mod agreement;
 pub mod autotune;
@@ -25,7 +25,7 @@ use self::agreement::Agreement;
 use self::cache_file::CacheFile;
 use crate::gpu::{Residency, check_residency};
 
-/// Why there are no engines.
+/// Reasons why engines cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum EnginesError {
     /// The model, its folder, or ONNX Runtime.
@@ -37,55 +37,55 @@ pub enum EnginesError {
     /// The model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// Nobody measured what would have to be chosen from.
+    /// The required agreement has not been measured.
     #[error("choose the fastest way with agreement {0} for `{1}` on this machine: {2}")]
     NotMeasured(Agreement, String, String),
-    /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
+    /// A shortlist that saves no time, because the large model scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
-    /// A shortlist that saves no time: the small model is the large one.
-    #[error("a shortlist saves nothing: `{0}` would pick labels for itself")]
+    /// A shortlist that saves no time, because both models are the same.
+    #[error("a shortlist saves nothing: `{0}` is both the large and the small model")]
     Itself(String),
 }
 
-/// A model, and how it is to be computed.
+/// A model and how to compute it.
 #[derive(Debug, Clone)]
 pub struct ModelChoice {
-    /// Its folder, see [`find_model`].
+    /// Its folder; see [`find_model`].
     pub model: PathBuf,
-    /// At least one; each gets an engine.
+    /// At least one device; each gets an engine.
     pub devices: Vec<Device>,
-    /// Which graph of the folder; `None` for the folder's choice.
+    /// The precision of the graph; `None` for the folder's default.
     pub precision: Option<String>,
-    /// Padded tokens that a batch may hold; `None` for what was remembered, or else the default.
+    /// Padded tokens per batch; `None` for the cached budget, or else the default.
     pub batch_tokens: Option<usize>,
-    /// Threads of each engine within a batch; `None` for its share of the cores.
+    /// Threads per engine; `None` for its share of the cores.
     pub threads: Option<usize>,
-    /// The ONNX Runtime library; `None` for where one is found.
+    /// The ONNX Runtime library; `None` to search for one.
     pub library: Option<PathBuf>,
-    /// What computes.
+    /// The engine.
     pub engine: EngineName,
-    /// Why it does, where that was measured.
+    /// The reason for the engine, if it was chosen by measurement.
     pub why: Option<String>,
-    /// The library of OpenVINO; `None` for where one is found.
+    /// The OpenVINO library; `None` to search for one.
     pub openvino: Option<PathBuf>,
 }
 
 impl ModelChoice {
-    /// A second model beside this one: on the same devices, in its own precision.
+    /// Returns the choice of a second model, on the same devices and in its own precision.
     #[must_use]
     pub fn beside(&self, model: &Path) -> Self {
         Self {
             model: model.to_owned(),
             precision: None,
             batch_tokens: None,
-            // That was measured of this one.
+            // The reason belongs to the first model.
             why: None,
             ..self.clone()
         }
     }
 
-    /// The same with groups of so many numbers, if `int8` is no graph of the folder but a way to compute the one in float32.
+    /// Sets the group size of int8 quantization, if the folder has no int8 graph and quantizes the float32 one.
     #[must_use]
     pub fn with_int8_group(mut self, group: u16) -> Self {
         if self.precision.as_deref() == Some("int8")
@@ -98,7 +98,7 @@ impl ModelChoice {
         self
     }
 
-    /// One engine, which has the machine to itself.
+    /// Opens a single engine that has the machine to itself.
     ///
     /// # Errors
     /// See [`EnginesError`].
@@ -106,12 +106,12 @@ impl ModelChoice {
         self.open_share(&Share::new(1), device)
     }
 
-    /// As many engines as workers, and at least one a device.
+    /// Opens as many engines as workers, and at least one per device.
     ///
     /// # Errors
     /// See [`EnginesError`].
     pub fn open(&self, workers: u16) -> Result<EnginePool, EnginesError> {
-        // Whoever names a device wants it used, also where fewer workers are set.
+        // Every named device is used, even with fewer workers.
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
         let share = Share::new(workers);
         let first = self.open_share(&share, self.devices[0])?;
@@ -125,7 +125,7 @@ impl ModelChoice {
         }
         if on.len() > 1 {
             let on: Vec<String> = on.iter().map(Device::to_string).collect();
-            tracing::info!("{} engines side by side, on {}", on.len(), on.join(", "));
+            tracing::info!("{} concurrent engines, on {}", on.len(), on.join(", "));
         }
         Ok(EnginePool {
             models,
@@ -136,7 +136,7 @@ impl ModelChoice {
         })
     }
 
-    /// Puts this model before each large one: it picks so many labels of each text.
+    /// Adds this model as a shortlist to each large one: it picks `labels` labels per text.
     ///
     /// # Errors
     /// See [`EnginesError`].
@@ -155,13 +155,13 @@ impl ModelChoice {
         }
         let small = find_model(&self.model);
         tracing::info!(
-            "only the {labels} labels that {} puts first are scored",
+            "scoring only the {labels} best labels of {}",
             small.display()
         );
         Ok(())
     }
 
-    /// The model folder alone, with the graph for the first device; `auto` is the CPU here.
+    /// Opens the model folder without an engine, with the graph for the first device; `auto` means the CPU here.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -174,11 +174,11 @@ impl ModelChoice {
         ModelFolder::open_for(&find_model(&self.model), processor, precision)
     }
 
-    /// One of several that share this machine.
+    /// Opens one of several engines that share this machine.
     fn open_share(&self, share: &Share, device: Device) -> Result<OpenedModel, EnginesError> {
         let options = EngineOptions {
             device,
-            // Several engines with all cores each would take them from one another.
+            // Engines with all cores each would compete for them.
             threads: self.threads.or_else(|| share.cores()),
             library: self.library.clone(),
             engine: self.engine,
@@ -198,15 +198,14 @@ impl ModelChoice {
         }
         let threads = engine.threads;
         let default = batch_tokens_for(chosen.device, threads);
-        // All that the best size depends on. What was found on one machine or for one model says nothing about
-        // another.
+        // Everything that the best budget depends on, so that a cached budget is never used elsewhere.
         let (runtime, device) = (engine.runtime.clone(), device_model(chosen.device));
         let key = format!(
             "{} {} on {device}, {} × {threads} threads, {runtime}",
             folder.manifest_hash, folder.precision, share.workers
         );
         let (budget, tokens) = match self.batch_tokens {
-            // Before the flag: a score that depends on its batch may not change with a setting.
+            // Takes precedence over the flag: if a score depends on its batch, a setting must not change it.
             _ if folder.depends_on_batch() => (Budget::FromModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
             None => match budget_cache().and_then(|remembered| remembered.get::<usize>(&key)) {
@@ -217,7 +216,7 @@ impl ModelChoice {
         let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
         if budget == Budget::FromModel && self.batch_tokens.is_some() {
             tracing::warn!(
-                "`batch_tokens` is left aside: in {} a score depends on its batch, so batches keep to {} tokens",
+                "ignoring `batch_tokens`: in {} a score depends on its batch, so batches have {} tokens",
                 labeler.folder().precision,
                 labeler.batch_tokens(),
             );
@@ -232,8 +231,8 @@ impl ModelChoice {
     }
 }
 
-/// Whether the GPU that a model was loaded on holds it, as the driver lists it. A library that computes elsewhere in silence
-/// would be slow, and nothing else would show it.
+/// Checks with the driver that the GPU holds the model. A library that silently computes on the CPU would only be
+/// noticed by its speed.
 fn check_model_on_gpu(
     folder: &ModelFolder,
     chosen: &Chosen,
@@ -246,16 +245,16 @@ fn check_model_on_gpu(
     let files = beside.map(|name| folder.dir.join(name));
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
-    // Half, because a file has more than what goes to the GPU.
+    // Half, because not everything in the files goes to the GPU.
     let found = check_residency(device, weights.sum::<u64>() / 2);
     tracing::debug!(
         "the driver's list of processes on {}: {found:?}",
         chosen.device
     );
-    let detail = "NVML lists no memory of this process on it after the model was loaded, so the model is elsewhere; install `onnxruntime-gpu` again";
+    let detail = "NVML lists no memory of this process on it, so the model runs elsewhere; reinstall `onnxruntime-gpu`";
     match found {
         Residency::NotResident if asked == Device::Auto => {
-            tracing::warn!("{} may not compute: {detail}", chosen.device);
+            tracing::warn!("{} may not be in use: {detail}", chosen.device);
             Ok(())
         }
         Residency::NotResident => Err(OnnxError::Cuda {
@@ -266,53 +265,53 @@ fn check_model_on_gpu(
     }
 }
 
-/// A model that is ready to score, and how it was opened.
+/// A model that is ready to score.
 pub struct OpenedModel {
-    /// Scores.
+    /// The labeler that scores.
     pub labeler: Labeler,
-    /// Where it runs, and why.
-    pub chosen: DeviceChoice,
-    /// Threads within a batch.
+    /// Its device, and the reason for it.
+    pub chosen: Chosen,
+    /// Threads per batch.
     pub threads: usize,
-    /// The library that computes, with its version.
+    /// The library and its version.
     pub runtime: String,
-    /// Where its token budget comes from.
+    /// The origin of its token budget.
     pub budget: Budget,
 }
 
-/// Engines of one model.
+/// The engines of one model.
 pub struct EnginePool {
-    /// At least one.
+    /// At least one model per engine.
     pub models: Vec<Models>,
-    /// What each runs on.
+    /// The device of each.
     pub devices: Vec<Device>,
-    /// Threads of each within a batch.
+    /// Threads of each per batch.
     pub threads: usize,
-    /// The library that computes, with its version.
+    /// The library and its version.
     pub runtime: String,
-    /// Where their token budget comes from.
+    /// The origin of their token budget.
     pub budget: Budget,
 }
 
-/// Where a token budget comes from.
+/// The origin of a token budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Budget {
-    /// Flag or setting.
+    /// A flag or setting.
     Fixed,
-    /// The model: with another one its scores would be others.
+    /// The model: its scores depend on the batch size.
     FromModel,
-    /// An earlier search, cache_file under this key.
+    /// An earlier search, cached under this key.
     Remembered(String),
-    /// The default, for want of a search. A database notes it under the same key: what it is asked for then holds wherever
-    /// the program runs.
+    /// The default, because no search has run. A database stores the search result under the same key, so that a budget
+    /// set there holds on every machine.
     Unsearched(String),
 }
 
 impl Budget {
-    /// Keeps what a search found for later commands of this user.
+    /// Caches the result of a search for later commands of this user.
     ///
     /// # Errors
-    /// Why it cannot be kept, in words.
+    /// Returns a message if it cannot be cached.
     pub fn remember(&self, batch_tokens: usize) -> Result<(), String> {
         let (Self::Remembered(key) | Self::Unsearched(key)) = self else {
             return Ok(());
@@ -322,12 +321,12 @@ impl Budget {
     }
 }
 
-/// Where budgets are remembered; nowhere for a user without a home.
+/// Returns the cache of budgets; `None` for a user without a home folder.
 fn budget_cache() -> Option<CacheFile> {
     Some(CacheFile::in_folder(&cache_folder()?, "batch-tokens.json"))
 }
 
-/// This user's folder for what can be found out again.
+/// Returns this user's cache folder.
 fn cache_folder() -> Option<PathBuf> {
     let folder = |name| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -336,7 +335,7 @@ fn cache_folder() -> Option<PathBuf> {
     folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
 }
 
-/// A device with its make, where Linux tells: a cache may lie on a disk that several machines share.
+/// Returns a device with its model name, if Linux reports it: several machines may share a cache.
 fn device_model(device: Device) -> String {
     let line = |path: &Path, name: &str| {
         let text = std::fs::read_to_string(path).ok()?;
@@ -353,8 +352,8 @@ fn device_model(device: Device) -> String {
     make.map_or_else(|| device.to_string(), |make| format!("{device} ({make})"))
 }
 
-/// Logs which model scores, and on what.
-pub fn log_model(labeler: &Labeler, chosen: &DeviceChoice) {
+/// Logs the model and its device.
+pub fn log_model(labeler: &Labeler, chosen: &Chosen) {
     let folder = labeler.folder();
     tracing::info!(
         "scoring with {} in {} on {}: {}",
@@ -369,7 +368,7 @@ pub fn log_model(labeler: &Labeler, chosen: &DeviceChoice) {
     );
 }
 
-/// What an engine has of this machine and of the model, beside others like it.
+/// An engine's share of the machine and of the model's weights.
 #[derive(Debug)]
 struct Share {
     workers: u16,
@@ -377,29 +376,29 @@ struct Share {
 }
 
 impl Share {
-    /// The share of each of several workers.
+    /// Returns the share of each of several workers.
     fn new(workers: u16) -> Self {
         Self {
             workers,
-            // An engine alone has nobody to share with.
+            // A single engine shares nothing.
             weights: (workers > 1).then(SharedWeights::default),
         }
     }
 
-    /// Cores for each, where there are several.
+    /// Returns the cores per engine, if there are several engines.
     fn cores(&self) -> Option<usize> {
         (self.workers > 1).then(|| (cores() / usize::from(self.workers)).max(1))
     }
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores available to this process.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Where a model that is named by a relative path lies: in the current folder; beside the program, in one of the folders
-/// above it (a repository) or in `share/topicmill` there (an installed program); in this user's data folder. Found
-/// nowhere, it is left as it is named.
+/// Resolves the path of a model. Searches for a relative path in the current folder; in the folders above the program
+/// (a repository) and their `share/topicmill` (an installed program); and in the user's data folder. Returns the path
+/// unchanged if it is not found.
 pub fn find_model(named: &Path) -> PathBuf {
     if named.is_absolute() || named.exists() {
         return named.to_owned();

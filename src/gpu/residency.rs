@@ -1,35 +1,35 @@
-//! Whether this process holds memory of the GPU that was to compute: what shows that the model is there.
+//! Checks that a model was loaded on its GPU, by the driver's list of processes that hold memory there.
 //!
-//! What the driver lists goes in, a verdict comes out. Whatever the driver does not say is no verdict: containers, MIG
-//! slices and WSL hide processes, and a model that computes must not be refused for that.
+//! Containers, MIG slices and WSL hide processes. A model that computes must not be rejected for that, so missing
+//! information gives `Unknown`.
 
-/// What the driver's list shows.
+/// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Residency {
     /// This process holds memory of the GPU.
     Resident,
-    /// It holds none, so something else computes.
+    /// It holds none, so the model runs elsewhere.
     NotResident,
-    /// That cannot be told here.
+    /// The driver does not report it.
     Unknown,
 }
 
-/// What was asked of a GPU.
+/// What the driver reports of a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ListedGpu {
-    /// Processes that hold memory of it; `None` where the driver does not list them.
+    /// Processes that hold memory of it; `None` if the driver does not list them.
     pub processes: Option<Vec<u32>>,
     /// Memory in use, by any process, in bytes.
     pub used: Option<u64>,
 }
 
-/// A process of this number that has loaded at least so many bytes, on one of these GPUs. `has_host_pid` says whether it has
-/// the number by which the driver lists it, which in a container it has not.
+/// Decides from the GPUs that may be the one, for the process `own` that loaded at least `least` bytes. `has_host_pid`
+/// is true if the driver lists this process under the same pid, which is not so in a container.
 pub(super) fn verdict(gpus: &[ListedGpu], own: u32, has_host_pid: bool, least: u64) -> Residency {
     let names_it = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
-    // Less is in use than its weights take, whoever uses it.
+    // Less memory is in use, by all processes, than the weights need.
     let too_little = |gpu: &ListedGpu| gpu.used.is_some_and(|used| used < least);
-    // An empty list says nothing: that is how processes are hidden.
+    // An empty list may mean that processes are hidden.
     let others = |gpu: &ListedGpu| gpu.processes.as_ref().is_some_and(|all| !all.is_empty());
     let lists_others = |gpu: &ListedGpu| has_host_pid && others(gpu);
     if gpus.iter().any(names_it) {
@@ -41,8 +41,7 @@ pub(super) fn verdict(gpus: &[ListedGpu], own: u32, has_host_pid: bool, least: u
     }
 }
 
-/// Whether this process is numbered as the machine numbers it: the first namespace of process numbers has a fixed name
-/// (`PROC_PID_INIT_INO` of Linux).
+/// True if this process is in the initial pid namespace, whose inode number is fixed (`PROC_PID_INIT_INO` of Linux).
 pub(super) fn has_host_pid() -> bool {
     let name = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     name.to_str() == Some("pid:[4026531836]")
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_without_this_process_is_told_from_one_that_does_not_tell() {
+    fn absence_from_the_gpu_is_distinguished_from_missing_information() {
         let gpu = |processes: Option<&[u32]>, used| ListedGpu {
             processes: processes.map(<[u32]>::to_vec),
             used,
@@ -72,10 +71,10 @@ mod tests {
             ),
             (vec![gpu(Some(&[]), Some(5000))], true, Residency::Unknown),
             (vec![gpu(Some(&[]), None)], true, Residency::Unknown),
-            // In a container nobody is listed, or by another number.
+            // In a container the list is empty, or has other pids.
             (vec![gpu(Some(&[]), Some(5000))], false, Residency::Unknown),
             (vec![gpu(Some(&[3]), None)], false, Residency::Unknown),
-            // And yet there is too little in use for the model to be there.
+            // Too little memory is in use for the model to be there.
             (
                 vec![gpu(Some(&[]), Some(999))],
                 false,
@@ -85,7 +84,7 @@ mod tests {
             (vec![gpu(None, Some(5000))], true, Residency::Unknown),
             (vec![gpu(None, None)], true, Residency::Unknown),
             (vec![], true, Residency::Unknown),
-            // Which of several GPUs it is may be unknown.
+            // The index among several GPUs may be unknown.
             (
                 vec![gpu(Some(&[3]), None), gpu(Some(&[7]), None)],
                 true,

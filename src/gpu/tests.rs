@@ -1,4 +1,4 @@
-//! Figures from readings, GPUs from the numbers that CUDA gives them, and a driver that the tests make themselves.
+//! Summaries of samples, the mapping of CUDA device numbers, and a fake NVML library.
 
 use std::sync::Mutex;
 
@@ -34,7 +34,7 @@ fn samples_become_mean_median_p95_and_maximum() {
     assert_eq!((found.samples, found.memory_total_mib), (101, 81_920));
     assert_eq!(found.memory_percent(), Some(50.0));
     assert_eq!(found.watts.unwrap().median, 400);
-    // Values that come often count as often as they come.
+    // Values are weighted by how often they occur.
     let mut tally = Tally::default();
     for percent in [90, 90, 90, 10] {
         tally.add(&reading(percent, 0, 0));
@@ -44,7 +44,7 @@ fn samples_become_mean_median_p95_and_maximum() {
 }
 
 #[test]
-fn the_line_tells_what_there_is() {
+fn the_line_shows_the_available_figures() {
     let one = reading(87, 62_464, 412);
     assert_eq!(line(&[one]), "GPU 87 % · 61 of 80 GiB · 412 W");
     let other = reading(90, 81_920, 600);
@@ -53,13 +53,13 @@ fn the_line_tells_what_there_is() {
     assert_eq!(
         line(&[one, without_figures]),
         "2 GPUs 87 % · 61 of 80 GiB · 412 W",
-        "one that tells nothing counts as none"
+        "a GPU without figures does not count"
     );
     assert_eq!(line(&[without_figures]), "GPU");
 }
 
 #[test]
-fn the_gpu_is_the_one_that_cuda_counts() {
+fn cuda_device_numbers_map_to_nvml_indices() {
     let uuids = ["GPU-aa11", "GPU-bb22", "GPU-bb33"];
     for (number, visible, found) in [
         (0, None, Some(0)),
@@ -70,9 +70,9 @@ fn the_gpu_is_the_one_that_cuda_counts() {
         (2, Some("2,0"), None),
         (0, Some("GPU-bb3"), Some(2)),
         (1, Some("GPU-bb3,GPU-aa11"), Some(0)),
-        // Two begin so.
+        // The prefix is ambiguous.
         (0, Some("GPU-bb"), None),
-        // Behind what does not exist nothing is seen.
+        // CUDA ignores everything after an unknown entry.
         (0, Some("1,-1,2"), Some(1)),
         (1, Some("1,-1,2"), None),
         (1, Some("1,7,2"), None),
@@ -89,7 +89,7 @@ fn the_gpu_is_the_one_that_cuda_counts() {
 }
 
 #[test]
-fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
+fn a_missing_nvml_gives_a_note_but_not_on_a_cpu() {
     let watch = GpuWatch::without_nvml();
     let note = watch.note().unwrap();
     assert!(
@@ -101,7 +101,7 @@ fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
     assert!(watch.note().is_none() && watch.probe.is_none());
 }
 
-/// The driver of nvml.c.
+/// Compiles the fake driver of nvml.c.
 fn driver() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libnvidia-ml.so.1");
@@ -115,7 +115,7 @@ fn driver() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn a_process_is_looked_for_on_the_gpu_that_was_to_compute() {
+fn residency_is_checked_on_the_gpu_of_the_engine() {
     let (_folder, library) = driver();
     let of = |number, visible, by_bus, has_host_pid, least| {
         let numbered = (visible, by_bus);
@@ -127,9 +127,9 @@ fn a_process_is_looked_for_on_the_gpu_that_was_to_compute() {
         of(0, Some("1"), true, true, 1 << 30),
         Residency::NotResident
     );
-    // The GPUs are of several kinds, so either may be the one.
+    // With GPUs of several kinds either may be the one.
     assert_eq!(of(1, None, false, true, 1 << 30), Residency::Resident);
-    // In a container, what others hold may be this process's; 61 GiB are less than 100.
+    // In a container other pids may be this process; 61 GiB in use are less than 100.
     assert_eq!(of(1, None, true, false, 1 << 30), Residency::Unknown);
     assert_eq!(of(1, None, true, false, 100 << 30), Residency::NotResident);
     assert_eq!(of(5, None, true, true, 0), Residency::Unknown);
@@ -141,7 +141,7 @@ fn a_process_is_looked_for_on_the_gpu_that_was_to_compute() {
 }
 
 #[test]
-fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
+fn nvml_samples_the_gpus_visible_to_cuda() {
     let (_folder, library) = driver();
     let with = |devices: &[Device], visible, by_bus| {
         GpuWatch::with(library.as_os_str(), devices, visible, by_bus)
@@ -179,17 +179,17 @@ fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
         !by_uuid.note().unwrap().contains("several kinds"),
         "{by_uuid:?}"
     );
-    // One of the two is not there; the other one's place is a guess.
+    // One of the two does not exist; the index of the other is a guess.
     let two = with(&[Device::Cuda(0), Device::Cuda(1)], Some("0,5"), false);
     assert_eq!(read(&two), [reading(50, 61_440, 412)]);
     let note = two.note().unwrap();
     assert!(
-        note.contains("several kinds") && note.contains("cuda:1 is none of the whole GPUs"),
+        note.contains("several kinds") && note.contains("cuda:1 is not among the full GPUs"),
         "{note}"
     );
 }
 
-/// Tells the next of its readings each time it is asked, and nothing more after the last.
+/// Returns its readings one after another, then empty ones.
 #[derive(Debug)]
 struct ScriptedProbe(Mutex<Vec<GpuReading>>);
 
@@ -200,7 +200,7 @@ impl Probe for ScriptedProbe {
 }
 
 #[tokio::test]
-async fn gpus_are_asked_every_two_seconds_until_the_work_is_done() {
+async fn gpus_are_sampled_every_two_seconds_until_the_work_ends() {
     let readings = vec![reading(80, 61_440, 500), reading(60, 40_960, 300)];
     let gpu = Gpu {
         device: "cuda:3".into(),

@@ -1,8 +1,7 @@
-//! Requests to the hub: where they may lead, and who learns the token.
+//! HTTP client of the hub: follows redirects and restricts where credentials are sent.
 //!
-//! A hub answers a request for a large file by naming another host, which gets no secret of ours. So redirects are not
-//! left to the client: at each the address is looked at, and token or password go to the endpoint's own scheme, host and
-//! port only.
+//! For large files a hub redirects to another host, which must not receive the token. Redirects are therefore followed
+//! here: token or password are sent only to the endpoint's own scheme, host and port.
 
 use std::time::Duration;
 
@@ -12,16 +11,16 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 use super::{HubSource, PullError};
 use topicmill_http::install_tls;
 
-/// The hub itself needs two or three.
+/// Maximum number of redirects; the hub needs two or three.
 const MAX_HOPS: usize = 10;
 
 /// A client for one endpoint.
 pub(super) struct HubClient {
     client: Client,
-    /// Without user and password.
+    /// The endpoint without user and password.
     endpoint: Url,
     token: Option<HeaderValue>,
-    /// User and password of the endpoint's address, which then stand in for the token.
+    /// User and password of the endpoint, which replace the token.
     login: Option<(String, Option<String>)>,
 }
 
@@ -31,9 +30,9 @@ impl HubClient {
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
-            // No limit on the whole, because a large file may take hours; `SpeedCheck` gives up on what is too slow.
+            // No total timeout, because a large file may take hours; `SpeedCheck` cancels slow downloads.
             .read_timeout(Duration::from_mins(1))
-            // Followed by hand in `get`, because the client would send our headers along.
+            // Followed in `get`, because the client would forward our headers.
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| transfer("the hub", &error))?;
@@ -42,7 +41,7 @@ impl HubClient {
             return Err(PullError::endpoint());
         }
         let login = take_login(&mut endpoint);
-        // Paths are added behind it.
+        // Paths are appended to it.
         endpoint.set_query(None);
         endpoint.set_fragment(None);
         let token = match &source.token {
@@ -50,10 +49,10 @@ impl HubClient {
             Some(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
                 let mut value = value.map_err(|_| {
-                    let text = "use HF_TOKEN, or the token in HF_HOME: it has characters that no token has; copy it again";
+                    let text = "use HF_TOKEN, or the token in HF_HOME: it contains invalid characters; copy it again";
                     PullError::Refused(text.to_owned())
                 })?;
-                // The client's own logs then show no token.
+                // Masks the token in logs of the client.
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -66,12 +65,12 @@ impl HubClient {
         })
     }
 
-    /// The endpoint for people.
+    /// Returns the endpoint for messages.
     pub fn endpoint(&self) -> &str {
         self.endpoint.as_str().trim_end_matches('/')
     }
 
-    /// Asks for a path of the endpoint, from a byte on; fails on any status but those of a whole file or a part of one.
+    /// Requests a path of the endpoint, starting at a byte. Fails on any status other than success or 416.
     pub async fn get(
         &self,
         repo: &str,
@@ -102,11 +101,11 @@ impl HubClient {
         let ours = self.is_endpoint(url);
         let mut url = url.clone();
         if let Some((user, password)) = self.login.as_ref().filter(|_| ours) {
-            // The client makes a header of them.
+            // The client turns them into an `Authorization` header.
             let _ = url.set_username(user);
             let _ = url.set_password(password.as_deref());
         }
-        // Packed, its bytes would not be those that are counted.
+        // Compression would change the byte counts.
         let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
         if from > 0 {
             request = request.header(RANGE, format!("bytes={from}-"));
@@ -129,7 +128,7 @@ impl HubClient {
         let unknown = code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
         let ours = self.is_endpoint(url);
         match status {
-            // 416 is no failure of the hub: the part here is longer than its file, and `fetch` begins anew.
+            // 416 is not a failure: the partial file is longer than the file, and `fetch` restarts it.
             StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 Ok(response)
             }
@@ -158,29 +157,29 @@ impl HubClient {
     }
 }
 
-/// Takes user and password out of an address, as they stand there.
+/// Removes and returns the user and password of a URL.
 fn take_login(url: &mut Url) -> Option<(String, Option<String>)> {
     let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
-    // Only an address without a host takes none.
+    // Fails only for a URL without a host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     (!user.is_empty() || password.is_some()).then_some((user, password))
 }
 
-/// Where a redirect leads from an address; never from a connection that nobody reads to one that everybody can.
+/// Resolves a redirect. Rejects a downgrade from HTTPS to HTTP.
 fn redirect_target(from: &Url, location: Option<&str>) -> Result<Url, String> {
     let next = location.and_then(|location| from.join(location).ok());
-    let mut next = next.ok_or("names no address")?;
+    let mut next = next.ok_or("names no URL")?;
     match (from.scheme(), next.scheme()) {
         (_, "https") | ("http", "http") => {}
         (from, to) => return Err(format!("it leads from {from} to {to}")),
     }
-    // Whoever redirects does not choose as whom we come.
+    // A redirect must not choose the credentials.
     take_login(&mut next);
     Ok(next)
 }
 
-/// The innermost cause says most.
+/// Returns the innermost cause, which is the most specific.
 pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_never_leaves_encryption_nor_chooses_a_user() {
+    fn redirects_never_downgrade_https_or_set_credentials() {
         let to = |from: &str, location| redirect_target(&Url::parse(from).unwrap(), Some(location));
         let from = "https://hub.test/a/b?c";
         assert_eq!(to(from, "/x").unwrap().as_str(), "https://hub.test/x");

@@ -1,4 +1,4 @@
-//! Why a model was not fetched, and what to do about it.
+//! Errors of a model download.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,44 +7,44 @@ use topicmill_score::folder::ModelError;
 
 use topicmill_core::FailureKind;
 
-/// Why a model was not fetched.
+/// Reasons why a model was not downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// What was asked for is wrong: the name, the folder or the address of the hub.
+    /// An invalid name, folder or endpoint.
     #[error("{0}")]
     Asked(String),
-    /// The hub does not give it to this user, or the token cannot be sent.
+    /// The hub denies access, or the token cannot be sent.
     #[error("{0}")]
     Refused(String),
-    /// The hub does not answer, or breaks off.
-    #[error("fetch `{what}`: {detail}; give the same command again to go on")]
+    /// The hub does not respond, or the connection broke.
+    #[error("fetch `{what}`: {detail}; run the same command again to resume")]
     Transfer {
-        /// File or list.
+        /// The file or list.
         what: String,
-        /// What went wrong.
+        /// The error.
         detail: String,
     },
-    /// What came was too slow, or is not what the hub lists; another try may go well.
+    /// The download was too slow or does not match the list; a retry may succeed.
     #[error("{0}")]
     Again(String),
-    /// The repository or the hub is none that topicmill can use.
+    /// The repository or the hub cannot be used by topicmill.
     #[error("{0}")]
     Unfit(String),
-    /// Something that is no file of ours lies where one is to be written.
-    #[error("write `{0}`: it is a link or no file; remove it, and give the same command again")]
+    /// A link or folder is in the place of a file to write.
+    #[error("write `{0}`: it is a link or not a file; remove it, then run the same command again")]
     Link(PathBuf),
-    /// A file of ours.
+    /// A file cannot be written.
     #[error(
-        "write `{path}`: {source}; make room or correct --to, and give the same command again to go on"
+        "write `{path}`: {source}; free some space or correct --to, then run the same command again to resume"
     )]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The model is none that topicmill can use.
+    /// The model cannot be used by topicmill.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
@@ -61,36 +61,36 @@ impl PullError {
         }
     }
 
-    /// `HF_ENDPOINT` is no address; it is not shown, for it may hold a password.
+    /// Returns the error for an invalid `HF_ENDPOINT`. Does not show it, because it may contain a password.
     pub(super) fn endpoint() -> Self {
         let text =
-            "use HF_ENDPOINT: it is no address of a hub; write it as `https://huggingface.co`";
+            "use HF_ENDPOINT: it is not the URL of a hub; write it as `https://huggingface.co`";
         Self::Asked(text.to_owned())
     }
 
-    /// A redirect that is not followed.
+    /// Returns the error for a redirect that is not followed.
     pub(super) fn redirect(what: &str, detail: &str) -> Self {
         Self::Unfit(format!(
-            "fetch `{what}`: the hub sends us elsewhere, and {detail}; check HF_ENDPOINT"
+            "fetch `{what}`: the hub redirects elsewhere, and {detail}; check HF_ENDPOINT"
         ))
     }
 
-    /// A list that no honest hub has.
+    /// Returns the error for a list that no honest hub sends.
     pub(super) fn listing(repo: &str, detail: &str) -> Self {
         Self::Unfit(format!(
-            "use the hub's list of `{repo}`: {detail}; nothing of it was fetched, and this repository or this hub is \
-             better left alone"
+            "use the hub's list of `{repo}`: {detail}; nothing was fetched; do not use this repository or \
+             this hub"
         ))
     }
 
-    /// What came is not what the hub lists.
+    /// Returns the error for a download that does not match the list.
     pub(super) fn damaged(name: &str) -> Self {
         Self::Again(format!(
-            "`{name}` did not arrive as the hub lists it, and was deleted; give the same command again"
+            "`{name}` does not match the hub's list and was deleted; run the same command again"
         ))
     }
 
-    /// A file that cannot be written.
+    /// Returns a closure that adds the path to a write error.
     pub(super) fn write_error(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Write {
             path: path.to_owned(),

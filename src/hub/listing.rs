@@ -1,7 +1,7 @@
-//! The hub's list of a repository's files: what of it is fetched, and what of it is believed.
+//! Parses and validates the hub's list of a repository's files, and selects the files to download.
 //!
-//! A list is the word of whoever runs the hub, so a name of it becomes a path only where it can lead nowhere but into
-//! the folder that is made, and hits no file that topicmill itself writes there.
+//! The list is untrusted input. A name becomes a path only if it stays inside the folder and does not collide with a
+//! file that topicmill writes there.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,17 +16,17 @@ use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::folder::{MANIFEST_FILE, ModelError, graph_names};
 use topicmill_score::hex;
 
-/// The largest repositories with graphs have some hundred files.
+/// Maximum number of files in a list; the largest repositories with graphs have some hundred.
 const MAX_ENTRIES: usize = 20_000;
-/// A graph of 64 GiB in external pieces of 2 GiB, eight times over.
+/// Maximum number of downloaded files: eight times a graph of 64 GiB in external pieces of 2 GiB.
 const MAX_FETCHED: usize = 256;
-/// More than any model has that a machine of today runs.
+/// Maximum total bytes, more than any model that runs on a current machine.
 const MAX_BYTES: u64 = 4 * MAX_FILE;
-/// Most file systems take 255 bytes; `.part` is added while a file comes.
+/// Maximum length of a file name: most file systems allow 255 bytes, and `.part` is added during the download.
 const MAX_NAME: usize = 200;
-/// Files that every model has.
+/// Files that every model needs.
 const REQUIRED: &[&str] = &["config.json", "tokenizer.json"];
-/// Files that are taken where they are there.
+/// Files that are downloaded if they exist.
 const OPTIONAL: &[&str] = &[
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -49,16 +49,16 @@ pub(super) struct Sibling {
     lfs: Option<Lfs>,
 }
 
-/// What the hub tells of a large file.
+/// The hub's metadata of a file in Git LFS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Lfs {
     sha256: String,
 }
 
-/// The list.
+/// The list of files.
 #[derive(Debug, Deserialize)]
 pub(super) struct Listing {
-    /// The commit.
+    /// The commit hash.
     pub sha: String,
     pub siblings: Vec<Sibling>,
     /// The repository.
@@ -67,8 +67,8 @@ pub(super) struct Listing {
 }
 
 impl Sibling {
-    /// Whether a file is the one of the list: by its size and its hash, as far as the list tells them. Of a large file
-    /// the hub tells the SHA-256, of any other what git calls it by.
+    /// True if a local file matches the list, by size and hash if these are listed. The hub lists SHA-256 for LFS
+    /// files, and the git blob id for others.
     pub fn matches(&self, path: &Path) -> Result<bool, ModelError> {
         if self.size.is_some_and(|size| size != length(path)) {
             return Ok(false);
@@ -82,18 +82,18 @@ impl Sibling {
         }
     }
 
-    /// Whether the list tells what is in it.
+    /// True if the list has a hash of the file.
     pub fn has_hash(&self) -> bool {
         self.lfs.is_some() || self.blob.is_some()
     }
 
-    /// How many bytes are taken of it at most.
+    /// Returns the maximum number of bytes to download.
     pub fn limit(&self) -> u64 {
         self.size.unwrap_or_else(|| bounds::max_bytes(&self.name))
     }
 }
 
-/// The name that git gives a file: the SHA-1 of its length and its content.
+/// Returns the git blob id of a file: the SHA-1 of its length and content.
 fn git_hash(path: &Path) -> Result<String, ModelError> {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", length(path)));
@@ -101,16 +101,16 @@ fn git_hash(path: &Path) -> Result<String, ModelError> {
 }
 
 impl Listing {
-    /// The list that came, where it can be one.
+    /// Parses a list and checks its bounds.
     pub fn read(bytes: &[u8], repo: &str) -> Result<Self, PullError> {
         let wrong = |detail: &str| PullError::listing(repo, detail);
         let mut listing: Self =
             serde_json::from_slice(bytes).map_err(|error| wrong(&error.to_string()))?;
         repo.clone_into(&mut listing.repo);
         let commit = &listing.sha;
-        // It becomes part of a path and of an address.
+        // The commit becomes part of a path and of a URL.
         if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(wrong("its commit is none"));
+            return Err(wrong("its commit is invalid"));
         }
         if listing.siblings.len() > MAX_ENTRIES {
             let files = listing.siblings.len();
@@ -120,12 +120,12 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Names of all files.
+    /// Returns the names of all files.
     pub fn names(&self) -> Vec<&str> {
         self.siblings.iter().map(|file| &*file.name).collect()
     }
 
-    /// A file that a model cannot do without.
+    /// Returns a required file.
     pub fn file(&self, name: &str) -> Result<&Sibling, PullError> {
         let repo = &self.repo;
         self.find(name).ok_or_else(|| {
@@ -135,7 +135,7 @@ impl Listing {
         })
     }
 
-    /// An error where the repository has weights, but no graph.
+    /// Returns an error if the repository has weights but no graph.
     pub fn has_graph(&self) -> Result<(), PullError> {
         if self.names().into_iter().any(is_graph) {
             return Ok(());
@@ -151,7 +151,7 @@ impl Listing {
         self.siblings.iter().find(|file| file.name == name)
     }
 
-    /// The files that every model needs besides its graphs.
+    /// Returns the files that every model needs in addition to its graphs.
     pub fn small_files(&self) -> Result<Vec<Sibling>, PullError> {
         for name in REQUIRED {
             self.file(name)?;
@@ -160,7 +160,7 @@ impl Listing {
         Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 
-    /// The graphs to fetch, and the weights that lie beside them; `small` are fetched anyway.
+    /// Selects the graphs and their external weights; `small` files are downloaded anyway.
     pub fn graph_files(
         &self,
         wanted: &Wanted,
@@ -175,8 +175,8 @@ impl Listing {
         Ok(files.cloned().collect())
     }
 
-    /// Whether these files may be fetched into one folder: none may lead out of it, hide behind another, or be larger
-    /// than what it is there for.
+    /// Checks that files may be downloaded into one folder: none may be outside it, collide with another, or exceed its
+    /// size limit.
     pub fn check(&self, files: &[Sibling]) -> Result<(), PullError> {
         let wrong = |detail: String| Err(PullError::listing(&self.repo, &detail));
         if files.len() > MAX_FETCHED {
@@ -187,10 +187,10 @@ impl Listing {
         for file in files {
             let name = &file.name;
             if !is_plain(name) {
-                // `{:?}`: what it does to a terminal it must not do to ours.
+                // `{:?}` escapes control characters.
                 return wrong(format!("it names a file {name:?}"));
             }
-            // On many machines these are one file.
+            // On case-insensitive file systems these are the same file.
             if !seen.insert(name.to_lowercase()) {
                 return wrong(format!("it has `{name}` twice"));
             }
@@ -209,7 +209,8 @@ impl Listing {
     }
 }
 
-/// Whether a name is that of a file in the folder or in its folder `onnx`, on any system, and is none of ours.
+/// True if a name is a plain file in the folder or in its folder `onnx`, on every operating system, and not reserved by
+/// topicmill.
 fn is_plain(name: &str) -> bool {
     let file = name.strip_prefix("onnx/").unwrap_or(name);
     let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
@@ -217,10 +218,10 @@ fn is_plain(name: &str) -> bool {
     !file.is_empty()
         && file.len() <= MAX_NAME
         && file.bytes().all(letter)
-        // `..`, and what is hidden: `.hashes.toml` is believed when a model is loaded.
+        // `..` and hidden files: `.hashes.toml` is trusted when a model is loaded.
         && !file.starts_with('.')
         && !file.ends_with('.')
-        // What is still to become a file.
+        // Reserved for unfinished downloads.
         && Path::new(&lower).extension().is_none_or(|e| e != "part")
         && lower != "onnx"
 }
@@ -243,7 +244,7 @@ fn choose_graphs(
     } else {
         let chosen: Vec<&str> = match graphs.as_slice() {
             graphs if all => graphs.to_vec(),
-            // Nobody asked for a precision, and there is no choice.
+            // Without a requested precision the only graph is used.
             [only] if wanted.precision.is_none() => vec![only],
             graphs => {
                 let wanted = graph_names(precision);
@@ -256,8 +257,8 @@ fn choose_graphs(
                 found.next().copied().into_iter().collect()
             }
         };
-        // Weights over 2 GiB lie beside their graph, because protobuf takes no more in one message. Exporters use these
-        // two names.
+        // Weights over 2 GiB are external files next to their graph, because protobuf messages are limited. Exporters
+        // use these two names.
         let is_of =
             |rest: &str| rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data");
         let belongs = |name: &&str| {
@@ -276,7 +277,7 @@ fn choose_graphs(
     Ok(files.into_iter().map(str::to_owned).collect())
 }
 
-/// A graph where a model folder has it: at the top or in `onnx`, under a name that leads nowhere else.
+/// True if a name is a graph in the folder or in `onnx`.
 fn is_graph(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|e| e == "onnx") && is_plain(name)
 }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_nowhere_else() {
+    fn file_names_cannot_traverse_paths() {
         let long = "a".repeat(201);
         for name in ["config.json", "LICENSE", "onnx/model_q4f16.onnx_data_12"] {
             assert!(is_plain(name), "{name}");
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_hide_each_other_or_are_absurdly_many_or_large_are_refused() {
+    fn colliding_too_many_or_too_large_files_are_rejected() {
         let refused = |files: &[Sibling]| {
             let listing = Listing::read(br#"{"sha": "a", "siblings": []}"#, "a/b").unwrap();
             listing.check(files).unwrap_err().to_string()
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_leads_nowhere_else_and_a_list_ends() {
+    fn commits_and_list_lengths_are_validated() {
         let read = |sha: &str, files: &str| {
             let text = format!("{{\"sha\":\"{sha}\",\"siblings\":[{files}]}}");
             Listing::read(text.as_bytes(), "a/b").map(|_| ())

@@ -417,7 +417,7 @@ async fn an_interrupted_download_resumes() {
     hub.set_fault("cpu-fp32.onnx", Some(Fault::Damage));
     pulled(&program, &hub, &["someone/made", "--to", "damaged"], None)
         .await
-        .expect_exit(75, "did not arrive as the hub lists it");
+        .expect_exit(75, "does not match the hub's list");
     assert!(!program.folder.path().join("damaged").exists());
     hub.set_fault("cpu-fp32.onnx", None);
     let ran = pulled(&program, &hub, &["someone/made", "--to", "damaged"], None).await;

@@ -70,7 +70,7 @@ async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
     assert_eq!((done.posts, done.gpu.len()), (20, 0));
     let record = serde_json::to_value(&done).unwrap();
     let note = record["gpu_note"].as_str().unwrap();
-    assert!(note.contains("NVML cannot be asked"), "{note}");
+    assert!(note.contains("NVML is not available"), "{note}");
     // And a record is read as it was written.
     let read: ClassifyCounts = serde_json::from_value(record).unwrap();
     assert_eq!((read.posts, read.gpu_note), (20, done.gpu_note));

@@ -1,4 +1,4 @@
-//! The search on curves of known shape, and the tuning of a scripted engine.
+//! The search on curves of known shape, and tuning with a scripted engine.
 
 use super::*;
 use topicmill_core::clock::SystemClock;
@@ -10,7 +10,7 @@ const RANGE: Range = Range {
     most: MAX_BUDGET,
 };
 
-/// Searches on a curve; also the largest budget that was asked for.
+/// Searches on a curve. Also returns the largest budget that was measured.
 fn on(range: Range, mut curve: impl FnMut(usize) -> Trial) -> (FoundBudget, usize) {
     let mut largest = 0;
     let found = search(range, &mut |budget| {
@@ -25,7 +25,7 @@ fn tokens(budget: usize) -> f64 {
     budget as f64
 }
 
-/// Rises until `knee` and then falls slowly.
+/// A curve that rises until `knee` and then falls slowly.
 fn peak(knee: f64) -> impl Fn(usize) -> Trial {
     move |budget| {
         let at = tokens(budget) / knee;
@@ -34,7 +34,7 @@ fn peak(knee: f64) -> impl Fn(usize) -> Trial {
 }
 
 #[test]
-fn the_knee_is_found_wherever_it_is() {
+fn the_fastest_budget_is_found_at_any_size() {
     for knee in [300.0, 700.0, 3_000.0, 5_500.0, 20_000.0] {
         let (found, _) = on(RANGE, peak(knee));
         let Trial::Speed(speed) = peak(knee)(found.batch_tokens) else {
@@ -46,10 +46,10 @@ fn the_knee_is_found_wherever_it_is() {
 }
 
 #[test]
-fn a_default_that_is_as_good_is_kept() {
+fn the_default_is_kept_unless_another_budget_is_clearly_faster() {
     let flat = |_| Trial::Speed(1e4);
     assert_eq!(on(RANGE, flat).0.batch_tokens, 1_024);
-    // One percent more is not worth it.
+    // One percent is not worth it.
     let slope = |budget: usize| Trial::Speed(1e4 * if budget == 512 { 1.01 } else { 1.0 });
     assert_eq!(on(RANGE, slope).0.batch_tokens, 1_024);
     let worth = |budget: usize| Trial::Speed(1e4 * if budget == 512 { 1.05 } else { 1.0 });
@@ -57,7 +57,7 @@ fn a_default_that_is_as_good_is_kept() {
 }
 
 #[test]
-fn what_needs_too_much_memory_is_never_taken() {
+fn budgets_beyond_the_memory_are_never_chosen() {
     for memory in [300, 900, 1_500, 5_000] {
         let grows = |budget: usize| {
             if budget > memory {
@@ -77,7 +77,7 @@ fn what_needs_too_much_memory_is_never_taken() {
 }
 
 #[test]
-fn noise_costs_little() {
+fn noisy_measurements_cost_little_speed() {
     for seed in 0..200_u64 {
         let mut random = fastrand::Rng::with_seed(seed);
         let noisy = |budget| {
@@ -97,7 +97,7 @@ fn noise_costs_little() {
 }
 
 #[test]
-fn without_time_the_default_stays() {
+fn a_search_that_runs_out_of_time_keeps_the_default() {
     let left = std::cell::Cell::new(5);
     let (found, _) = on(RANGE, |budget| {
         if left.get() == 0 {
@@ -110,7 +110,7 @@ fn without_time_the_default_stays() {
     assert_eq!(
         found.steps.len(),
         5,
-        "faster ones were seen, but not proved"
+        "faster budgets were seen but not compared"
     );
 }
 
@@ -133,14 +133,14 @@ fn tuned(memory: usize, limit: SearchLimit) -> (FoundBudget, usize) {
 }
 
 #[test]
-fn a_labeler_keeps_what_was_found_within_its_memory() {
+fn the_found_budget_fits_the_memory_and_is_set() {
     let (found, kept) = tuned(1_500, SearchLimit::Time(Duration::from_mins(1)));
     assert!(found.batch_tokens <= 1_500, "{found:?}");
     assert_eq!(found.batch_tokens, kept);
 }
 
 #[test]
-fn little_work_is_not_searched_for() {
+fn a_search_is_skipped_for_little_work() {
     let limit = SearchLimit::Share {
         share: 0.01,
         tokens: 10_000.0,
@@ -151,7 +151,7 @@ fn little_work_is_not_searched_for() {
 }
 
 #[test]
-fn doubling_ends_where_it_gains_nothing() {
+fn doubling_ends_when_speed_no_longer_grows() {
     let saturates = |budget| Trial::Speed(1e4 * (tokens(budget) / 2_000.0).min(1.0));
     let (found, largest) = on(RANGE, saturates);
     assert!(largest <= 8_192, "{largest}");

@@ -414,7 +414,7 @@ async fn a_file_longer_than_announced_is_abandoned_and_deleted() {
     let program = Program::new();
     pulled(&program, &hub.url, None)
         .await
-        .expect_exit(75, "`tokenizer.json` did not arrive");
+        .expect_exit(75, "`tokenizer.json` does not match");
     let found = everything(program.folder.path());
     let names: Vec<_> = found
         .iter()
@@ -446,7 +446,7 @@ async fn files_without_lfs_are_hashed() {
     let program = Program::new();
     pulled(&program, &hub.url, None)
         .await
-        .expect_exit(75, "`config.json` did not arrive");
+        .expect_exit(75, "`config.json` does not match");
     assert_eq!(everything(program.folder.path()), []);
 }
 
@@ -501,7 +501,7 @@ async fn a_stalling_hub_download_times_out() {
     let pulled = Hub::new(&source, clock).unwrap();
     let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
     assert!(
-        matches!(&error, PullError::Again(why) if why.contains("`config.json`: it comes slower")),
+        matches!(&error, PullError::Again(why) if why.contains("`config.json`: it is slower")),
         "{error}"
     );
 }
