@@ -1,5 +1,5 @@
-//! Files that get their names when they are whole, so that nobody ever reads half of one, and a full disk or a kill
-//! leaves what was there before.
+//! Atomic file writes: each file is written under a temporary name, synced, and renamed into place. Readers never see a
+//! partial file, and after a full disk or a crash the old file is still there.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-/// Bytes of the name of a temporary file: file systems take 255, and others add up to 20 to them.
+/// Maximum bytes of a temporary file's name. File systems allow 255; `tempfile` and the suffixes add up to 20.
 const LONGEST_NAME: usize = 235;
 
-/// What happens to a file that has the name already.
+/// Behaviour if the file already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfExists {
-    /// It is replaced.
+    /// Replace it.
     Replace,
-    /// It stays, and placing fails with [`io::ErrorKind::AlreadyExists`].
+    /// Keep it and fail with [`io::ErrorKind::AlreadyExists`].
     Fail,
 }
 
 impl IfExists {
-    /// As a flag `--overwrite` says.
+    /// Returns `Replace` if `overwrite` is true, else `Fail`.
     pub fn from_overwrite(overwrite: bool) -> Self {
         if overwrite { Self::Replace } else { Self::Fail }
     }
 }
 
-/// The folder that a file lies in: a rename works only within one disk.
+/// Returns the folder that contains a file. A rename is atomic only within one file system.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -35,7 +35,7 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The name of a file with something behind it. Where file systems do not take so long a name, a hash stands for its end.
+/// Appends a suffix to a file name. A name too long for the file system is cut and ends in a hash.
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     if name.len() + suffix.len() <= LONGEST_NAME {
@@ -47,7 +47,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name + suffix)
 }
 
-/// What the name of a temporary file or folder for `path` begins with.
+/// Returns the prefix of the temporary file or folder for `path`.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidFilename`] for a path that names no file.
@@ -56,7 +56,7 @@ pub fn temp_prefix(path: &Path) -> io::Result<String> {
     Ok(format!(".{}.", shorten(&name.to_string_lossy(), 0)))
 }
 
-/// A name that leaves room for so many bytes.
+/// Shortens a name so that `room` more bytes fit.
 fn shorten(name: &str, room: usize) -> String {
     if name.len() + room <= LONGEST_NAME {
         return name.to_owned();
@@ -66,10 +66,10 @@ fn shorten(name: &str, room: usize) -> String {
     format!("{}-{hash}", &name[..kept])
 }
 
-/// A file beside `path`, to be written and then [placed](persist). It is deleted if that never happens.
+/// Creates a temporary file next to `path`, to be written and then [persisted](persist). Dropping it deletes the file.
 ///
 /// # Errors
-/// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no file.
+/// File-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no file.
 pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new()
         .prefix(&temp_prefix(path)?)
@@ -77,26 +77,26 @@ pub fn temp_file(path: &Path) -> io::Result<NamedTempFile> {
         .tempfile_in(folder_of(path))
 }
 
-/// Gives a file its name, once it is on the disk.
+/// Syncs a temporary file and renames it into place.
 ///
 /// # Errors
-/// Those of the file system. What had the name is as it was then.
+/// File-system errors. A file that was already at `path` is left unchanged.
 pub fn persist(file: NamedTempFile, path: &Path, if_exists: IfExists) -> io::Result<()> {
     file.as_file().sync_all()?;
     copy_permissions(file.path(), path)?;
     let placed = match if_exists {
         IfExists::Replace => file.persist(path),
-        // Somebody may have made a file of this name since it was looked for.
+        // Another process may have created the file since the caller checked.
         IfExists::Fail => file.persist_noclobber(path),
     };
     placed.map(drop).map_err(|error| error.error)
 }
 
-/// Writes a small file whole. What a link points to is replaced, not the link; a device or a pipe is written to as it
-/// stands.
+/// Writes a small file atomically. Follows a symbolic link and replaces its target; writes directly to a device or a
+/// pipe.
 ///
 /// # Errors
-/// Those of the file system. What had the name is as it was then.
+/// File-system errors. A file that was already at `path` is left unchanged.
 pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io::Result<()> {
     if if_exists == IfExists::Replace && is_device_or_pipe(path) {
         let mut there = File::options().append(true).open(path)?;
@@ -108,7 +108,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>, if_exists: IfExists) -> io:
     persist(file, &path, if_exists)
 }
 
-/// Whether an open file is the one of this name.
+/// True if an open file is the one at `path`.
 pub fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -124,20 +124,20 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Whether there was no room for what was to be written, which another try may have.
+/// True if the disk is full or a quota is exceeded: a later attempt may succeed.
 pub fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
 }
 
-/// Whether something stands there that bytes go through. A shell may have led `/dev/stdout` into a file: that one is
-/// open already, and would never hear of another under its name.
+/// True if `path` is a device or a pipe. `/dev/stdout` may be a file that the shell has already opened, so it must not
+/// be replaced by a rename.
 fn is_device_or_pipe(path: &Path) -> bool {
     path.starts_with("/dev")
         || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// A file was made for us alone: it gets the rights of the one that it replaces, or those of a file that a shell makes.
+/// Gives the new file the permissions of the one that it replaces, or 0644: temporary files are private to their user.
 fn copy_permissions(new: &Path, old: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_name_is_written_too() {
+    fn names_of_maximum_length_are_written() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a".repeat(255), "é".repeat(127)] {
             let path = folder.path().join(&name);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_its_rights_and_a_link_its_target() {
+    fn replacing_a_file_keeps_its_permissions_and_follows_symlinks() {
         let folder = tempfile::tempdir().unwrap();
         let (secret, link) = (folder.path().join("secret"), folder.path().join("link"));
         write(&secret, "one", IfExists::Fail).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_touched_and_nothing_is_left_beside_it() {
+    fn an_existing_file_is_kept_and_no_temporary_file_remains() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write(&path, "one", IfExists::Fail).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_written_to_as_it_stands() {
+    fn a_device_is_written_to_directly() {
         write(Path::new("/dev/null"), "gone", IfExists::Replace).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         let full = write(Path::new("/dev/full"), "no room", IfExists::Replace).unwrap_err();

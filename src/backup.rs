@@ -1,4 +1,4 @@
-//! A whole copy of a SQLite database in one file, as of one moment, whoever else writes.
+//! Backups: copies a SQLite database to one file, as a consistent snapshot, while other processes write.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -13,36 +13,36 @@ use topicmill_store::{Address, Store, StoreError};
 
 const WHAT: &str = "copy the database to";
 
-/// Why a database could not be copied.
+/// Reasons why a database could not be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The database is on a server.
+    /// The database is on a PostgreSQL server.
     #[error(
         "copy the database: it is on a PostgreSQL server, whose `pg_dump` copies it (docs/retention.md)"
     )]
     OnServer,
-    /// There is a file of that name.
-    #[error("copy the database to `{0}`: there is such a file; name another one")]
+    /// The target exists, and `--overwrite` was not given.
+    #[error("copy the database to `{0}`: the file exists; name another one")]
     Exists(PathBuf),
-    /// The copy would take the place of what is copied.
+    /// The target is the database itself.
     #[error("copy the database to `{0}`: it is the database itself; name another file")]
     Itself(PathBuf),
-    /// Another process writes a copy to the same file.
+    /// Another process writes a backup to the same file.
     #[error(
-        "copy the database to `{0}`: another process copies a database to it; wait for it, or name another file"
+        "copy the database to `{0}`: another process is writing a backup to it; wait for it, or name another file"
     )]
     Busy(PathBuf),
-    /// A file or folder.
+    /// A file or folder could not be read or written.
     #[error("{what} `{path}`: {source}; {}", remedy(.source))]
     File {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// Where.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -60,32 +60,32 @@ impl BackupError {
         }
     }
 
-    /// Whether a disk had no room for a copy.
+    /// True if the disk has no room for the copy.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full(source))
     }
 }
 
-/// What to do about a file or folder.
+/// Returns the advice for a file error.
 fn remedy(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "free some space there, or name another place, and run the command again"
+        "free some space or name another folder, then run the command again"
     } else {
-        "check its name, its folder and your rights to them"
+        "check the path and its permissions"
     }
 }
 
-/// Names what was done to a file or folder when it failed.
+/// Returns a closure that adds the operation and the path to an I/O error.
 fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> BackupError + use<'p> {
     let path = path.to_owned();
     move |source| BackupError::File { what, path, source }
 }
 
-/// Copies a database to a file that is not there yet. A copy that is not finished has another name. If its process died,
-/// the next copy to that file deletes it. False, and no copy, if `stop` was cancelled first.
+/// Copies a database to a new file and renames it into place. Returns false, and leaves no file, if `stop` is cancelled
+/// first. If a process crashes while copying, the next backup to the same file deletes the leftover.
 ///
 /// # Errors
-/// See [`BackupError`]; then there is no file.
+/// See [`BackupError`]; no file is left behind.
 pub async fn backup(
     store: &Store,
     address: &Address,
@@ -109,10 +109,10 @@ pub async fn backup(
     if part.symlink_metadata().is_ok() {
         fs::remove_file(&part).map_err(at(WHAT, &part))?;
     }
-    // SQLite would take it for the journal of this copy.
+    // SQLite would take a leftover journal for that of this copy.
     remove_journal(&part);
     let copied = copy(store, from, file, &part, stop).await;
-    // What went wrong because of the signal is no error.
+    // An error after cancellation is a consequence of it.
     let ended = if stop.is_cancelled() {
         Ok(false)
     } else {
@@ -122,14 +122,14 @@ pub async fn backup(
         })
     };
     if !matches!(ended, Ok(true)) {
-        // SQLite leaves its journal on a full disk.
+        // SQLite leaves its journal behind on a full disk.
         let _ = fs::remove_file(&part);
         remove_journal(&part);
     }
     ended
 }
 
-/// Writes the copy under its temporary name.
+/// Copies the database to the temporary file.
 async fn copy(
     store: &Store,
     from: &Path,
@@ -137,27 +137,27 @@ async fn copy(
     part: &Path,
     stop: &CancellationToken,
 ) -> Result<(), BackupError> {
-    // A copy is no more open than what it is a copy of.
+    // The copy gets the permissions of the database.
     let mode = from.metadata().map_or(0o600, |found| found.mode() & 0o777);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
-    // SQLite would say of a folder that is missing that it cannot open a database.
+    // SQLite would report a missing folder as "unable to open database".
     options.open(part).map_err(at(WHAT, file))?;
     store.backup(part, stop).await.map_err(|error| match error {
-        // The copy's disk, not the database's: SQLite does not say which.
+        // The disk of the copy is full, not that of the database; SQLite does not distinguish them.
         StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
         error => error.into(),
     })
 }
 
-/// Gives the copy its name.
+/// Renames the copy into place.
 fn rename_into_place(part: &Path, file: &Path, overwrite: bool) -> io::Result<()> {
     File::open(part)?.sync_all()?;
     let linked = if overwrite {
-        // To rename one of two names of a file to the other would do nothing, so there is no link first.
+        // Renaming one hard link of a file to another does nothing, so skip the link.
         Err(ErrorKind::Unsupported.into())
     } else {
-        // Unlike a rename, a link does not replace what came under that name meanwhile.
+        // Unlike a rename, a hard link fails if another process created the file meanwhile.
         fs::hard_link(part, file)
     };
     match linked {
@@ -175,15 +175,15 @@ fn remove_journal(part: &Path) {
     let _ = fs::remove_file(part.with_extension("part-journal"));
 }
 
-/// A name under which this process alone makes a file, until this is dropped or the process dies: the lock is on an empty
-/// file next to it, because some disks let nobody write to a file that is file.
+/// An exclusive lock on a file name, released on drop or when the process exits. The lock is on a separate empty file,
+/// because some file systems do not allow writes to a locked file.
 struct FileLock {
     _file: File,
     path: PathBuf,
 }
 
 impl FileLock {
-    /// `None` while another process has it.
+    /// Acquires the lock; `None` while another process holds it.
     fn acquire(name: &Path) -> Result<Option<Self>, BackupError> {
         let path = with_suffix(name, ".lock");
         let failed = || at("lock", &path);
@@ -193,12 +193,12 @@ impl FileLock {
             let file = options.open(&path).map_err(failed())?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {}
-                // The process that had it deleted it in between.
+                // The previous holder deleted the lock file in between.
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => tracing::warn!(
                     %error,
-                    "this disk has no locks: see to it that no two processes make `{}`",
+                    "the file system has no locks: do not run two backups to `{}` at once",
                     name.display()
                 ),
             }
@@ -210,10 +210,10 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Before the lock goes. What stays is empty, and the next one takes it.
+        // Deleted before the lock is released; a leftover lock file is reused.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// How often another process may come and go while a lock is taken: more than happens by chance.
+/// Attempts to open and lock the file; each fails only if another process deletes the lock file in between.
 const LOCK_TRIES: u32 = 100;

@@ -1,9 +1,8 @@
-//! The labelled posts as a data set to hand on: one table in a file, or a folder that `datasets.load_dataset` opens.
+//! Exports labelled posts as a data set: one file, or a folder that `datasets.load_dataset` opens.
 //!
-//! Reads the posts of a target that filters let through, and writes a file in CSV, NDJSON or Parquet, or a folder of Parquet
-//! files with a data card. One transaction reads everything, so the rows are of one moment whatever collects, classifies or
-//! purges meanwhile, and rows go through in batches, so that any number of them fits into memory. A file gets its name
-//! when it is whole: nobody ever sees half of one.
+//! Reads the posts of a target that pass the filters, and writes CSV, NDJSON or Parquet, or a folder of Parquet files
+//! with a data card. One transaction reads everything, so the rows are a consistent snapshot. Rows are streamed in
+//! batches, so memory is bounded. The result is written to a temporary path and renamed into place.
 
 mod card;
 mod columns;
@@ -26,31 +25,31 @@ use self::columns::{DatasetColumn, columns};
 pub use self::counts::Counts;
 pub use self::split::{BYTES_PER_POST, Shares, Split, SplitBy};
 
-/// Why nothing was exported.
+/// Reasons why nothing was exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The database, or what `--where` says.
+    /// The database failed, or `--where` is invalid.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is something where the data set should go.
-    #[error("`{0}` exists already: give another name, or replace it with --overwrite")]
+    /// The destination exists.
+    #[error("`{0}` exists already: name another path, or replace it with --overwrite")]
     Exists(PathBuf),
-    /// It can be neither written nor put into place.
-    #[error("write `{path}`: {source}; nothing was put there")]
+    /// The data set cannot be written.
+    #[error("write `{path}`: {source}; nothing was written")]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The rows came twice, and were not the same.
+    /// The second read returned other rows than the first.
     #[error(
-        "--split reads the posts twice, and --where let others through the second time: leave random() and the present time \
-         out of it"
+        "--split reads the posts twice, and --where selected other posts the second time: remove random() and the \
+         current time from it"
     )]
     Unrepeatable,
-    /// A signal came.
+    /// The export was cancelled.
     #[error("the export was stopped; nothing was written")]
     Stopped,
 }
@@ -66,76 +65,77 @@ impl ExportError {
     }
 }
 
-/// Under which model and label set posts are exported.
+/// The model and the label set to export.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    /// The rows of both.
+    /// Their rows in the database.
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
 }
 
-/// Which posts are exported.
+/// Filters for posts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filters {
-    /// Slugs: posts with one of these labels, unless there are none.
+    /// Slugs of labels; empty for all.
     pub labels: Vec<String>,
-    /// Posted at this time or later.
+    /// Minimum posting time.
     pub since: Option<Timestamp>,
-    /// Posted before this time.
+    /// Posting time must be before this.
     pub until: Option<Timestamp>,
-    /// The best label has this score or a higher one.
+    /// Minimum score of the best label.
     pub min_score: Option<f64>,
-    /// Posts without a label, too.
+    /// Include posts without a label.
     pub unlabelled: bool,
-    /// An expression over the columns of the data set, as the user wrote it.
+    /// An SQL expression over the columns of the data set, as the user wrote it.
     pub expression: Option<String>,
 }
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatasetFormat {
-    /// One row a line, with a line of names.
+    /// CSV with a header line.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// Parquet, compressed with zstd.
     Parquet,
-    /// The fullnames of the posts alone, one a line.
+    /// The fullnames only, one per line.
     Ids,
 }
 
-/// Where a data set goes.
+/// The destination of a data set.
 #[derive(Debug, Clone)]
 pub struct Destination {
     /// The file or folder.
     pub path: PathBuf,
-    /// The format of a file; `None` makes a folder.
+    /// The format of a file; `None` for a folder.
     pub format: Option<DatasetFormat>,
-    /// Replace what is there.
+    /// Replace an existing file or folder.
     pub overwrite: bool,
-    /// Begin a CSV with a byte order mark, by which spreadsheets see that it is UTF-8.
+    /// Start a CSV with a byte order mark, from which spreadsheets detect UTF-8.
     pub bom: bool,
     /// See [`topicmill_core::spreadsheet_safe`].
     pub safe_csv: bool,
-    /// Into parts: files of a folder, a column of a file.
+    /// Split into parts: files of a folder, or a column of a file.
     pub split: Option<Split>,
 }
 
-/// How the statement is run.
+/// Options for running the statement.
 pub struct Terms {
-    /// Whether a superuser of PostgreSQL is good enough to run the user's expression.
+    /// True if a PostgreSQL superuser may run the user's expression.
     pub any_user: bool,
-    /// When Reddit was last asked about every stored post, for the data card.
+    /// The time when all stored posts had last been checked on Reddit, for the data card.
     pub reconciled_at: Option<Timestamp>,
-    /// Ends the export.
+    /// Cancels the export.
     pub stop: tokio_util::sync::CancellationToken,
 }
 
-/// Writes the posts that `filters` let through, under `subject`, to `destination`. `on_rows` is told how many rows came.
+/// Exports the posts of `subject` that pass `filters` to `destination`. `on_rows` receives the number of newly written
+/// rows.
 ///
 /// # Errors
-/// See [`ExportError`]. Nothing is left at the destination then but what was there before.
+/// See [`ExportError`]. On an error the destination is unchanged.
 pub async fn export(
     store: &Store,
     subject: &Subject,
@@ -161,13 +161,12 @@ pub async fn export(
         to: destination,
     };
     let (into, batches) = batches();
-    // Compressing takes a processor; on a thread of its own it keeps nobody from hearing a signal, and rows are read
-    // meanwhile.
+    // Compression is CPU-bound: on a blocking thread it does not delay signals, and overlaps with reading.
     let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &on_rows));
     let asked = store.read(reading, into).await;
     let written = written.await.expect("the writer does not panic");
     if terms.stop.is_cancelled() {
-        // What was written lies in a file without its name, which goes with the writer.
+        // The writer deletes its temporary file.
         return Err(ExportError::Stopped);
     }
     asked?;

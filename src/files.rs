@@ -1,9 +1,9 @@
 //! Scores files into a file, without a database: the `score` command.
 //!
-//! Reads rows of tables and writes, in the same order, a row for each that is not blank, with the columns that it came
-//! with and its scores. Files of any size pass in windows: while the engine computes one, a thread reads and tokenises
-//! the next. Results grow as lines of JSON in `OUTPUT.partial`, which becomes the output at the end; a run that was
-//! stopped continues from there when the same command is given again.
+//! Reads the rows of tables and writes a row for each that is not blank, in the same order, with its columns and
+//! scores. Rows are processed in windows of bounded memory: while the engine computes one, a thread reads and tokenises
+//! the next. Results are appended as JSON lines to `OUTPUT.partial`, which becomes the output at the end. A stopped run
+//! is resumed by the same command.
 
 mod columnar;
 mod columns;
@@ -31,68 +31,66 @@ use topicmill_score::labeler::Prepared;
 use topicmill_score::{LabelSet, Models};
 use topicmill_tables::TableFormat;
 
-/// Rows that a window holds unless message otherwise: enough to sort by length, and not more work than one
-/// wants to lose when it is stopped.
+/// Default number of rows per window: enough to sort by length, and few enough to lose when a run stops.
 pub const WINDOW_ROWS: usize = 4096;
 
-/// Which files to score.
+/// The files to score.
 #[derive(Debug, Clone)]
 pub struct FileJob {
-    /// Tables, read one after another; `-` is stdin. See [`expand_paths`] for folders and patterns.
+    /// The input tables, read one after another; `-` is stdin. [`expand_paths`] resolves folders and patterns.
     pub inputs: Vec<PathBuf>,
-    /// Where the result goes; `-` is for [`score_to`].
+    /// The output; `-` is for [`score_to`].
     pub output: PathBuf,
-    /// How the inputs are read.
+    /// How to read the inputs.
     pub reading: Reading,
-    /// How the output is written.
+    /// How to write the output.
     pub writing: Writing,
-    /// Replace an output that exists.
+    /// Replace an existing output.
     pub overwrite: bool,
-    /// Rows in a window, see [`WINDOW_ROWS`].
+    /// Rows per window; see [`WINDOW_ROWS`].
     pub window_rows: usize,
 }
 
-/// How tables are read; what is not said is looked for.
+/// How to read tables; unset options are detected.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// Their format. `None`: as their endings say, or else their first bytes.
+    /// The format. `None`: by file extension, or else by the first bytes.
     pub format: Option<TableFormat>,
-    /// The character between values. `None`: as the line of names says.
+    /// The delimiter. `None`: detected from the header line.
     pub delimiter: Option<u8>,
-    /// Name of the id's column. `None`: `id`, or else the rows are numbered.
+    /// The id column. `None`: `id`, or else row numbers.
     pub id: Option<String>,
-    /// Names of the text's columns, joined by a blank line. None: `text`, `title` with a body, or another that is
-    /// obviously the text.
+    /// The text columns, joined by a blank line. Empty: `text`, `title` with a body, or another usual name.
     pub text: Vec<String>,
-    /// Read texts as readers of Reddit see them, see [`reddit_text`](topicmill_score::reddit::reddit_text).
+    /// Convert texts as Reddit displays them; see [`reddit_text`](topicmill_score::reddit::reddit_text).
     pub reddit_text: bool,
 }
 
-/// How the output is written.
+/// How to write the output.
 #[derive(Debug, Clone, Default)]
 pub struct Writing {
-    /// Its format. `None`: as its ending says, or else NDJSON.
+    /// The format. `None`: by file extension, or else NDJSON.
     pub format: Option<TableFormat>,
-    /// A column with the score of each label, in formats that have columns.
+    /// Add a column with the score of each label, in tabular formats.
     pub label_scores: bool,
-    /// Leave out the columns of the inputs but the id.
+    /// Drop the input columns except the id.
     pub drop_columns: bool,
 }
 
 /// Counts of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileReport {
-    /// Rows that are written, those of an earlier run included.
+    /// Rows in the output, including those of an earlier run.
     pub lines: u64,
-    /// Rows that an earlier run wrote before it was stopped.
+    /// Rows that an earlier run had written.
     pub resumed: u64,
-    /// Of `lines`, those that say what was wrong with their input.
+    /// Rows of `lines` that contain an error instead of a label.
     pub failed: u64,
-    /// Stopped before the end: `OUTPUT.partial` waits for the same command to be given again.
+    /// True if the run was stopped; the same command resumes `OUTPUT.partial`.
     pub stopped: bool,
 }
 
-/// Checks inputs and output as far as that is possible before a model is loaded.
+/// Checks inputs and output as far as possible before a model is loaded.
 ///
 /// # Errors
 /// See [`FilesError`].
@@ -101,11 +99,11 @@ pub fn check(job: &FileJob) -> Result<(), FilesError> {
     input::check(job)
 }
 
-/// Scores files. `progress` is called with the number of texts done and failed so far, once for each; `stop`
-/// is asked between batches.
+/// Scores files. Calls `progress` with the number of finished and failed texts, once for each text; checks `stop`
+/// between batches.
 ///
 /// # Errors
-/// See [`FilesError`]. What was written until then stays in `OUTPUT.partial`; without a row there is no such file.
+/// See [`FilesError`]. Finished rows stay in `OUTPUT.partial`; without any row the file is deleted.
 pub fn score_files(
     job: &FileJob,
     models: &mut Models,
@@ -115,7 +113,7 @@ pub fn score_files(
 ) -> Result<FileReport, FilesError> {
     let layout = layout_of(job, set)?;
     let fingerprint = partial::fingerprint(job, &layout, &models.identity().1, set);
-    // A set that the model cannot use is message before a file is made.
+    // An invalid label set fails before a file is created.
     let prepared = prepare(models, set)?;
     let mut partial = Partial::open(&job.output, fingerprint.as_deref())?;
     let mut sink = Sink::File(&mut partial);
@@ -133,7 +131,7 @@ pub fn score_files(
                 error,
                 FilesError::NothingScored { .. } | FilesError::Empty(_)
             );
-            // Nothing in it is worth continuing with, and it would be in the way of the next try.
+            // Useless to resume, and in the way of the next attempt.
             if is_useless || partial.is_empty() {
                 partial.discard()?;
             }
@@ -151,7 +149,7 @@ pub fn score_files(
     Ok(report)
 }
 
-/// Scores files and writes the result to a pipe: NDJSON as it comes, any other format once it is whole.
+/// Scores files to a pipe: NDJSON is streamed, other formats are written when complete.
 ///
 /// # Errors
 /// See [`FilesError`].
@@ -194,7 +192,7 @@ pub fn score_to(
     Ok(report)
 }
 
-/// Checks the job, and says how its output is written.
+/// Checks the job and returns the layout of its output.
 fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
@@ -206,8 +204,8 @@ fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> 
     Ok(OutputLayout::of(job, set, delimiter, copied))
 }
 
-/// The labels, ready for the large model and the small one.
-type BothPrepared = (PreparedLabels, Option<PreparedLabels>);
+/// The labels prepared for the large model and the small one.
+type BothPrepared = (Prepared, Option<Prepared>);
 
 fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
     let large = models.large.prepare(set)?;
@@ -252,7 +250,7 @@ fn score_rows(
         reason: String::new(),
     };
     thread::scope(|scope| {
-        // One window waits while one is computed and one is read: memory is bounded.
+        // One window waits, one is computed and one is read, so memory is bounded.
         let (sender, windows) = mpsc::sync_channel(1);
         let order = &order;
         scope.spawn(move || input::read(order, &sender));

@@ -1,4 +1,4 @@
-//! The files of a report: a page and charts, each written atomically.
+//! Writes a report as files: a page and its charts, each atomically.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,21 +9,21 @@ use topicmill_pages::report::{Chart, GENERATOR};
 
 use crate::atomic_file::{self, IfExists};
 
-/// How far into a file the sign is looked for: the head of a page, with its style sheet behind it.
+/// Bytes at the start of a file that are searched for the marker of a report: the page's head, after its style sheet.
 const HEAD: u64 = 1_024;
 
-/// Why a report is not in its place.
+/// Reasons why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// There is something else in its place.
-    #[error("`{0}` exists and is no report: give another name, or replace it with --overwrite")]
+    /// Another file has that name.
+    #[error("`{0}` exists and is not a report: name another file, or replace it with --overwrite")]
     Exists(PathBuf),
-    /// It can be neither written nor put into place.
-    #[error("write `{path}`: {source}; nothing was put there")]
+    /// A file cannot be written.
+    #[error("write `{path}`: {source}; nothing was written")]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -39,7 +39,7 @@ impl ReportError {
     }
 }
 
-/// Whether a file is one that we made.
+/// True if a file is a report of this program.
 fn is_report(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
@@ -49,7 +49,7 @@ fn is_report(path: &Path) -> bool {
             .any(|part| part == GENERATOR.as_bytes())
 }
 
-/// Writes a page. What was there is replaced if it was a report, or if `overwrite` says so.
+/// Writes a page atomically. Replaces an earlier report, and any other file if `overwrite` is true.
 ///
 /// # Errors
 /// [`ReportError::Exists`] and [`ReportError::Write`].
@@ -63,7 +63,7 @@ pub fn write_page(path: &Path, page: &str, overwrite: bool) -> Result<(), Report
     })
 }
 
-/// Writes each chart as a file of a folder, which is made if it is not there; what they are called.
+/// Writes each chart to its own file in a folder, which is created if necessary. Returns their paths.
 ///
 /// # Errors
 /// [`ReportError::Exists`] and [`ReportError::Write`].

@@ -1,4 +1,4 @@
-//! The data card of a folder: what is in it, where it comes from, and what holds for it.
+//! The data card of a folder: its content, its origin and its terms.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,12 +12,12 @@ use super::{ExportError, Subject};
 use topicmill_core::Timestamp;
 use topicmill_store::Store;
 
-/// By this line `export` sees that a folder is one that it made.
+/// The line by which `export` recognises its own folders.
 const SIGN: &str = "This data set was made by topicmill";
-/// Labels and topics that the card lists.
+/// Maximum number of labels and topics in the card.
 const MOST_ROWS: usize = 100;
 
-/// What the database says beside the rows.
+/// The facts from the database.
 pub(super) struct Facts {
     model: String,
     precision: String,
@@ -58,12 +58,12 @@ impl Facts {
     }
 }
 
-/// Whether a folder is a data set that `export` made.
+/// True if a folder is a data set made by `export`.
 pub(super) fn is_export(folder: &Path) -> bool {
     fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
 }
 
-/// Returns the first file in the folder of a data set that is not part of it.
+/// Returns the first file in a data set folder that is not part of it.
 pub(super) fn foreign_file(folder: &Path) -> io::Result<Option<PathBuf>> {
     for (folder, is_part) in [
         (
@@ -150,10 +150,10 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
          their texts, hand on the ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
 }
 
-/// A string takes what is written.
+/// The invariant of writing to a string.
 const STRING: &str = "a string takes what is written";
 
-/// What programs read, the title, and what it is.
+/// Formats the YAML front matter, the title and the introduction.
 fn front(counts: &Counts, facts: &Facts) -> String {
     let size = match counts.rows {
         0..1_000 => "n<1K",
@@ -176,15 +176,15 @@ fn front(counts: &Counts, facts: &Facts) -> String {
          task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
          tags:\n- reddit\n- topicmill\n\
          configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
-         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. Nobody checked the \
-         labels by hand.\n\n",
+         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. The labels \
+         were not checked by hand.\n\n",
         name = serde_json::Value::from(facts.label_set.as_str()),
         title = cell(&facts.label_set),
         files = files.collect::<String>(),
     )
 }
 
-/// The data set in figures.
+/// Formats the summary table.
 fn table(counts: &Counts, facts: &Facts) -> String {
     let day = |time: Option<chrono::DateTime<chrono::Utc>>| {
         time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())

@@ -1,4 +1,4 @@
-//! The columns of a data set, and the statement that reads them.
+//! The columns of a data set, and the SQL statement that reads them.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use topicmill_store::ReadStatement;
 pub(super) struct DatasetColumn {
     pub name: String,
     pub kind: ColumnKind,
-    /// What it means, for the data card.
+    /// Its meaning, for the data card.
     pub meaning: String,
 }
 
@@ -26,7 +26,7 @@ impl DatasetColumn {
         }
     }
 
-    /// As the data card writes it.
+    /// Returns the type name for the data card.
     pub fn kind_name(&self) -> &'static str {
         match self.kind {
             Text | Hex => "text",
@@ -38,7 +38,7 @@ impl DatasetColumn {
     }
 }
 
-/// The columns before those of the labels.
+/// The columns before the label scores.
 const FIXED: [(&str, ColumnKind, &str); 22] = [
     ("fullname", Text, "Reddit's name of the post"),
     ("subreddit", Text, "where it was posted"),
@@ -88,9 +88,9 @@ const FIXED: [(&str, ColumnKind, &str); 22] = [
     ),
 ];
 
-/// What a fixed column is in SQL; `key` is the fullname of the table that is read first.
+/// Returns the SQL expression of a fixed column; `key` is the fullname of the driving table.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
-    // Without a label there is none of these. A subquery that names nothing of the row is answered once.
+    // NULL without a label. An uncorrelated subquery is evaluated once.
     let of = |column: &str, table: &str, id: i64| {
         format!(
             "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT {column} FROM {table} WHERE id = {id}) END"
@@ -113,12 +113,12 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
     }
 }
 
-/// The name of the column of a label's score begins with it.
+/// Prefix of the score column of a label.
 const SCORE_OF: &str = "score_";
 
-/// The column of a split in a file.
+/// The split column of a file.
 const SPLIT: &str = "split";
-/// Columns of text in which hardly any two rows are the same: a dictionary of them is built for nothing.
+/// Text columns with mostly unique values, for which a dictionary is useless.
 pub(super) const UNIQUE: [&str; 7] = [
     "fullname",
     "title",
@@ -129,13 +129,13 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
-/// Which of the columns is the hash of the text.
+/// Returns the index of the text hash.
 pub(super) fn text_hash_index() -> usize {
     let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
     found.expect("every data set has it")
 }
 
-/// All columns of a data set; of a file that is split, with the part of each row.
+/// Returns all columns of a data set, including the split column if `is_split`.
 pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<DatasetColumn> {
     let fixed = FIXED
         .iter()
@@ -149,17 +149,17 @@ pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<DatasetColumn> {
     fixed.chain(labels).chain(split).collect()
 }
 
-/// A text as a literal of both databases.
+/// Quotes a string literal for both databases.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// What is read of each post; the rows are the same, in the same order.
+/// The columns that a statement reads; rows and their order are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectedColumns {
     /// The fixed columns, then the packed scores.
     All,
-    /// What tells the parts of a split: [`SPLIT_COLUMNS`].
+    /// The columns for a split: [`SPLIT_COLUMNS`].
     ForSplit,
 }
 
@@ -167,7 +167,7 @@ pub(super) enum SelectedColumns {
 pub(super) const SPLIT_COLUMNS: [&str; 5] =
     ["title", "selftext", "created_at", "outcome", "text_hash"];
 
-/// The statement.
+/// Builds the statement.
 pub(super) fn statement(
     subject: &Subject,
     filters: &Filters,
@@ -185,7 +185,7 @@ pub(super) fn statement(
         list = subject.set.labels.len();
     }
     let (names, rows) = (names.join(", "), rows(subject, filters));
-    // The line break ends a comment of the user's.
+    // The line break ends a comment in the user's expression.
     let asked = filters.expression.iter();
     let asked: String = asked
         .map(|expression| format!("WHERE (\n{expression}\n) "))
@@ -194,10 +194,10 @@ pub(super) fn statement(
     ReadStatement { sql, kinds, list }
 }
 
-/// The rows, but for what the user's expression leaves out, with every column.
+/// Builds the subquery with all columns and all filters except the user's expression.
 fn rows(subject: &Subject, filters: &Filters) -> String {
     let Subject { target, .. } = subject;
-    // Labels lie in the order of their posts: whoever begins with them sorts nothing.
+    // Labels are stored in fullname order, so driving the join by them avoids a sort.
     let (join, key) = if filters.unlabelled {
         ("LEFT JOIN", "p.fullname")
     } else {

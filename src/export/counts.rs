@@ -1,4 +1,4 @@
-//! What is counted of the rows.
+//! Counts of an export, for the summary and the data card.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use chrono::{DateTime, Utc};
 use topicmill_core::ColumnCell;
 use topicmill_store::ColumnBatch;
 
-/// Places of columns that the counts need.
+/// Indices of the columns that are counted.
 const TOPIC: usize = 2;
 const CREATED_AT: usize = 7;
 const LABEL: usize = 11;
 const OUTCOME: usize = 15;
 
-/// What was exported.
+/// The counts of an export.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// Rows.
     pub rows: u64,
-    /// Rows that belong to none of the labels.
+    /// Rows outside all labels.
     pub other: u64,
-    /// Rows whose best label has too low a score.
+    /// Rows with a best score below the threshold.
     pub unsure: u64,
-    /// Rows without a label, because they were not labelled yet.
+    /// Rows without a label, because they are not labelled yet.
     pub unlabelled: u64,
     /// Rows of each label.
     pub labels: BTreeMap<String, u64>,
     /// Rows of each topic.
     pub topics: BTreeMap<String, u64>,
-    /// When the first of the posts was posted.
+    /// The earliest posting time.
     pub first: Option<DateTime<Utc>>,
-    /// When the last of the posts was posted.
+    /// The latest posting time.
     pub last: Option<DateTime<Utc>>,
-    /// Rows of each part of a split, in its order; empty without a split.
+    /// Rows of each part of a split, in order; empty without a split.
     pub parts: Vec<SplitPart>,
-    /// Groups of posts with almost the same text that a split left together; `None` without a split.
+    /// Groups of near-duplicate posts that a split kept together; `None` without a split.
     pub groups: Option<u64>,
     /// Bytes written.
     pub bytes: u64,
@@ -45,7 +45,7 @@ pub struct Counts {
 pub struct SplitPart {
     /// `train`, `validation` or `test`.
     pub name: String,
-    /// The share that was asked for, in percent.
+    /// The requested share in percent.
     pub wanted: u32,
     /// Rows.
     pub rows: u64,
@@ -54,7 +54,7 @@ pub struct SplitPart {
 }
 
 impl SplitPart {
-    /// A part without rows yet.
+    /// Creates a part without rows.
     pub(super) fn new((name, wanted): (&str, u32)) -> Self {
         Self {
             name: name.to_owned(),
@@ -64,7 +64,7 @@ impl SplitPart {
     }
 }
 
-/// One more of something that has a name.
+/// Increments the count of a name.
 pub(super) fn count(of: &mut BTreeMap<String, u64>, name: &str) {
     match of.get_mut(name) {
         Some(n) => *n += 1,
@@ -73,7 +73,7 @@ pub(super) fn count(of: &mut BTreeMap<String, u64>, name: &str) {
 }
 
 impl Counts {
-    /// Adds rows with all the fixed columns; `part` says in which part of a split a row is.
+    /// Adds rows with all fixed columns; `part` returns the part of a row.
     pub(super) fn add(&mut self, batch: &ColumnBatch, part: impl Fn(usize) -> usize) {
         let [topics, times, labels, outcomes] =
             [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());

@@ -1,4 +1,4 @@
-//! A file of rows: CSV, NDJSON, the fullnames alone, or Parquet.
+//! Writes rows to one file: CSV, NDJSON, fullnames only, or Parquet.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,7 +9,7 @@ use topicmill_core::{ColumnCell, ColumnCells};
 use topicmill_store::ColumnBatch;
 use topicmill_tables::csv::{CsvWriter, cell_text};
 
-/// A file that is being written.
+/// An open file.
 pub(super) enum DatasetFile {
     Csv {
         file: Box<CsvWriter<BufWriter<File>>>,
@@ -17,7 +17,7 @@ pub(super) enum DatasetFile {
     },
     Ndjson {
         file: BufWriter<File>,
-        /// What stands before each value: `{"name":`, `,"name":`.
+        /// The text before each value: `{"name":`, `,"name":`.
         before: Vec<String>,
     },
     Ids(BufWriter<File>),
@@ -30,7 +30,7 @@ impl DatasetFile {
         Ok(match to.format {
             None | Some(DatasetFormat::Parquet) => {
                 let files = to.split.as_ref().filter(|_| to.format.is_none());
-                // A folder with a split has one open file a part.
+                // A split folder has one open file per part.
                 let files = files.map_or(1, |split| split.shares.parts().count());
                 Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
             }
@@ -88,7 +88,7 @@ impl DatasetFile {
         Ok(())
     }
 
-    /// Writes what is left, to the disk.
+    /// Flushes and syncs the file.
     pub fn end(self) -> io::Result<()> {
         let file = match self {
             Self::Csv { file, .. } => file.finish()?,

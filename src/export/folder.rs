@@ -1,5 +1,5 @@
-//! Folders that get their names when they are whole, as files do: what enters is a folder beside its place, what leaves
-//! is the folder under its name. Nobody ever finds half of one, and a full disk or a kill leaves what was there before.
+//! Atomic folder writes: a folder is filled under a temporary name and renamed into place. A full disk or a crash
+//! leaves the old folder unchanged.
 
 use std::fs;
 use std::io;
@@ -9,26 +9,26 @@ use tempfile::TempDir;
 
 use crate::atomic_file::{self, IfExists, folder_of};
 
-/// A folder beside `path`, to be filled and then [placed](persist): on the same disk, so that a rename puts it there. It is
-/// deleted with all that is in it when this is dropped.
+/// Creates a temporary folder next to `path`, to be filled and then [persisted](persist). Dropping it deletes the
+/// folder.
 ///
 /// # Errors
-/// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no folder.
+/// File-system errors; [`io::ErrorKind::InvalidFilename`] if the path names no folder.
 pub(super) fn temp_folder(path: &Path) -> io::Result<TempDir> {
     temp_folder_named(path, ".partial")
 }
 
-/// Gives a folder its name. An empty folder of this name is replaced in any case. What had the name lies where the folder
-/// was made, and is deleted with it.
+/// Renames a folder into place. Always replaces an empty folder. A replaced folder is moved to the temporary path and
+/// deleted with it.
 ///
 /// # Errors
-/// Those of the file system, and [`io::ErrorKind::AlreadyExists`] for something that is to be kept. What had the name is
-/// as it was then.
+/// File-system errors, and [`io::ErrorKind::AlreadyExists`] for something that must be kept. Whatever was at `path` is
+/// left unchanged.
 pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // It was made for us alone: it becomes as readable as what it replaces, or as a folder that a shell makes.
+        // Temporary folders are private; use the permissions of the replaced folder, or 0755.
         let mode = match fs::symlink_metadata(path) {
             Ok(there) if there.is_dir() => there.permissions(),
             _ => fs::Permissions::from_mode(0o755),
@@ -46,7 +46,7 @@ pub(super) fn persist(folder: &TempDir, path: &Path, if_exists: IfExists) -> io:
     })
 }
 
-/// A new folder whose name begins with a dot and the name of `path`.
+/// Creates a temporary folder whose name starts with a dot and the name of `path`.
 fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&atomic_file::temp_prefix(path)?)
@@ -54,14 +54,14 @@ fn temp_folder_named(path: &Path, suffix: &str) -> io::Result<TempDir> {
         .tempdir_in(folder_of(path))
 }
 
-/// Gives each of two folders the name of the other one, at once.
+/// Exchanges two folders atomically.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
 
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        // NFS, for one, cannot.
+        // Not supported by NFS, for example.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => replace(new, old),
         exchanged => exchanged.map_err(io::Error::from),
     }
@@ -72,13 +72,13 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     replace(new, old)
 }
 
-/// The same in two renames: in between there is no folder of this name, but never half of one.
+/// Replaces a folder with two renames: for a moment there is no folder of this name, but never a partial one.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
     let aside = temp_folder_named(old, ".old")?;
     let former = aside.path().join("former");
     fs::rename(old, &former)?;
     fs::rename(new, old).inspect_err(|_| {
-        // What was there goes back; if not even that works, it is not deleted with the folder it lies in.
+        // The old folder goes back; if even that fails, it is kept in its temporary place.
         if fs::rename(&former, old).is_err() {
             drop(aside.keep());
         }
@@ -89,7 +89,7 @@ fn replace(new: &Path, old: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A folder with a file that says `word`.
+    /// Creates a temporary folder with a file that contains `word`.
     fn draft(path: &Path, word: &str) -> TempDir {
         let folder = temp_folder(path).unwrap();
         fs::write(folder.path().join("word"), word).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_replaced_if_that_is_wanted_and_nothing_is_left_beside_it() {
+    fn a_folder_is_replaced_only_on_request_and_no_temporary_folder_remains() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("set");
         persist(&draft(&path, "one"), &path, IfExists::Fail).unwrap();
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(word(&path), "one");
         persist(&draft(&path, "two"), &path, IfExists::Replace).unwrap();
         assert_eq!(word(&path), "two");
-        // As on a disk that cannot exchange names.
+        // As on a file system without atomic exchange.
         replace(draft(&path, "three").path(), &path).unwrap();
         assert_eq!(word(&path), "three");
         replace(&home.path().join("missing"), &path).unwrap_err();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_is_in_nobodys_way_and_a_file_is() {
+    fn an_empty_folder_is_replaced_but_a_file_is_not() {
         let home = tempfile::tempdir().unwrap();
         let (empty, file) = (home.path().join("empty"), home.path().join("file"));
         fs::create_dir(&empty).unwrap();

@@ -1,4 +1,4 @@
-//! Rows as Parquet, in row groups that fit into memory.
+//! Writes rows as Parquet, in row groups of bounded memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -8,24 +8,24 @@ use topicmill_core::ColumnCells;
 use topicmill_store::ColumnBatch;
 use topicmill_tables::parquet::ParquetWriter;
 
-/// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
-/// more; half of that is in memory twice, being read and being written.
+/// Rows per row group. Readers such as `DuckDB` parallelise over row groups and recommend 100,000 or more; memory holds
+/// the group twice.
 const ROWS_PER_GROUP: usize = 60_000;
-/// Bytes of text after which a row group ends early; they are in memory until then.
+/// Bytes of text after which a row group is written early.
 const BYTES_PER_GROUP: usize = 32 << 20;
 
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
     file: ParquetWriter,
     files: usize,
-    /// What the next row group will be: the slices of each column.
+    /// The next row group: the slices of each column.
     columns: Vec<Vec<ColumnCells>>,
     rows: usize,
     bytes: usize,
 }
 
 impl ParquetFile {
-    /// `files` are written at the same time, and share the memory that one has.
+    /// Creates a file. `files` are written concurrently and share the memory limit.
     pub fn new(to: BufWriter<File>, columns: &[DatasetColumn], files: usize) -> io::Result<Self> {
         let kinds = columns.iter().map(|column| (&*column.name, column.kind));
         Ok(Self {
@@ -49,7 +49,7 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Writes what is gathered; of each column what it held is free again when it is written.
+    /// Writes the row group, and frees each column once it is written.
     fn group(&mut self) -> io::Result<()> {
         (self.rows, self.bytes) = (0, 0);
         let columns = self.columns.iter_mut().map(std::mem::take);

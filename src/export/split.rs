@@ -1,9 +1,9 @@
-//! Parts of a data set to train and to judge by, so that no part knows a text of another.
+//! Splits a data set into train, validation and test parts without leaking near-duplicates between them.
 //!
-//! What enters are the texts, outcomes and times of all rows; what leaves is the part of each row. Posts whose texts are
-//! almost the same go together, as a group: a model that was trained on one of them would be judged by what it has seen.
-//! A group goes where its oldest post goes, so that later posts do not move it. Near-duplicates are found by `MinHash`,
-//! which needs no text again: of each post stay [`BYTES_PER_POST`] bytes.
+//! Takes text, outcome and time of each row, and returns its part. Near-duplicate posts form a group that stays
+//! together, so that no model is tested on a text it was trained on. The oldest post of a group decides its part, so
+//! later posts do not move it. Near-duplicates are found with `MinHash`, which keeps [`BYTES_PER_POST`] bytes per post
+//! and no text.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,55 +14,54 @@ use super::columns::text_hash_index;
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_store::ColumnBatch;
 
-/// Words of a shingle: texts are alike as far as they share these.
+/// Words per shingle; similarity is the share of common shingles.
 const SHINGLE: usize = 3;
-/// Values of a sketch. The error of the likeness is 1/√128 at most, 9 %.
+/// Values per sketch. The standard error of the similarity is at most 1/√128, 9 %.
 const PERMUTATIONS: usize = 128;
-/// Bands of a sketch: posts that agree in one are compared. Of two posts that are alike to 70 %, by 1 − (1 − 0.7⁵)²⁵, 99 of
-/// 100 agree in one; to 80 %, all but 5 of 100,000; to 20 %, 8 of 1,000 (Leskovec, Rajaraman, Ullman, "Mining of Massive
+/// Bands per sketch; posts that agree in a band are compared. The probability to agree in one is 1 − (1 − s⁵)²⁵: 99 %
+/// at similarity 0.7, all but 5 of 100,000 at 0.8, and 0.8 % at 0.2 (Leskovec, Rajaraman, Ullman, "Mining of Massive
 /// Datasets", section 3.4).
 const BANDS: usize = 25;
-/// Values of a band.
+/// Values per band.
 const ROWS: usize = 5;
-/// With so many posts that agree in a band before it a post is compared, and with the first. Agreeing by chance, in words that
-/// everybody uses, must not cost the square of the posts.
+/// Maximum number of preceding posts of a band that a post is compared with, in addition to the first. Bounds the cost
+/// of bands that agree by chance, in common words.
 const MAX_COMPARED: usize = 8;
-/// As alike two texts of a group are at least: what the data of `StarCoder` was cleaned of near-duplicates with (Li et al. 2023,
-/// section 3.4).
+/// Minimum similarity of near-duplicates, as used to deduplicate the data of `StarCoder` (Li et al. 2023, section 3.4).
 const MIN_SIMILARITY: f64 = 0.7;
-/// What is in memory of a post while parts are decided: its sketch of one byte a value, then hash, time, outcome and group,
-/// and its place when a band is sorted.
+/// Bytes in memory per post during the split: the sketch, then hash, time, outcome, group, and a slot for sorting a
+/// band.
 pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 4 + 16;
-/// Sketches of a block, so that no list of all of them is ever copied to grow.
+/// Sketches per block, so that growing never copies all of them.
 const BLOCK: usize = 1 << 14;
 
-/// The last byte of each value: where the values differ, 255 of 256 of these do.
+/// The lowest byte of each `MinHash` value; different values agree in it once in 256.
 type Sketch = [u8; PERMUTATIONS];
 
-/// What decides where a group of posts goes.
+/// The criterion that assigns a group to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitBy {
-    /// The hash of its text: it is in the same part in the next data set, too.
+    /// The hash of the text: a post is in the same part of every later data set.
     Text,
-    /// The time: of each outcome the oldest posts are in the first part.
+    /// The posting time: the oldest posts of each outcome are in the first part.
     Time,
 }
 
-/// How a data set is split.
+/// A requested split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// The shares of the parts in percent; together 100.
+    /// The shares of the parts in percent; the sum is 100.
     pub shares: Shares,
-    /// What decides.
+    /// The criterion.
     pub by: SplitBy,
 }
 
-/// Shares in percent, of two parts or three.
+/// The shares of two or three parts in percent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shares(Vec<u32>);
 
 impl Shares {
-    /// The parts with their shares.
+    /// Returns the names of the parts with their shares.
     pub fn parts(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let names: &[&str] = match self.0.len() {
             2 => &["train", "test"],
@@ -83,13 +82,13 @@ impl FromStr for Shares {
         if matches!(shares.len(), 2 | 3) && sum == 100 && shares.iter().all(|share| *share > 0) {
             return Ok(Self(shares));
         }
-        Err("give two or three whole numbers above 0 that are 100 together: 80/20 for train and test, 80/10/10 for train, \
+        Err("give two or three positive integers with the sum 100: 80/20 for train and test, 80/10/10 for train, \
              validation and test"
             .to_owned())
     }
 }
 
-/// Gathers what decides.
+/// Collects the rows to split.
 pub(super) struct Splitter {
     sketches: Vec<Vec<Sketch>>,
     hashes: Vec<u64>,
@@ -100,17 +99,17 @@ pub(super) struct Splitter {
 
 /// The part of each row.
 pub(super) struct Assigned {
-    /// By row.
+    /// The part of each row.
     pub parts: Vec<u8>,
-    /// Groups of more than one post.
+    /// Number of groups with more than one post.
     pub groups: u64,
-    /// By row the beginning of the hash of its text, by which a second reading is held against the first.
+    /// The start of each row's text hash, to compare the second read with the first.
     pub hashes: Vec<u64>,
 }
 
 impl Assigned {
-    /// The parts of a batch of all columns whose first row is row `begin`; `None` if these are not the rows that were
-    /// sorted.
+    /// Returns the parts of a batch whose first row has index `begin`; `None` if the rows differ from those of the
+    /// first read.
     pub fn of(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
@@ -119,7 +118,7 @@ impl Assigned {
     }
 }
 
-/// The beginning of a text's hash.
+/// Returns the first 64 bits of a text hash.
 pub(super) fn hash_prefix(hash: ColumnCell<'_>) -> u64 {
     match hash {
         ColumnCell::Text(hash) => {
@@ -140,7 +139,7 @@ impl Splitter {
         }
     }
 
-    /// Adds rows of [`super::columns::SPLIT_COLUMNS`].
+    /// Adds rows with the columns [`super::columns::SPLIT_COLUMNS`].
     pub fn add(&mut self, batch: &ColumnBatch) {
         // In the order of the fixed columns.
         let [titles, texts, times, outcomes, hashes] =
@@ -178,18 +177,18 @@ impl Splitter {
         &self.sketches[row / BLOCK][row % BLOCK]
     }
 
-    /// Decides.
+    /// Assigns all rows to parts.
     pub fn assign(mut self, split: &Split) -> Assigned {
         let mut groups = self.groups();
-        // Most of the memory: from here on only the groups count.
+        // Frees most of the memory: only the groups are needed from here on.
         drop(std::mem::take(&mut self.sketches));
         let rows = groups.len();
-        // A group is named by its oldest post.
+        // The oldest post is the root of its group.
         for row in 0..rows {
             let (root, row) = (find(&mut groups, row), row);
             debug_assert!(
                 self.age(root) <= self.age(row),
-                "the older one becomes the root"
+                "the oldest post is the root"
             );
             groups[row] = u32::try_from(root).expect("rows are counted in 32 bits");
         }
@@ -212,9 +211,9 @@ impl Splitter {
         (self.times[row], self.hashes[row], row)
     }
 
-    /// For each row another one of its group, or itself.
+    /// Groups near-duplicates (union-find): returns the parent of each row.
     fn groups(&self) -> Vec<u32> {
-        let rows = u32::try_from(self.hashes.len()).expect("nobody stores four billion posts");
+        let rows = u32::try_from(self.hashes.len()).expect("fewer than four billion posts");
         let mut groups: Vec<u32> = (0..rows).collect();
         let mut sorted: Vec<(u64, u32)> = Vec::with_capacity(groups.len());
         for band in 0..BANDS {
@@ -226,14 +225,14 @@ impl Splitter {
                     .fold(0, |key, value| key << 8 | u64::from(*value));
                 (key, row)
             }));
-            // Sorting brings equal bands side by side, without a map of all of them in memory.
+            // Sorting groups equal bands without a hash map of all of them.
             sorted.sort_unstable();
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {
-                    // The nearest first: copies tend to be stored one after the other.
+                    // The nearest first: copies tend to be stored one after another.
                     let others = same[i.saturating_sub(MAX_COMPARED)..i].iter().rev();
                     for (_, other) in others.chain([&same[0]]) {
-                        // Comparing sketches is dear, and two posts of one group need no proof.
+                        // Comparing sketches is expensive, and unnecessary within one group.
                         let known =
                             find(&mut groups, *row as usize) == find(&mut groups, *other as usize);
                         if !known && is_near_duplicate(self.sketch(*other), self.sketch(*row)) {
@@ -256,14 +255,14 @@ impl Splitter {
         groups[younger] = u32::try_from(older).expect("rows are counted in 32 bits");
     }
 
-    /// By where the hash lies between 0 and its largest value. It does not depend on the label, so that of each label
-    /// about the same share goes to a part.
+    /// Assigns groups by where the hash is in its range. Independent of the label, so each label is split in about the
+    /// same shares.
     fn by_text(&self, groups: &[u32], shares: &Shares) -> Vec<u8> {
         let mut ends = Vec::new();
         let mut sum = 0;
         for (_, share) in shares.parts() {
             sum += u128::from(share);
-            // In 128 bits: the border of the last part is 2⁶⁴, one more than a hash can be.
+            // In 128 bits: the end of the last part is 2⁶⁴.
             ends.push((sum << 64) / 100);
         }
         let part = |hash: u64| {
@@ -277,7 +276,7 @@ impl Splitter {
             .collect()
     }
 
-    /// Of each outcome the oldest groups come first; a part is full when it has its share of their posts.
+    /// Assigns the oldest groups of each outcome first; a part is full when it has its share of their posts.
     fn by_time(&self, groups: &[u32], sizes: &[u32], shares: &Shares) -> Vec<u8> {
         let mut roots: Vec<usize> = (0..groups.len()).filter(|row| sizes[*row] > 0).collect();
         roots.sort_unstable_by_key(|root| (self.outcomes[*root], self.age(*root)));
@@ -286,7 +285,7 @@ impl Splitter {
             let all: u64 = same.iter().map(|root| u64::from(sizes[*root])).sum();
             let mut before = 0;
             for root in same {
-                // The middle of a group decides, so that a large one at a border goes where most of it lies.
+                // The middle of a group decides, so that a large group at a boundary goes where most of it belongs.
                 let middle = 2 * before + u64::from(sizes[*root]);
                 let mut sum = 0;
                 let full = shares.parts().take_while(|(_, share)| {
@@ -301,10 +300,10 @@ impl Splitter {
     }
 }
 
-/// The root of a row's group; shortens the way to it.
+/// Returns the root of a row's group, and halves the path to it.
 fn find(groups: &mut [u32], mut row: usize) -> usize {
     while groups[row] as usize != row {
-        // Each step leaves the way half as long for the next call.
+        // Path halving.
         groups[row] = groups[groups[row] as usize];
         row = groups[row] as usize;
     }
@@ -318,8 +317,8 @@ fn is_near_duplicate(a: &Sketch, b: &Sketch) -> bool {
     same >= MIN_SIMILARITY
 }
 
-/// The sketch of a text's shingles. Words are runs of letters and digits, whatever their case. A text of fewer words than a
-/// shingle has is one shingle; a text without any is like those with its hash alone.
+/// Computes the sketch of a text's shingles. Words are runs of letters and digits, case-insensitive. A text shorter
+/// than a shingle is one shingle; a text without words is only similar to texts with the same hash.
 fn sketch(title: &str, body: &str, hash: u64) -> Sketch {
     let words = [title, body].into_iter().flat_map(|text| {
         text.split(|letter: char| !letter.is_alphanumeric())
@@ -335,7 +334,7 @@ fn sketch(title: &str, body: &str, hash: u64) -> Sketch {
     sketch.into_words().map(|value| value.to_le_bytes()[0])
 }
 
-/// FNV-1a (RFC 9923) of a word in small letters: it must be the same in each version of this program.
+/// Hashes a lower-case word with FNV-1a (RFC 9923). Must be stable across versions of this program.
 fn word_hash(word: &str) -> u64 {
     let letters = word.chars().flat_map(char::to_lowercase);
     letters.fold(FNV_OFFSET, |hash, letter| {
@@ -348,12 +347,12 @@ const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 fn joined(words: &[u64]) -> u64 {
     words.iter().fold(FNV_OFFSET, |hash, word| {
-        // Rotated, so that the order of the words counts.
+        // Rotated, so that word order counts.
         (hash.rotate_left(5) ^ word).wrapping_mul(FNV_PRIME)
     })
 }
 
-/// The name of each row's part, for a column of a file.
+/// Builds the split column of a file.
 pub(super) fn column(parts: &[u8], shares: &Shares) -> ColumnCells {
     let names: Vec<&str> = shares.parts().map(|(name, _)| name).collect();
     let mut column = ColumnCells::new(ColumnKind::Text);
@@ -368,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_two_or_three_and_a_hundred() {
+    fn shares_are_two_or_three_with_the_sum_100() {
         let parts = |text: &str| {
             text.parse::<Shares>()
                 .map(|shares| shares.parts().collect::<Vec<_>>())
@@ -397,7 +396,7 @@ mod tests {
     fn splitter(posts: &[(String, i64, &str)]) -> Splitter {
         let mut splitter = Splitter::new();
         for (i, (text, time, outcome)) in posts.iter().enumerate() {
-            // Hashes that are spread evenly.
+            // Evenly distributed hashes.
             let hash = word_hash(text).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             if i.is_multiple_of(BLOCK) {
                 splitter.sketches.push(Vec::new());
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn almost_the_same_texts_go_together_and_others_do_not() {
+    fn near_duplicates_stay_together_and_other_texts_do_not() {
         let story = "we walked along the river until the bridge was in sight and then the rain began to fall on all of us";
         let posts: Vec<(String, i64, &str)> = vec![
             (story.to_owned(), 5, "a"),
@@ -454,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_kept_in_each_label_and_a_later_post_moves_nobody() {
+    fn shares_hold_per_label_and_later_posts_move_no_others() {
         let posts: Vec<(String, i64, &str)> = (0..20_000)
             .map(|i: i64| {
                 let text = format!("post {i} about {} and {}", i * 7_919, i * 104_729);
@@ -477,7 +476,7 @@ mod tests {
                 let all: usize = sizes.iter().sum();
                 for (size, wanted) in sizes.iter().zip([80, 10, 10]) {
                     let off = (size * 100).abs_diff(wanted * all);
-                    // Five standard deviations of the hash's chance.
+                    // Five standard deviations.
                     assert!(off < all * 3, "{by:?} {label} {sizes:?}");
                 }
             }

@@ -1,4 +1,4 @@
-//! Rows into a file or a folder, which gets its name when it is whole.
+//! Writes rows to a temporary file or folder, and renames it into place when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,19 +15,19 @@ use super::{DatasetColumn, Destination, ExportError};
 use crate::atomic_file::{self, IfExists};
 use topicmill_store::{ColumnBatch, Incoming};
 
-/// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
+/// Approximate rows per file of a folder: some hundred megabytes of posts. A batch is never divided.
 const ROWS_PER_FILE: u64 = 500_000;
-/// The only part of a folder that is not split, as `datasets` calls it.
+/// The name that `datasets` gives the only part of an unsplit folder.
 const WHOLE: &str = "train";
 
-/// What is written, and where.
+/// The columns, the facts for the card, and the destination.
 pub(super) struct Order {
     pub columns: Vec<DatasetColumn>,
     pub facts: Facts,
     pub to: Destination,
 }
 
-/// A data set that is whole, and not in its place yet.
+/// A complete data set that is not in its place yet.
 pub(super) struct FinishedDataset {
     counts: Counts,
     made: TempOutput,
@@ -39,7 +39,7 @@ enum TempOutput {
     Folder(TempDir),
 }
 
-/// Files of rows: one, or in a folder those of each part.
+/// The open files: one, or those of each part of a folder.
 struct Files<'o> {
     order: &'o Order,
     made: TempOutput,
@@ -51,7 +51,7 @@ struct PartFiles {
     name: &'static str,
     sink: Option<DatasetFile>,
     files: u64,
-    /// Rows of the file that is being written.
+    /// Rows in the current file.
     rows: u64,
 }
 
@@ -94,11 +94,11 @@ impl<'o> Files<'o> {
         sink.add(batch)
     }
 
-    /// Ends all files, and gives those of a folder the names that `datasets` looks for.
+    /// Closes all files, and gives those of a folder the names that `datasets` expects.
     fn end(mut self, none: &ColumnBatch) -> io::Result<TempOutput> {
         for i in 0..self.parts.len() {
             if self.parts[i].files == 0 {
-                // No rows make a table without rows, not no table.
+                // Without rows write an empty table.
                 self.add(i, none.clone())?;
             }
             let part = &mut self.parts[i];
@@ -116,12 +116,12 @@ impl<'o> Files<'o> {
     }
 }
 
-/// A file of a folder whose number of files is not known yet.
+/// Returns the name of a file while the number of files is unknown.
 fn temp_name(part: &str, number: u64) -> String {
     format!("data/{part}-{number:05}.parquet")
 }
 
-/// Writes all rows that come. Those of a split come twice: first what decides their parts.
+/// Writes all batches. For a split, the rows come twice, first with the columns that decide the parts.
 pub(super) fn write(
     mut batches: Incoming,
     order: &Order,
@@ -132,7 +132,7 @@ pub(super) fn write(
         path: to.path.clone(),
         source,
     };
-    // Before the first row, so that nobody waits an hour for this error. `rename_into_place` looks once more.
+    // Checked before the first row, to fail early; `rename_into_place` checks again.
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
@@ -167,18 +167,18 @@ pub(super) fn write(
         files.write_batch(batch, parts).map_err(failed)?;
         on_rows(rows);
     }
-    // Rows that the first reading had and the second one lacks: the parts would be those of other posts.
+    // The second read returned fewer rows than the first.
     if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
         return Err(ExportError::Unrepeatable);
     }
-    // A refused statement sends nothing, and an answer without rows its columns.
+    // A failed statement sends no batch; a result without rows sends one.
     let Some(none) = last else {
         return Ok(None);
     };
     finish(files, &none, counts).map(Some).map_err(failed)
 }
 
-/// Ends all files; a folder gets its card.
+/// Closes all files, and writes the data card of a folder.
 fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Result<FinishedDataset> {
     let order = files.order;
     let made = files.end(none)?;
@@ -197,7 +197,7 @@ fn finish(files: Files<'_>, none: &ColumnBatch, mut counts: Counts) -> io::Resul
 }
 
 impl Files<'_> {
-    /// Writes rows to their parts: files of a folder, a column of a file.
+    /// Writes rows to their parts: separate files of a folder, or a column of a file.
     fn write_batch(&mut self, mut batch: ColumnBatch, parts: Option<&[u8]>) -> io::Result<()> {
         let (Some(parts), Some(split)) = (parts, &self.order.to.split) else {
             return self.add(0, batch);
@@ -218,7 +218,7 @@ impl Files<'_> {
 }
 
 impl TempOutput {
-    /// Something without a name of its own beside where it is to go: on the same disk, so that a rename puts it there.
+    /// Creates a temporary file or folder next to the destination, on the same file system.
     fn new(to: &Destination) -> io::Result<Self> {
         if to.format.is_some() {
             return atomic_file::temp_file(&to.path).map(Self::File);
@@ -250,7 +250,7 @@ impl TempOutput {
 }
 
 impl FinishedDataset {
-    /// Gives it its name.
+    /// Renames the data set into place.
     pub fn rename_into_place(self) -> Result<Counts, ExportError> {
         let Self {
             counts,
@@ -280,13 +280,13 @@ fn persist_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
         }
         if !card::is_export(path) {
             return Err(io::Error::other(
-                "it is no data set that `export` made, and is left as it is; remove it, or give another name",
+                "it is not a data set made by `export`, and was not replaced; remove it, or name another folder",
             ));
         }
         if let Some(foreign_file) = card::foreign_file(path)? {
             let foreign_file = foreign_file.display();
             return Err(io::Error::other(format!(
-                "`{foreign_file}` is no part of the data set, so the folder is left as it is; move it away, or give another name"
+                "`{foreign_file}` is not part of the data set; the folder was not replaced: move the file away, or name another folder"
             )));
         }
     }

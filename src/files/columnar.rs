@@ -1,8 +1,8 @@
-//! Rows of JSON into columns of Parquet.
+//! Converts JSON lines to Parquet columns.
 //!
-//! Where all inputs are Parquet of one schema, their columns are copied as they are; only ours are written. All other rows
-//! come as JSON, which says what a column holds: texts, whole numbers, other numbers, or true and false. What is mixed
-//! becomes text, and so do numbers that would come out as other ones.
+//! If all inputs are Parquet files with the same schema, their columns are copied and only the new ones are written.
+//! Otherwise column types are inferred from the JSON: string, integer, number or boolean. Mixed columns become strings,
+//! and so do numbers that a double cannot represent.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,26 +16,26 @@ use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
 use topicmill_tables::parquet::{ParquetSource, ParquetWriter};
 
-/// Rows of a group: as many as other writers put into one, in powers of ten.
+/// Rows per row group, as other writers use.
 const GROUP_ROWS: usize = 100_000;
 
-/// Bytes of text after which a group ends early, because it is held until then.
+/// Bytes of text after which a row group is written early.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// The largest number up to which a double holds each whole one: 2⁵³ (IEEE 754, 53 bits of significand).
+/// The largest integer up to which a double represents every integer: 2⁵³ (IEEE 754, 53 bits of significand).
 const WHOLE_IN_DOUBLE: u64 = 1 << 53;
 
-/// The kind of the values that a column had so far.
+/// The inferred type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inferred {
-    /// `None`: no value so far.
+    /// `None` before the first value.
     kind: Option<ColumnKind>,
-    /// Whether a double does not hold each of the integers.
+    /// True if an integer exceeds [`WHOLE_IN_DOUBLE`].
     is_long: bool,
 }
 
 impl Inferred {
-    /// Of a value as JSON writes it.
+    /// Infers the type of a JSON value.
     pub(super) fn of(json: &str) -> Self {
         let whole = json.parse::<i64>().ok();
         let kind = match json.as_bytes().first() {
@@ -43,11 +43,11 @@ impl Inferred {
             Some(b't' | b'f') => Some(ColumnKind::Boolean),
             Some(b'"' | b'[' | b'{') | None => Some(ColumnKind::Text),
             _ if whole.is_some() => Some(ColumnKind::Integer),
-            // Above the largest double is only infinity.
+            // Values above the largest double parse as infinity.
             _ if json.contains(['.', 'e', 'E']) && json.parse().is_ok_and(f64::is_finite) => {
                 Some(ColumnKind::Number)
             }
-            // More digits than 64 bits hold: they stay.
+            // Integers of more than 64 bits stay strings.
             _ => Some(ColumnKind::Text),
         };
         Self {
@@ -65,7 +65,7 @@ pub(super) struct OutputColumn {
 }
 
 impl OutputColumn {
-    /// One of ours.
+    /// Creates one of the added columns.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
             "label" | "outcome" | "error" => ColumnKind::Text,
@@ -80,7 +80,7 @@ impl OutputColumn {
         Self { name, inferred }
     }
 
-    /// Takes in what another row holds.
+    /// Merges the type of another row's value.
     pub(super) fn merge(&mut self, other: Inferred) {
         use ColumnKind::{Integer, Number, Text};
         let is_long = self.inferred.is_long || other.is_long;
@@ -100,7 +100,7 @@ impl OutputColumn {
     }
 }
 
-/// Adds the value of a row; returns how many bytes of text it has.
+/// Appends a value. Returns its number of text bytes.
 fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
     let Some(json) = json.filter(|json| *json != "null") else {
         cells.push(ColumnCell::Null);
@@ -122,7 +122,7 @@ fn push(cells: &mut ColumnCells, json: Option<&str>) -> usize {
 
 type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
 
-/// The columns with up to `rows` rows; how many there were.
+/// Reads up to `rows` rows into columns. Returns their number as well.
 fn gather(
     columns: &[OutputColumn],
     lines: Lines<'_>,
@@ -153,7 +153,7 @@ fn gather(
     Ok((count, gathered))
 }
 
-/// Writes rows of JSON.
+/// Converts a file of JSON lines.
 pub(super) fn write(lines: &Path, to: File, columns: &[OutputColumn]) -> io::Result<File> {
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
@@ -171,7 +171,7 @@ fn open(path: &Path) -> Result<ParquetSource, FilesError> {
     ParquetSource::open(path).map_err(|error| FilesError::of_table(path, error))
 }
 
-/// Whether files are Parquet with the same columns, so that these can be copied.
+/// True if all files are Parquet with the same columns, which can then be copied.
 pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
     let mut sources = inputs.iter().map(|input| open(input));
     let Some(Ok(first)) = sources.next() else {
@@ -180,7 +180,7 @@ pub(super) fn have_same_schema(inputs: &[PathBuf]) -> bool {
     sources.all(|other| other.is_ok_and(|other| other.has_same_schema(&first)))
 }
 
-/// Writes our columns next to those of the inputs, which are copied as they are.
+/// Writes the added columns next to the copied columns of the inputs.
 pub(super) fn write_next_to_copies(
     lines: &Path,
     to: File,
@@ -189,7 +189,7 @@ pub(super) fn write_next_to_copies(
 ) -> Result<File, FilesError> {
     let failed = write_error(lines);
     let first = open(&inputs[0])?;
-    // Where no column holds an id, each line has the number of its row.
+    // Without an id column each line starts with its row number.
     let numbered = match lines_of(lines).map_err(&failed)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
@@ -216,7 +216,7 @@ pub(super) fn write_next_to_copies(
             let gathered = gather(&added, &mut rows, count, usize::MAX);
             let (filled, cells) = gathered.map_err(&failed)?;
             if filled != count {
-                return Err(damaged("it has not as many rows as it says"));
+                return Err(damaged("it has fewer rows than its metadata states"));
             }
             let copied = writer.copy_group(&source, group, cells.into_iter());
             copied.map_err(&failed)?;

@@ -1,4 +1,4 @@
-//! Finds the columns of an input that hold the text and the id.
+//! Detects the text and id columns of an input.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +10,7 @@ use super::{FilesError, Reading};
 use topicmill_score::reddit;
 use topicmill_tables::{Cell, Row};
 
-/// Bodies that belong to a title, the likeliest first.
+/// Names of a body that belongs to a title, the likeliest first.
 const BODIES: [&str; 6] = [
     "selftext",
     "body",
@@ -20,7 +20,7 @@ const BODIES: [&str; 6] = [
     "abstract",
 ];
 
-/// Columns that are a text of their own where there is neither `text` nor `title`.
+/// Names of text columns, if there is neither `text` nor `title`.
 const TEXTS: [&str; 14] = [
     "body",
     "content",
@@ -38,29 +38,29 @@ const TEXTS: [&str; 14] = [
     "abstract",
 ];
 
-/// Where the text of a row is.
+/// The location of a row's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Texts {
-    /// In these columns, joined by a blank line.
+    /// These columns, joined by a blank line.
     Joined(Vec<String>),
-    /// In a title, and in a body if there is one.
+    /// A title, and a body if there is one.
     Post { title: String, body: Option<String> },
 }
 
-/// The columns of an input that mean something.
+/// The text and id columns of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InputColumns {
     texts: Texts,
-    /// `None`: the rows are numbered.
+    /// `None` for row numbers.
     id: Option<String>,
-    /// Whether the next row may have its text elsewhere.
+    /// True if each row may have other columns.
     is_per_row: bool,
-    /// Reads texts as readers of Reddit see them.
+    /// Convert texts as Reddit displays them.
     reddit_text: bool,
 }
 
 impl InputColumns {
-    /// Finds them in a table with a line of names.
+    /// Detects the columns of a table with a header line.
     pub(super) fn of_table(
         names: &[Arc<str>],
         reading: &Reading,
@@ -88,8 +88,8 @@ impl InputColumns {
             && is_prose(only)
         {
             let why = format!(
-                "its first line looks like a text and not like the name of a column; where no line is a name, give \
-                 `--format txt`, and else name the column with `--text '{only}'`"
+                "its first line looks like a text, not like the name of a column; if there is no header line, add \
+                 `--format txt`, otherwise name the column with `--text '{only}'`"
             );
             return Err(FilesError::Input(path.to_owned(), why));
         }
@@ -107,7 +107,7 @@ impl InputColumns {
         })
     }
 
-    /// Finds them in the first object of an input; each may have others.
+    /// Detects the columns of the first object of an input; later objects may have others.
     pub(super) fn of_object(row: &Row, reading: &Reading) -> Self {
         let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
         let broken = row.problem.is_some();
@@ -116,14 +116,14 @@ impl InputColumns {
             texts: requested_texts(reading)
                 .or_else(|| guess_texts(&names))
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
-            // A broken row does not show whether there is an id.
+            // An invalid row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
             is_per_row: reading.text.is_empty(),
             reddit_text: reading.reddit_text,
         }
     }
 
-    /// Names of the columns that are needed to score.
+    /// Returns the columns that are needed to score.
     pub(super) fn needed(&self) -> Vec<&str> {
         let mut needed = match &self.texts {
             Texts::Joined(names) => names.iter().map(String::as_str).collect(),
@@ -137,30 +137,30 @@ impl InputColumns {
         needed
     }
 
-    /// Whether the rows are numbered, because no column holds an id.
+    /// True if rows are numbered, because there is no id column.
     pub(super) fn has_row_numbers(&self) -> bool {
         self.id.is_none()
     }
 
-    /// Logs which columns are read.
+    /// Logs the detected columns.
     pub(super) fn log(&self, path: &Path, format: &str) {
         let mut text = self.needed();
         text.truncate(text.len() - usize::from(self.id.is_some()));
         let id = match &self.id {
             Some(id) => format!("`{id}`"),
-            None => "the number of the row".to_owned(),
+            None => "the row number".to_owned(),
         };
         let (path, text) = (path.display(), text.join("`, `"));
         tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
     }
 
-    /// The id of a row as JSON, where it has one; or what is wrong with it.
+    /// Returns the id of a row as JSON if it has one, or an error message.
     pub(super) fn id(&self, row: &Row) -> Result<Option<String>, String> {
         let id = self.id.as_ref().map(|name| id_of(row, name));
         id.transpose()
     }
 
-    /// The text of a row; or what is wrong with it.
+    /// Returns the text of a row, or an error message.
     pub(super) fn text(&self, row: &Row) -> Result<String, String> {
         let elsewhere = self.is_per_row.then(|| {
             let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
@@ -187,7 +187,7 @@ impl InputColumns {
         }
         if let ([name], [part]) = (names, parts.as_mut_slice()) {
             let text = part.take().ok_or_else(|| format!("has no `{name}`"))?;
-            // A table cannot tell an empty text from none; JSON can, and means it.
+            // In a table an empty text may mean none; in JSON it is explicit.
             let is_meant = text.is_empty() && !matches!(row.cell(name), Some(Cell::Text(_)));
             if is_meant
                 || !(self.reddit_text || text.trim().is_empty() || reddit::is_placeholder(&text))
@@ -200,7 +200,7 @@ impl InputColumns {
         self.whole(&parts, &names.join("`, `"))
     }
 
-    /// Joins the texts of a row; or says what is wrong where they have nothing to score.
+    /// Joins the texts of a row; returns an error message if there is nothing to score.
     fn whole(&self, parts: &[String], names: &str) -> Result<String, String> {
         let whole = if self.reddit_text {
             reddit::join_parts(parts.iter().map(|part| reddit::reddit_text(part)))
@@ -219,7 +219,7 @@ impl InputColumns {
     }
 }
 
-/// Whether the name of an only column is rather a text, which would be lost as a name.
+/// True if the name of the only column looks like a text, which would be lost as a header.
 fn is_prose(name: &str) -> bool {
     name.split_whitespace().nth(2).is_some() || name.ends_with(['.', '!', '?', '…'])
 }
@@ -229,7 +229,7 @@ fn requested_texts(reading: &Reading) -> Option<Texts> {
     names.filter(|names| !names.is_empty()).map(Texts::Joined)
 }
 
-/// A column of this name, however it is capitalised.
+/// Finds a column by name, preferring an exact match over a case-insensitive one.
 fn find(names: &[Arc<str>], wanted: &str) -> Option<String> {
     let exact = names.iter().find(|name| ***name == *wanted);
     let alike = || names.iter().find(|name| name.eq_ignore_ascii_case(wanted));
@@ -257,7 +257,7 @@ fn id_of(row: &Row, name: &str) -> Result<String, String> {
         }
         Some(cell) => cell.write_json(&mut json),
     }
-    // Another number would not come out as it went in.
+    // Other numbers would not round-trip.
     let is_whole = || json.parse::<i64>().is_ok() || json.parse::<u64>().is_ok();
     if json.starts_with('"') || is_whole() {
         Ok(json)
@@ -268,14 +268,14 @@ fn id_of(row: &Row, name: &str) -> Result<String, String> {
     }
 }
 
-/// The text of a cell; `None` where there is none.
+/// Returns the text of a cell; `None` if it is empty.
 fn cell_text(row: &Row, name: &str) -> Result<Option<String>, String> {
     match row.cell(name) {
         None | Some(Cell::Null) => Ok(None),
         Some(cell) => match (cell.text(), cell) {
-            // The reader took it for JSON, and only half of a surrogate pair makes a string of JSON that is no text.
+            // Only an unpaired surrogate makes a JSON string that is not valid text.
             (None, Cell::Json(json)) if json.starts_with('"') => Err(format!(
-                "has a `{name}` with half of a surrogate pair (such as `\\ud83d`), which is no Unicode"
+                "has a `{name}` with an unpaired surrogate (such as `\\ud83d`), which is not valid Unicode"
             )),
             (None, Cell::Bytes(bytes)) => Err(not_utf8(name, bytes)),
             (None, _) => Err(format!("has a `{name}` that is not a string")),
@@ -284,14 +284,14 @@ fn cell_text(row: &Row, name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// What is wrong with bytes that are to be a text.
+/// Returns the error message for bytes that are not UTF-8.
 fn not_utf8(name: &str, bytes: &[u8]) -> String {
     let valid = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let at = valid + 1;
     format!("is not UTF-8 (`{name}` at byte {at}): write the column as text")
 }
 
-/// Names of columns for people, the first of them.
+/// Formats column names for a message, at most 40.
 fn listed(names: &[Arc<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(40).map(AsRef::as_ref).collect();
     let more = if names.len() > shown.len() {

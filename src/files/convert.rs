@@ -1,7 +1,7 @@
-//! Converts the lines of JSON that a run wrote into the output's format, or packs them.
+//! Converts the JSON lines of a run to the output format, or compresses them.
 //!
-//! The lines come first because only they can be continued after a run was killed, and because the columns of JSON are
-//! known only at its end.
+//! JSON lines are written first, because only they can be resumed, and because the columns of JSON inputs are known
+//! only at the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::{FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
 
-/// Makes the output of the lines in a file. `inputs`: where its columns are copied from, if they are.
+/// Converts a file of lines to the output. `inputs` are the files to copy columns from, if columns are copied.
 pub(super) fn convert(
     lines: &Path,
     to: File,
@@ -33,7 +33,7 @@ pub(super) fn convert(
     converted.map_err(write_error(lines))
 }
 
-/// Writes lines as text: NDJSON, a JSON array, CSV or TSV.
+/// Writes lines as NDJSON, a JSON array, CSV or TSV.
 fn write(lines: &Path, layout: &OutputLayout, out: &mut dyn Write) -> io::Result<()> {
     if matches!(layout.format, TableFormat::Csv | TableFormat::Tsv) {
         let columns = columns_of(lines, layout)?;
@@ -68,7 +68,7 @@ fn write_table(
     writer.finish()?.flush()
 }
 
-/// The columns of all lines: the input's in the order in which they first come, then ours.
+/// Collects the columns of all lines: input columns in order of first appearance, then the added ones.
 fn columns_of(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
     let added = layout.added();
     let mut columns: Vec<OutputColumn> = Vec::new();
@@ -78,7 +78,7 @@ fn columns_of(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColum
             let inferred = Inferred::of(value.get());
             match places.get(&name) {
                 Some(place) => columns[*place].merge(inferred),
-                // Ours come last, in one order, whatever the first row happens to have.
+                // Added columns come last, in a fixed order.
                 None if added.contains(&name) => {}
                 None => {
                     places.insert(name.clone(), columns.len());

@@ -1,4 +1,4 @@
-//! Why files cannot be scored.
+//! Errors of scoring files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use topicmill_core::FailureKind;
 use topicmill_score::LabelerError;
 use topicmill_tables::TableError;
 
-/// Why files cannot be scored.
+/// Reasons why files cannot be scored.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// What is wrong with an input, and what to do.
+    /// An invalid input: the error, and what to do.
     #[error("read `{0}`: {1}")]
     Input(PathBuf, String),
     /// An input cannot be read.
     #[error("read `{0}`: {1}; check the file and its permissions")]
     Read(PathBuf, #[source] io::Error),
-    /// There is nothing to do.
+    /// The inputs have no rows.
     #[error("find a text to score: {} holds no row; a row has a text and, if you like, an id", list(.0))]
     Empty(Vec<PathBuf>),
-    /// An input is no table, or not what it was said to be.
+    /// An input is not a table of the expected format.
     #[error("read `{0}`: {1}")]
     Table(PathBuf, #[source] TableError),
-    /// Not one row could be scored.
+    /// No row could be scored.
     #[error(
         "score {}: no row can be scored ({rows} tried; {reason}); correct the file, or say with `--text`, \
          `--id` and `--format` how to read it",
@@ -32,28 +32,28 @@ pub enum FilesError {
     NothingScored {
         /// The inputs.
         inputs: Vec<PathBuf>,
-        /// How many were tried.
+        /// The number of rows tried.
         rows: u64,
-        /// What was wrong with the first.
+        /// The error of the first row.
         reason: String,
     },
-    /// Why an output is left alone, and what to do.
+    /// The output cannot be used: the error, and what to do.
     #[error("write `{0}`: {1}")]
     Output(PathBuf, &'static str),
-    /// Somebody else writes it.
+    /// Another run writes the output.
     #[error("write `{0}`: another run is writing it; wait for it, or name another file")]
     Busy(PathBuf),
-    /// No room left.
+    /// The disk is full.
     #[error(
-        "write `{0}`: the disk is full; free some space and give the same command again, it goes on where it was"
+        "write `{0}`: the disk is full; free some space and run the same command again to resume"
     )]
     Full(PathBuf),
     /// The output cannot be written.
-    #[error("write `{path}`: {source}; check that its folder exists and may be written to")]
+    #[error("write `{path}`: {source}; check that its folder exists and is writable")]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -79,7 +79,7 @@ impl FilesError {
         }
     }
 
-    /// Of an input that cannot be read.
+    /// Adds the path to a table error.
     pub(super) fn of_table(path: &Path, error: TableError) -> Self {
         let path = path.to_owned();
         match error {
@@ -97,7 +97,7 @@ fn list(paths: &[PathBuf]) -> String {
         .join(", ")
 }
 
-/// An error of writing, message from a full disk.
+/// Returns a closure that adds the path to a write error, and distinguishes a full disk.
 pub(super) fn write_error(path: &Path) -> impl Fn(io::Error) -> FilesError + '_ {
     move |source| {
         let path = path.to_owned();

@@ -1,4 +1,4 @@
-//! Opens tables, and reads their rows into windows of tokenised texts.
+//! Opens input tables and reads their rows into windows of tokenised texts.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_tables::{OpenTable, Row, TableError, TableFormat, bytes};
 
-/// A window ends early when its rows together are this long.
+/// Bytes after which a window is sent early.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
 
 /// Rows that are scored together.
@@ -20,9 +20,9 @@ const MAX_WINDOW_BYTES: usize = 32 << 20;
 pub(super) struct Window {
     /// Every row, in order.
     pub(super) entries: Vec<Entry>,
-    /// The texts of the entries that have one, in order.
+    /// The tokenised texts of the entries that have one, in order.
     pub(super) texts: Vec<EncodedText>,
-    /// The same as they came, where they are asked for.
+    /// The original texts, if requested.
     pub(super) plain: Vec<String>,
 }
 
@@ -31,17 +31,16 @@ pub(super) struct Window {
 pub(super) struct Entry {
     /// Index of the input.
     pub(super) input: usize,
-    /// Number of its line, from 1, blank ones counted; of the row where the format has no lines.
+    /// Line number from 1, including blank lines; row number if the format has no lines.
     pub(super) line: u64,
-    /// What OUTPUT has of it: members of a JSON object.
+    /// The members of the output object that come from the input.
     pub(super) kept: String,
-    /// What is wrong with it. Without this it has a text.
+    /// The error; `None` if the row has a text.
     pub(super) problem: Option<String>,
 }
 
-/// Returns the files that a path means: those of a folder that are Parquet, or those that match a pattern such as
-/// `in/*.parquet`, in the order of their names. In folders, names that begin with a dot or an underscore are passed
-/// over, as other readers of Parquet do.
+/// Expands a path: to the Parquet files of a folder, or to the files that match a pattern such as `in/*.parquet`,
+/// sorted by name. In folders, names that start with a dot or an underscore are skipped, as other Parquet readers do.
 ///
 /// # Errors
 /// [`FilesError::Input`], and [`FilesError::Read`].
@@ -68,7 +67,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let found = glob::glob_with(&pattern, options).map_err(|error| {
         let why = error.msg;
         let why =
-            format!("it is no pattern ({why}); correct it, or put it into quotes as it is meant");
+            format!("it is not a valid pattern ({why}); correct it, or quote it for the shell");
         FilesError::Input(path.to_owned(), why)
     })?;
     let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'));
@@ -88,8 +87,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     }
     if files.is_empty() {
         return Err(if is_folder {
-            let why =
-                "there is no Parquet file in it; name another folder, or the files themselves";
+            let why = "it contains no Parquet file; name another folder, or the files themselves";
             FilesError::Input(path.to_owned(), why.to_owned())
         } else {
             missing(path)
@@ -103,8 +101,7 @@ fn missing(path: &Path) -> FilesError {
     FilesError::Input(path.to_owned(), why)
 }
 
-/// Checks that every input can be opened and has the columns that were asked for, before any work is done. Pipes are
-/// left alone.
+/// Checks that every input can be opened and has the requested columns, before any work is done. Skips pipes.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     for path in &job.inputs {
         if bytes::is_stdin(path) {
@@ -129,7 +126,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     Ok(())
 }
 
-/// What stands between the values of the first input, or is to.
+/// Returns the delimiter of the first input, or the requested one.
 pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     let path = &job.inputs[0];
     let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
@@ -141,8 +138,8 @@ pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
     }
 }
 
-/// Opens an input, and finds its columns where it has a line of names. With `copied`, only those of Parquet that are
-/// needed to score are read.
+/// Opens an input, and detects its columns if it has a header line. With `copied`, reads only the Parquet columns that
+/// are needed to score.
 fn open(
     job: &FileJob,
     path: &Path,
@@ -163,20 +160,20 @@ fn open(
     Ok((table, Some(columns)))
 }
 
-/// How the rows are read.
+/// How to read the rows.
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
     pub(super) layout: &'a OutputLayout,
-    /// Rows that an earlier run has dealt with.
+    /// Rows that an earlier run has already written.
     pub(super) skip: u64,
-    /// Rows of a window.
+    /// Rows per window.
     pub(super) size: usize,
-    /// Whether windows hold the texts as they came, too.
+    /// True if windows also contain the original texts.
     pub(super) plain: bool,
 }
 
-/// Reads the inputs, and sends windows until the end, an error, or until the receiver is gone.
+/// Reads the inputs and sends windows, until the end, an error, or a dropped receiver.
 pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesError>>) {
     let mut reader = Reader {
         order,
@@ -189,19 +186,19 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         bytes: 0,
     };
     if let Err(Some(error)) = reader.run() {
-        // If nobody receives this either, an earlier error is already being reported.
+        // If the receiver is gone, an earlier error is already being reported.
         let _ = windows.send(Err(error));
     }
 }
 
-/// An error; `None`: the receiver is gone.
+/// An error; `None` if the receiver is gone.
 type Interrupted = Option<FilesError>;
 
 struct Reader<'a> {
     order: &'a Order<'a>,
     windows: &'a SyncSender<Result<Window, FilesError>>,
     skip: u64,
-    /// Rows so far.
+    /// Number of rows so far.
     number: u64,
     kept: KeptColumns,
     entries: Vec<Entry>,
@@ -240,7 +237,7 @@ impl Reader<'_> {
                 return Ok(());
             };
             self.number += 1;
-            // The first object says where the columns are.
+            // The columns are detected from the first object.
             let columns = columns.get_or_insert_with(|| {
                 let columns = InputColumns::of_object(&row, &order.job.reading);
                 columns.log(path, table.format.name());
@@ -294,7 +291,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Sends the window that is gathered.
+    /// Sends the current window.
     fn send(&mut self) -> Result<(), Interrupted> {
         self.bytes = 0;
         let mut plain = std::mem::take(&mut self.texts);

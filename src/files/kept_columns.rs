@@ -1,4 +1,4 @@
-//! The columns of an input that the output keeps, and their names there.
+//! Selects and names the input columns that the output keeps.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use topicmill_tables::{Row, json};
 
-/// Put before the name of a column where one of ours has that name.
+/// Prefix of an input column whose name is used by an output column.
 const RENAMED: &str = "input_";
 
-/// Ids that are remembered to find one that comes twice: 16 MiB of them.
+/// Maximum number of ids that are remembered to detect duplicates: 16 MiB.
 const REMEMBERED_IDS: usize = 1 << 20;
 
-/// The columns of the input as members of a JSON object, with names that none of ours has.
+/// Writes the input columns as members of a JSON object, renamed if they collide with output columns.
 pub(super) struct KeptColumns {
     reserved: HashSet<String>,
-    /// By the name in the input the name in the output, as JSON.
+    /// The JSON name in the output, by input name.
     names: HashMap<Arc<str>, String>,
-    /// Hashes of the ids so far; `None` once one came twice.
+    /// Hashes of the ids so far; `None` after the first duplicate.
     ids: Option<HashSet<u64>>,
 }
 
 impl KeptColumns {
-    /// `reserved`: the names that OUTPUT has for what was scored.
+    /// Creates the renamer. `reserved` are the names of the output columns.
     pub(super) fn new(reserved: &[String]) -> Self {
         Self {
             reserved: reserved.iter().cloned().collect(),
@@ -31,7 +31,7 @@ impl KeptColumns {
         }
     }
 
-    /// All cells of a row, `number` in front of them if it is its id.
+    /// Returns the cells of a row as JSON members, with the row number first if it is the id.
     pub(super) fn members(&mut self, row: &Row, number: Option<u64>) -> String {
         let mut out = number.map_or(String::new(), |number| format!("\"id\":{number}"));
         for (name, cell) in &row.cells {
@@ -51,25 +51,24 @@ impl KeptColumns {
         out
     }
 
-    /// Warns when an id comes for the second time. That is allowed, because each row stays in its place.
+    /// Warns at the first duplicate id. Duplicates are allowed, because the order of rows is kept.
     pub(super) fn warn_if_duplicate(&mut self, id: &str, line: u64) {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let Some(ids) = &mut self.ids else { return };
-        // Hashes, because a million ids may be long. Two ids with one hash cause a warning that is wrong, and nothing
-        // else.
+        // Hashes, because ids may be long. A collision only causes a wrong warning.
         if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
             tracing::warn!(
                 line,
-                "the id of a row is not unique: an earlier row has it, too; each is scored and stays in its place"
+                "the id of a row is not unique: an earlier row has the same one; both are scored and kept in order"
             );
-            // One warning is enough, and the memory is free again.
+            // One warning is enough, and this frees the memory.
             self.ids = None;
         }
     }
 }
 
-/// The name that a column of the input has in the output: its own where no column of ours has that.
+/// Returns the output name of an input column: unchanged unless it collides.
 pub(super) fn free_name(
     name: &str,
     is_ours: impl Fn(&str) -> bool,
@@ -81,7 +80,7 @@ pub(super) fn free_name(
     }
     if free != name {
         tracing::info!(
-            "the input's column `{name}` is `{free}` in the output, where `{name}` is topicmill's"
+            "the input column `{name}` is renamed to `{free}`, because the output has a column `{name}`"
         );
     }
     free

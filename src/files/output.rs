@@ -1,4 +1,4 @@
-//! Turns results into lines of JSON, and knows which columns an output has.
+//! Formats results as JSON lines, and defines the columns of an output.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -11,25 +11,25 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 use topicmill_tables::json::Members;
 use topicmill_tables::{Compression, TableFormat, bytes};
 
-/// What every output says of a text, in this order.
+/// The columns added to every output, in this order.
 const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
-/// How the output is written.
+/// The format and columns of the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OutputLayout {
     pub(super) format: TableFormat,
     pub(super) packing: Compression,
-    /// What stands between values of CSV and TSV.
+    /// The delimiter of CSV and TSV.
     pub(super) delimiter: u8,
-    /// Columns of a table with the score of each label, where they were asked for.
+    /// The score columns of a table, if requested.
     pub(super) score_columns: Vec<String>,
-    /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
+    /// True if all inputs are Parquet files with the same schema, whose columns are copied.
     copied: bool,
     dropped: bool,
 }
 
 impl OutputLayout {
-    /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
+    /// Determines the layout from the options, or else from the file extension; the default is NDJSON.
     pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = TableFormat::from_path(&job.output);
         let named = named.filter(|format| *format != TableFormat::Text);
@@ -56,27 +56,27 @@ impl OutputLayout {
         }
     }
 
-    /// Whether each row is one object with all there is to say, and no cells of a table.
+    /// True if each row is one JSON object with all details.
     fn is_json(&self) -> bool {
         matches!(self.format, TableFormat::Ndjson | TableFormat::Json)
     }
 
-    /// Whether the lines as they grow are the output.
+    /// True if the lines are the output as they are.
     pub(super) fn is_lines(&self) -> bool {
         self.format == TableFormat::Ndjson && self.packing == Compression::Plain
     }
 
-    /// Whether the columns of the inputs are copied from file to file.
+    /// True if input columns are copied from file to file.
     pub(super) fn is_copied(&self) -> bool {
         self.copied
     }
 
-    /// Whether the lines have the columns of the inputs.
+    /// True if the lines contain the input columns.
     pub(super) fn keeps_columns(&self) -> bool {
         !self.copied && !self.dropped
     }
 
-    /// The columns of a table that are not the input's.
+    /// Returns the columns that are added to those of the input.
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
@@ -84,7 +84,7 @@ impl OutputLayout {
         added.chain(scores).chain(last).collect()
     }
 
-    /// Names that no column of the input may have.
+    /// Returns the names that no input column may have in the output.
     pub(super) fn reserved(&self) -> Vec<String> {
         let mut reserved = self.added();
         if self.is_json() {
@@ -94,7 +94,7 @@ impl OutputLayout {
         reserved
     }
 
-    /// The line of a text that was scored. `kept`: members of the object that come first.
+    /// Formats the line of a scored text. `kept`: the members of the object that come first.
     pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
         let mut object = result_members(set, result);
         if !self.is_json() {
@@ -107,7 +107,7 @@ impl OutputLayout {
         line(kept, object)
     }
 
-    /// The line of a text that was not scored. `input` is named where there are several.
+    /// Formats the line of a text that failed. `input` is named if there are several.
     pub(super) fn failure_line(
         &self,
         kept: &str,
@@ -130,7 +130,7 @@ impl OutputLayout {
     }
 }
 
-/// Where a row is, for people. `input` is named where there are several.
+/// Formats the location of a row for people. `input` is named if there are several.
 pub(super) fn place(input: Option<&Path>, line: u64) -> String {
     match input {
         Some(input) => format!("{} line {line}", input.display()),
@@ -144,7 +144,7 @@ fn line(kept: &str, object: Map<String, Value>) -> String {
     format!("{{{kept}{comma}{}", &ours[1..])
 }
 
-/// What is said of a text that was scored.
+/// Builds the members of a scored text.
 fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
     let slugs = || set.labels.iter().map(|label| label.slug.clone());
     let scores: Map<String, Value> = slugs()
@@ -155,7 +155,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .filter(|(_, row)| !row.is_empty()) // Left out by a shortlist.
         .map(|(slug, row)| (slug, json!(row)))
         .collect();
-    // None of these is no label; what came nearest is in `scores`.
+    // An abstention has no label; the best score is still in `scores`.
     let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
     let members = json!({
         "label": label,
@@ -172,7 +172,7 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
     }
 }
 
-/// The slug of the label that a text gets, or `unsure`.
+/// Returns the slug of the label, `other` or `unsure`.
 fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
     match scores.outcome() {
         Outcome::Label => &set.labels[scores.best].slug,
@@ -181,14 +181,14 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
     }
 }
 
-/// Checks what can be known of the output before any work is done.
+/// Checks the output as far as possible before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
     if matches!(
         TableFormat::from_path(output).1,
         Compression::Bzip2 | Compression::Xz
     ) {
-        let why = "topicmill reads bzip2 and xz, and packs with gzip and zstd: end its name in .gz or .zst";
+        let why = "topicmill reads bzip2 and xz, but writes only gzip and zstd: end its name in .gz or .zst";
         return Err(FilesError::Output(output.clone(), why));
     }
     if bytes::is_stdin(output) {
@@ -221,7 +221,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     }
 }
 
-/// Whether an input is this file, by its path or by another name of it.
+/// True if an input is this file, by path or by another hard link.
 fn is_same(input: &Path, real: &Path) -> bool {
     if input.canonicalize().is_ok_and(|input| input == real) {
         return true;
@@ -237,17 +237,17 @@ fn is_same(input: &Path, real: &Path) -> bool {
     false
 }
 
-/// The lines of a file.
+/// Opens a file and returns its lines.
 pub(super) fn lines_of(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
     Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
 }
 
-/// The members of a line that this program wrote.
+/// Parses a line that this program wrote.
 pub(super) fn members(line: &str) -> io::Result<Members> {
     serde_json::from_str(line).map_err(io::Error::from)
 }
 
-/// A value as a table of text has it: a text without its quotes, nothing for null, all else as JSON.
+/// Formats a JSON value for a text table: strings without quotes, null as empty, everything else as JSON.
 pub(super) fn plain(json: &str) -> String {
     if json == "null" {
         return String::new();

@@ -1,4 +1,4 @@
-//! The output while it grows: `OUTPUT.partial`, lines of JSON, and `OUTPUT.partial.json` that says of what.
+//! The unfinished output: `OUTPUT.partial` with JSON lines, and `OUTPUT.partial.json` with the fingerprint of its job.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -15,21 +15,21 @@ use super::{FileJob, FilesError, write_error};
 use crate::atomic_file::with_suffix;
 use topicmill_score::{LabelSet, hex};
 
-/// Lines that a later run continues. The file is locked while it is open, so that two runs do not write one output.
+/// The lines that a later run resumes. The file is locked while open, to prevent two runs from writing the same output.
 #[derive(Debug)]
 pub(super) struct Partial {
     path: PathBuf,
     sidecar: PathBuf,
     output: PathBuf,
     file: BufWriter<File>,
-    /// Lines that an earlier run left, and how many of them say what failed.
+    /// Number of lines left by an earlier run, and how many of them contain an error.
     pub(super) lines: u64,
     pub(super) failed: u64,
     is_empty: bool,
 }
 
-/// Returns a hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
-/// input is a pipe, which cannot be read again.
+/// Returns a hash of everything that determines the output: runs with equal fingerprints write the same lines. `None`
+/// if an input is a pipe, which cannot be read again.
 pub(super) fn fingerprint(
     job: &FileJob,
     layout: &OutputLayout,
@@ -58,8 +58,8 @@ pub(super) fn fingerprint(
 }
 
 impl Partial {
-    /// Opens `OUTPUT.partial`: what an earlier run of the same fingerprint left is kept up to its last whole
-    /// line, anything else is overwritten.
+    /// Opens `OUTPUT.partial`. Keeps the complete lines of an earlier run with the same fingerprint; overwrites
+    /// anything else.
     pub(super) fn open(output: &Path, fingerprint: Option<&str>) -> Result<Self, FilesError> {
         let (path, sidecar) = (
             with_suffix(output, ".partial"),
@@ -74,12 +74,12 @@ impl Partial {
             .open(&path);
         let mut file = file.map_err(&error)?;
         match file.try_lock() {
-            // Gone: the run that had it has just finished.
+            // The file is gone if the run that locked it has just finished.
             Ok(()) if path.is_file() => {}
             Ok(()) | Err(TryLockError::WouldBlock) => {
                 return Err(FilesError::Busy(output.to_owned()));
             }
-            // A file system without locks: go on without.
+            // The file system has no locks: continue without.
             Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
         }
         let earlier = fs::read(&sidecar).ok();
@@ -90,7 +90,7 @@ impl Partial {
         } else {
             WholeLines::default()
         };
-        // Before the sidecar is written: it must never describe lines of another run.
+        // Before the sidecar is written, which must never describe lines of another job.
         file.set_len(found.end).map_err(&error)?;
         file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         if !is_same {
@@ -107,18 +107,18 @@ impl Partial {
         })
     }
 
-    /// Whether it has nothing that a later run could continue.
+    /// True if there is nothing to resume.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Adds a line.
+    /// Appends a line.
     pub(super) fn write(&mut self, line: &str) -> Result<(), FilesError> {
         self.is_empty = false;
         writeln!(self.file, "{line}").map_err(write_error(&self.path))
     }
 
-    /// Hands what was written to the system.
+    /// Flushes buffered lines to the operating system.
     pub(super) fn flush(&mut self) -> Result<(), FilesError> {
         self.file.flush().map_err(write_error(&self.path))
     }
@@ -128,12 +128,12 @@ impl Partial {
         self.flush()?;
         let synced = self.file.get_ref().sync_all();
         synced.map_err(write_error(&self.path))?;
-        // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
+        // Before the sidecar is deleted: after a crash in between, the next run finds a complete output and no lines.
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
-    /// Makes the output of its lines: `convert` gets their file and the one to write.
+    /// Converts its lines to the output. `convert` receives the file of lines and the file to write.
     pub(super) fn convert(
         mut self,
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
@@ -142,7 +142,7 @@ impl Partial {
         let made = with_suffix(&self.output, ".partial.new");
         let file = File::create(&made).map_err(write_error(&made))?;
         let file = convert(&self.path, file).inspect_err(|_| {
-            // The lines stay: given the room that was missing, they are enough.
+            // The lines are kept: they are enough to retry.
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;
@@ -150,14 +150,14 @@ impl Partial {
         self.discard()
     }
 
-    /// Removes it.
+    /// Deletes it.
     pub(super) fn discard(self) -> Result<(), FilesError> {
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))?;
         fs::remove_file(&self.path).map_err(write_error(&self.path))
     }
 }
 
-/// Whole lines that a file begins with.
+/// The complete lines at the start of a file.
 #[derive(Default)]
 struct WholeLines {
     lines: u64,
@@ -178,7 +178,7 @@ fn whole_lines(file: &File) -> io::Result<WholeLines> {
         line.clear();
         let read = reader.read_until(b'\n', &mut line)?;
         let whole = line.strip_suffix(b"\n");
-        // A line that is no JSON was torn by a crash; what follows it cannot be trusted.
+        // An invalid line was torn by a crash; lines after it cannot be trusted.
         let seen = whole.and_then(|line| serde_json::from_slice::<Seen>(line).ok());
         let Some(seen) = seen else {
             return Ok(found);
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_behind_a_torn_one_are_not_trusted() {
+    fn lines_after_a_torn_line_are_not_trusted() {
         for (content, lines, failed) in [
             ("{\"a\":1}\n{\"error\":\"x\"}\n{\"a\":", 2, 1),
             ("{\"a\":1}\n\0\0\0\0\n{\"a\":2}\n", 1, 0),

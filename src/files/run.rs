@@ -1,4 +1,4 @@
-//! Scores windows of texts, and writes a line for each row, in order.
+//! Scores windows of texts and writes one line per row, in order.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,24 +11,24 @@ use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Completion, Pairs, PreparedLabels};
 use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
 
-/// Rows that failed whose reasons are shown.
+/// Maximum number of failed rows whose error is logged.
 const SHOWN_REASONS: usize = 3;
 
-/// After so many rows of which none could be scored, nobody expects the next one to be better.
+/// Number of rows after which a run without any scored row fails.
 const MAX_FAILED_ROWS: u64 = 1_000;
 
-/// Where lines go.
+/// The destination of lines.
 pub(super) enum Sink<'a> {
     File(&'a mut Partial),
     Pipe {
         to: &'a mut (dyn Write + 'a),
-        /// Rows that failed before one was scored: nothing is written while there may be nothing to write.
+        /// Failed rows before the first scored one; they are not written if all rows fail.
         held: Option<Vec<String>>,
     },
 }
 
 impl Sink<'_> {
-    /// What an earlier run wrote.
+    /// Returns the report of what an earlier run wrote.
     pub(super) fn earlier(&self) -> FileReport {
         match self {
             Self::File(partial) => FileReport {
@@ -73,20 +73,20 @@ pub(super) struct Run<'a, 's> {
     pub(super) set: &'a LabelSet,
     pub(super) layout: &'a OutputLayout,
     pub(super) prepared: &'a Prepared,
-    /// The small model, with the labels made ready for it.
-    pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
+    /// The small model, with its prepared labels.
+    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: FileReport,
-    /// How many reasons were shown.
+    /// Number of logged errors.
     pub(super) shown: usize,
-    /// The first of them.
+    /// The first error.
     pub(super) reason: String,
 }
 
 type Outcome = Result<TextResult, String>;
 
 impl Run<'_, '_> {
-    /// Takes `windows` by value: the reader ends when nobody receives any more.
+    /// Scores all windows. Takes `windows` by value: dropping it ends the reader.
     pub(super) fn score_windows(
         &mut self,
         windows: Receiver<Result<Window, FilesError>>,
@@ -116,7 +116,7 @@ impl Run<'_, '_> {
             outcomes[text] = Some(outcome);
             progress(done, failed);
         };
-        // Of the texts that the large model scores: their places in the window, and the labels picked for them.
+        // Texts for the large model: their index in the window, and the labels of the shortlist.
         let (mut places, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
         match &mut self.picking {
             None => {
@@ -147,7 +147,7 @@ impl Run<'_, '_> {
             .labeler
             .score(self.prepared, &texts, &pairs, stop, &mut tell_scored)?;
         if ended == Ended::Stopped {
-            // Lines are written in order, so what is done of this window is lost with it.
+            // Lines are written in order, so a stopped window is discarded.
             return Ok(ended);
         }
         self.write(&window.entries, outcomes)?;
@@ -155,7 +155,7 @@ impl Run<'_, '_> {
         Ok(ended)
     }
 
-    /// Writes the lines of a window. `outcomes`: of the rows that have a text.
+    /// Writes the lines of a window. `outcomes` are those of the rows that have a text.
     fn write(
         &mut self,
         entries: &[Entry],
@@ -182,13 +182,13 @@ impl Run<'_, '_> {
                 return Err(nothing_scored(self.job, &self.report, reason));
             }
         }
-        // After each window, so that a run that is killed loses one window at most.
+        // After each window, so that a crash loses one window at most.
         self.sink.flush()
     }
 
     fn failure(&mut self, entry: &Entry, problem: &str) -> String {
         self.report.failed += 1;
-        // With one input its name goes without saying.
+        // With a single input its name is omitted.
         let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
         let message = format!("{} {problem}", output::place(input, entry.line));
         if self.shown < SHOWN_REASONS {
@@ -203,7 +203,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// The error of files of which not one row could be scored.
+/// Returns the error for inputs without any row that could be scored.
 pub(super) fn nothing_scored(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
     FilesError::NothingScored {
         inputs: job.inputs.clone(),

@@ -216,7 +216,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
                 "--since is not before --until",
             ),
             (&["report", "out.html", "--since", "soon"], "is no time"),
-            (&["report", "posts.ndjson"], "is no report"),
+            (&["report", "posts.ndjson"], "is not a report"),
             (&["report", "out.html", "--label-set", "nobody"], "nobody"),
         ] {
             program.run(args).expect_exit(2, told);
@@ -287,7 +287,7 @@ fn the_report_is_written_atomically() {
     );
     // A full disk: no file may exceed 48 kB, which is enough for SQLite's own files.
     let report = program.command(&["report", "out.html"]);
-    run_limited(&report, "ulimit -f 48").expect_exit(1, "nothing was put there");
+    limited(&report, "ulimit -f 48").expect_exit(1, "nothing was written");
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,

@@ -1,4 +1,4 @@
-//! Tests of the columns of inputs.
+//! Detection of the text and id columns.
 
 use super::super::kept_columns::KeptColumns;
 use super::*;
@@ -19,7 +19,7 @@ fn needed(of: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_obvious_columns_are_found() {
+fn usual_column_names_are_detected() {
     assert_eq!(needed(&["title", "ID", "Text"]), ["Text", "ID"]);
     assert_eq!(
         needed(&["id", "Title", "body", "selftext"]),
@@ -52,7 +52,7 @@ fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
 }
 
 #[test]
-fn an_object_is_an_id_and_a_text_in_one_of_three_forms() {
+fn objects_may_have_text_in_three_forms() {
     for (json, text, expected) in [
         (r#"{"id":"a","text":"T"}"#, &[][..], ("\"a\"", "T")),
         (
@@ -83,7 +83,7 @@ fn an_object_is_an_id_and_a_text_in_one_of_three_forms() {
 }
 
 #[test]
-fn what_is_wrong_with_an_object_is_said_without_quoting_it() {
+fn error_messages_about_an_object_do_not_quote_it() {
     for (json, text, problem) in [
         (r#"{"text":"secret"}"#, &[][..], "no `id`"),
         (r#"{"id":null,"text":"secret"}"#, &[], "neither a string"),
@@ -112,7 +112,7 @@ fn what_is_wrong_with_an_object_is_said_without_quoting_it() {
 }
 
 #[test]
-fn columns_that_have_our_names_get_others() {
+fn input_columns_that_collide_with_output_columns_are_renamed() {
     let mut kept = KeptColumns::new(&["score".to_owned()]);
     let row = object(r#"{"score":1.50,"input_score":[ 1 ],"id":2}"#);
     assert_eq!(
