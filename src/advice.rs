@@ -1,4 +1,5 @@
-//! What limits a run, and what to change: stages, GPU figures and settings in, sentences out. Pure.
+//! Diagnoses what limits a labelling run and suggests changes. Turns the timings, GPU figures and settings of a run
+//! into sentences; pure functions.
 
 use std::collections::BTreeSet;
 
@@ -6,54 +7,54 @@ use serde::Serialize;
 
 use topicmill_core::record::{Bottleneck, BudgetOrigin, ClassifyCounts, GpuUsage, gib};
 
-/// Percent of the time that a GPU should compute: below it waits, above it is full. A goal, not a measurement: NVML counts
-/// a GPU as busy while one kernel runs, so that 95 is as good as 100, and 75 leaves a quarter to be won.
+/// Target range of GPU utilisation in percent. A goal, not a measurement: NVML counts a GPU as busy while a single
+/// kernel runs, so 95 is as good as 100, and below 75 a quarter could be gained.
 pub const GPU_TARGET: (u8, u8) = (75, 95);
-/// Percent of a GPU's memory that should be in use at the most. A goal as well: a longer text than any before it needs the
-/// last 5.
+/// Target range of peak GPU memory use in percent. Also a goal: the last 5 % are a reserve for a longer text.
 pub const MEMORY_TARGET: (u8, u8) = (80, 95);
-/// Fewer samples of a GPU say little: with one each two seconds, these are the first ten seconds, in which sessions start.
+/// Minimum number of GPU samples: at one every two seconds, the first ten seconds, in which sessions start, do not
+/// count.
 const FEW_SAMPLES: u64 = 5;
-/// In a run of fewer seconds its start and its end weigh much.
+/// Seconds below which start-up and shutdown dominate a run.
 const SHORT_SECS: f64 = 10.0;
 
-/// How a figure stands to its target.
+/// The position of a figure relative to its target range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetRange {
-    /// Below it.
+    /// Below the range.
     Under,
-    /// On it.
+    /// In the range.
     Within,
-    /// Above it.
+    /// Above the range.
     Over,
 }
 
-/// How a GPU stands to the targets; `None` where it was not told.
+/// The figures of a GPU compared with the targets; `None` if a figure is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GpuTargets {
-    /// Which it is.
+    /// The device, such as `cuda:0`.
     pub device: String,
-    /// Its mean use.
+    /// Mean utilisation.
     pub gpu: Option<TargetRange>,
-    /// Its memory, at the most.
+    /// Peak memory use.
     pub memory: Option<TargetRange>,
 }
 
-/// What limits a run, and what to change.
+/// The diagnosis of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunVerdict {
-    /// What limits it.
+    /// The bottleneck.
     pub limit: Option<Bottleneck>,
-    /// Whether every GPU met both targets; `None` without figures.
+    /// True if every GPU met both targets; `None` without figures.
     pub on_target: Option<bool>,
-    /// One a GPU.
+    /// One entry per GPU.
     pub gpus: Vec<GpuTargets>,
-    /// Sentences, what matters most first.
+    /// Suggestions, the most important first.
     pub advice: Vec<String>,
 }
 
-/// Judges a run.
+/// Diagnoses a run.
 pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let gpus: Vec<GpuTargets> = run.gpu.iter().map(compare_with_targets).collect();
     let told = gpus
@@ -62,7 +63,7 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let within = |stand| stand == Some(TargetRange::Within);
     let on_target = (told && !gpus.is_empty())
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
-    // An engine that got no posts waited for none.
+    // An engine that got no posts was not waiting for any.
     let worked = run.posts + run.failed > 0;
     let limit = run.stages.bottleneck().filter(|_| worked).map(|slow| {
         let waits = gpus.iter().any(|gpu| gpu.gpu == Some(TargetRange::Under));
@@ -96,7 +97,7 @@ pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
 
 fn compare_with_targets(figures: &GpuUsage) -> GpuTargets {
     let to = |percent: f64, (least, most): (u8, u8)| {
-        // As it is shown, so that 75 % is never called less than 75 %.
+        // Rounded as displayed, so that 75 % is never reported as below 75 %.
         let percent = percent.round();
         if percent < least.into() {
             TargetRange::Under
@@ -113,7 +114,7 @@ fn compare_with_targets(figures: &GpuUsage) -> GpuTargets {
     }
 }
 
-/// A GPU's run in one line: `cuda:0 NVIDIA H100: GPU 87 %, memory 61 of 80 GiB, 412 W: memory under 80 %`.
+/// Formats the figures of a GPU: `cuda:0 NVIDIA H100: GPU 87 %, memory 61 of 80 GiB, 412 W: memory under 80 %`.
 pub fn gpu_line(figures: &GpuUsage) -> String {
     let of_gpu = compare_with_targets(figures);
     let mut parts = Vec::new();
@@ -154,27 +155,32 @@ fn missed(what: &str, stand: Option<TargetRange>, (least, most): (u8, u8)) -> Op
     }
 }
 
-/// What looks for a better size of a batch.
+/// Suggestion to search for a better batch size.
 const SEARCH: &str =
-    "the setting `classify.batch_tokens` = \"auto\" looks for the fastest size of a batch";
+    "the setting `classify.batch_tokens` = \"auto\" searches for the fastest batch size";
 
 const LOCAL_DISK: &str =
-    "Put the database file on a local disk, and see that no other program writes to it meanwhile";
+    "Put the database file on a local disk, and make sure that no other program writes to it";
 
 fn model(run: &ClassifyCounts) -> String {
-    const ENOUGH: &str = "Posts come and labels go faster than it computes";
+    const ENOUGH: &str =
+        "The model is the bottleneck: posts arrive and labels are written faster than it computes";
     let (set, devices) = (&run.settings, &run.settings.devices);
     if devices.iter().any(|device| device.starts_with("cuda")) {
         return match least_busy_percent(run) {
             None => {
-                format!("{ENOUGH}; whether the GPU is full cannot be told without its figures.")
+                format!(
+                    "{ENOUGH}; without GPU figures it is unknown whether the GPU is fully used."
+                )
             }
             Some(percent) if percent > GPU_TARGET.1.into() => format!(
-                "{ENOUGH}, and the GPU is full. Faster is only another GPU beside it (`--device cuda:0,1`), a graph \
+                "{ENOUGH}, and the GPU is fully used. Only a second GPU is faster (`--device cuda:0,1`), or a graph \
                  of lower precision (`--precision`) or a smaller model (`--model`)."
             ),
             Some(_) => {
-                format!("{ENOUGH}, and the GPU is as busy as it should be: nothing to change.")
+                format!(
+                    "{ENOUGH}, and the GPU is as busy as it should be: there is nothing to change."
+                )
             }
         };
     }
@@ -183,22 +189,22 @@ fn model(run: &ClassifyCounts) -> String {
         faster.push(SEARCH.to_owned());
     }
     if devices.len() == 1 && set.threads < set.cores {
-        faster.push(format!("`--threads 0` takes all {} cores", set.cores));
+        faster.push(format!("`--threads 0` uses all {} cores", set.cores));
     }
     if set.precision == "fp32" {
         faster.push(
-            "`--precision int8` is quicker, if the model has such a graph and `topicmill bench agreement` finds it to agree"
+            "`--precision int8` is faster, if the model has such a graph and `topicmill bench agreement` approves it"
                 .to_owned(),
         );
     }
-    faster.push("a smaller model (`--model`) or a GPU (`--device cuda`) is quicker".to_owned());
-    format!("{ENOUGH}. What helps: {}.", faster.join("; "))
+    faster.push("a smaller model (`--model`) or a GPU (`--device cuda`) is faster".to_owned());
+    format!("{ENOUGH}. To speed it up: {}.", faster.join("; "))
 }
 
 fn batches(run: &ClassifyCounts) -> String {
     let devices = &run.settings.devices;
     let second = format!(
-        "`classify.workers` = {} gives each GPU one engine more, which computes while another makes its batch ready",
+        "`classify.workers` = {} gives each GPU a second engine, which computes while the first prepares its batch",
         devices.len() + devices.iter().collect::<BTreeSet<_>>().len()
     );
     let change = match run.settings.batch_tokens_from {
@@ -206,13 +212,13 @@ fn batches(run: &ClassifyCounts) -> String {
         BudgetOrigin::Default | BudgetOrigin::Set => format!("{SEARCH}; {second}"),
     };
     format!(
-        "The engine never waits, but the GPU computes for {} % of the time only: the rest goes into making batches \
-         ready and starting them. What helps: {change}.",
+        "The engine never waits, but the GPU computes only {} % of the time: the rest is spent on preparing and \
+         launching batches. To speed it up: {change}.",
         least_busy_percent(run).unwrap_or_default()
     )
 }
 
-/// Percent of the time in which the GPU computed that computed the least.
+/// Utilisation of the least busy GPU, in percent.
 fn least_busy_percent(run: &ClassifyCounts) -> Option<f64> {
     let busy = run.gpu.iter().filter_map(|gpu| gpu.gpu_percent);
     busy.map(|gpu| gpu.mean.round()).reduce(f64::min)
@@ -220,12 +226,10 @@ fn least_busy_percent(run: &ClassifyCounts) -> Option<f64> {
 
 fn reading(run: &ClassifyCounts) -> String {
     let change = if run.settings.database == "sqlite" {
-        format!(
-            "{LOCAL_DISK}; PostgreSQL (`--database postgres://…`) lets several read and write at once."
-        )
+        format!("{LOCAL_DISK}; PostgreSQL (`--database postgres://…`) allows concurrent writers.")
     } else {
         format!(
-            "Run `classify` nearer to the server; `classify.workers` = {} claims posts for one engine while another computes.",
+            "Run `classify` closer to the server; `classify.workers` = {} claims posts while another engine computes.",
             run.settings.devices.len() + 1
         )
     };
@@ -237,7 +241,7 @@ fn tokenizer(run: &ClassifyCounts) -> String {
     let on_cpu = set.devices.iter().any(|device| device == "cpu");
     let change = if on_cpu && set.threads > 1 {
         let fewer = set.threads - 1;
-        format!("It shares the cores with the model: `--threads {fewer}` leaves it one.")
+        format!("It shares the cores with the model: `--threads {fewer}` leaves one core to it.")
     } else {
         let cores = match set.cores {
             0 => "it has".to_owned(),
@@ -245,13 +249,13 @@ fn tokenizer(run: &ClassifyCounts) -> String {
             several => format!("the {several} that it has"),
         };
         format!(
-            "It works on every core, unless TOKENIZERS_PARALLELISM is `false`: give the process more cores than {cores}."
+            "It uses every core, unless TOKENIZERS_PARALLELISM is `false`: give the process more cores than {cores}."
         )
     };
     waits_for(run, "the tokenizer takes", &change)
 }
 
-/// How long the engine waited for posts, and for what.
+/// Formats how long the engine waited for posts, and why.
 fn waits_for(run: &ClassifyCounts, what: &str, change: &str) -> String {
     let stages = &run.stages;
     let (idle, _) = stages.waiting_shares().unwrap_or_default();
@@ -262,7 +266,7 @@ fn waits_for(run: &ClassifyCounts, what: &str, change: &str) -> String {
     };
     format!(
         "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, {picking}tokenising \
-         {:.1} s), because {what} longest of what comes before it. {change}",
+         {:.1} s), because {what} the longest. {change}",
         100.0 * idle,
         stages.claim_secs,
         stages.look_up_secs,
@@ -274,24 +278,24 @@ fn writing(run: &ClassifyCounts) -> String {
     let (_, blocked) = run.stages.waiting_shares().unwrap_or_default();
     let change = if run.settings.database == "sqlite" {
         format!(
-            "{LOCAL_DISK}; where that is not enough, PostgreSQL (`--database postgres://…`) takes labels from several \
-             writers at once."
+            "{LOCAL_DISK}; if that is not enough, PostgreSQL (`--database postgres://…`) accepts concurrent \
+             writers."
         )
     } else {
         format!(
-            "Run `classify` nearer to the server, and give the server's log a fast disk; `classify.workers` = {} computes on \
-             one engine while the labels of another are written.",
+            "Run `classify` closer to the server, and put the server's WAL on a fast disk; `classify.workers` = {} \
+             computes on one engine while the labels of another are written.",
             run.settings.devices.len() + 1
         )
     };
     format!(
-        "The engine waits {:.0} % of the time until labels are written ({:.1} s of writing). {change}",
+        "The engine waits {:.0} % of the time for labels to be written ({:.1} s of writing). {change}",
         100.0 * blocked,
         run.stages.write_secs
     )
 }
 
-/// What there is to say of the memory of GPUs.
+/// Returns the remark on GPU memory, if any.
 fn memory(run: &ClassifyCounts) -> Option<String> {
     let used = run.gpu.iter().filter_map(GpuUsage::memory_percent);
     let (least, most) = used.map(f64::round).fold(None, |range, used| {
@@ -301,8 +305,8 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     let (low, high) = MEMORY_TARGET;
     if most > high.into() {
         return Some(format!(
-            "Memory is tight, {most} % at the most: a batch that finds no room is computed again in halves. A \
-             smaller `classify.batch_tokens` or fewer `classify.workers` leave more."
+            "Memory is tight, {most} % at peak: a batch that does not fit is split in half and recomputed. A \
+             smaller `classify.batch_tokens` or fewer `classify.workers` need less."
         ));
     }
     if least >= low.into() {
@@ -314,32 +318,32 @@ fn memory(run: &ClassifyCounts) -> Option<String> {
     let why = if starved && run.stages.bottleneck() != Some(Bottleneck::Model) {
         "larger batches would not help while the GPU waits for something else".to_owned()
     } else if run.settings.batch_tokens_from == BudgetOrigin::Model {
-        "the model computes in batches of one size".to_owned()
+        "the model requires a fixed batch size".to_owned()
     } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
-        format!("{tokens} padded tokens were the fastest size of a batch that was found here")
+        format!("{tokens} padded tokens per batch were the fastest size found on this machine")
     } else {
-        "a larger `classify.batch_tokens` fills it, and pays only if it is faster: `topicmill bench autotune` tells".to_owned()
+        "a larger `classify.batch_tokens` uses more, which pays only if faster: see `topicmill bench autotune`".to_owned()
     };
     Some(format!(
-        "Memory is used to {least} %, less than the {low} % aimed at. It is no aim by itself: {why}."
+        "{least} % of the GPU memory is used, less than the target of {low} %. That is no problem in itself: {why}."
     ))
 }
 
-/// Why the verdict may not hold.
+/// Returns the reasons why the diagnosis may not hold.
 fn doubts(run: &ClassifyCounts) -> Vec<String> {
     let mut doubts = Vec::new();
     if run.posts + run.failed > 0 && run.seconds < SHORT_SECS {
         doubts.push(format!(
-            "The run took only {:.1} s, in which its start weighs much: judge by a longer one.",
+            "The run took only {:.1} s, and start-up dominates: use a longer run.",
             run.seconds
         ));
     } else if run.gpu.iter().any(|gpu| gpu.samples < FEW_SAMPLES) {
         doubts.push(format!(
-            "A GPU was asked fewer than {FEW_SAMPLES} times: judge by a longer run."
+            "A GPU was sampled fewer than {FEW_SAMPLES} times: use a longer run."
         ));
     }
     if let Some(note) = &run.gpu_note {
-        doubts.push(format!("GPU figures are missing or doubtful: {note}."));
+        doubts.push(format!("GPU figures are missing or unreliable: {note}."));
     }
     doubts
 }

@@ -1,8 +1,8 @@
-//! Settings: which there are, what is in force, and where each value comes from.
+//! Settings: loads them from four layers and records the origin of each value.
 //!
-//! Four layers, later ones winning: the defaults (`config/topicmill.toml`, built in), a file, the
-//! environment, flags. A key that the defaults do not have is an error that names itself and its layer, so a
-//! typing mistake is never silently the default.
+//! The layers, later ones winning: the built-in defaults (`config/topicmill.toml`), a file, the environment, flags. A
+//! key that is not in the defaults is an error that names the key and its layer, so a misspelt key never falls back to
+//! the default silently.
 
 mod secret_file;
 mod sections;
@@ -22,54 +22,54 @@ pub use self::sections::{
     WORKERS,
 };
 
-/// The defaults: every setting, each with its comment.
+/// The default settings: every key, with a comment.
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
-/// The file that is read from the current folder if it is there.
+/// The settings file that is read from the current folder if it exists.
 pub const FILE_NAME: &str = "topicmill.toml";
 const PREFIX: &str = "TOPICMILL";
-/// The default of `classify.model`, which is found from wherever the program runs.
+/// The default of `classify.model`, which is searched relative to the program as well.
 const DEFAULT_MODEL: &str = "models/minilm-reddit-topics";
 
-/// Why the settings cannot be used.
+/// Reasons why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file named with `--config` is not there, or is no file.
+    /// The file named with `--config` does not exist or is not a file.
     #[error("read the settings: there is no file `{0}`; check --config")]
     NoFile(PathBuf),
     /// A layer cannot be read.
     #[error("read the settings of {layer}: {detail}")]
     Read {
-        /// Which one.
+        /// The layer.
         layer: Origin,
-        /// Where and what, without the line itself, which may hold a secret.
+        /// Position and error, without the line itself, which may contain a secret.
         detail: String,
     },
-    /// A key that does not exist.
+    /// An unknown key.
     #[error("unknown setting `{key}` in {layer}; {hint}")]
     UnknownKey {
         /// `section.key`.
         key: String,
-        /// Where it stands.
+        /// The layer that sets it.
         layer: Origin,
-        /// The keys that there are.
+        /// The known keys.
         hint: String,
     },
-    /// A value of the wrong kind.
+    /// A value of the wrong type.
     #[error("setting `{key}` in {layer}: {detail}")]
     Value {
         /// `section.key`.
         key: String,
-        /// Where the value comes from.
+        /// The origin of the value.
         layer: Origin,
-        /// What is wrong.
+        /// The error.
         detail: String,
     },
-    /// Values that do not fit together or into a struct.
+    /// The values do not deserialize into [`Settings`].
     #[error("read the settings: {0}")]
     Shape(#[source] Box<config::ConfigError>),
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The built-in defaults.
@@ -93,13 +93,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value that is never shown.
+/// A secret value. Its `Debug` output is masked.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The value itself, for the one place that sends it.
+    /// Returns the value, to be sent or compared.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -114,16 +114,16 @@ impl fmt::Debug for Secret {
 /// Settings with the origin of each value.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What is in force.
+    /// The effective settings.
     pub settings: Settings,
-    /// `section.key` with its value as text and its origin, sorted. Secrets are in the clear here: whoever
-    /// shows them asks [`is_secret`] first.
+    /// The value and origin of each `section.key`, sorted by key. Secrets are not masked: check [`is_secret`] before
+    /// showing a value.
     pub values: BTreeMap<String, (String, Origin)>,
-    /// What people should hear of, once there is a log.
+    /// Warnings to log once logging is set up.
     pub warnings: Vec<String>,
 }
 
-/// Whether a setting's value must not be shown.
+/// True if the value of a setting must not be shown.
 pub fn is_secret(key: &str) -> bool {
     matches!(
         key,
@@ -131,11 +131,11 @@ pub fn is_secret(key: &str) -> bool {
     )
 }
 
-/// Reads all layers. `file` is what `--config` names, `env` the environment, `flags` pairs of `section.key`
+/// Loads all layers. `file` is the path given with `--config`, `env` the environment, `flags` pairs of `section.key`
 /// and value.
 ///
 /// # Errors
-/// See [`ConfigError`]; each names the key and where it stands.
+/// See [`ConfigError`]; each error names the key and its layer.
 pub fn load(
     file: Option<&Path>,
     env: impl IntoIterator<Item = (String, String)>,
@@ -159,7 +159,7 @@ pub fn load(
     let mut shared = database_url(&env);
     warnings.extend(secret_file::read_files(&mut shared, None)?);
     layers.push(shared);
-    // Never `try_parsing`: it would turn the secret "00123" into the number 123.
+    // Not `try_parsing`: it would turn the secret "00123" into the number 123.
     let own = Environment::with_prefix(PREFIX)
         .prefix_separator("__")
         .separator("__")
@@ -194,7 +194,7 @@ pub fn load(
     })
 }
 
-/// The variables for the database that other programs use, too.
+/// Reads the database variables that other programs use as well.
 fn database_url(env: &HashMap<String, String>) -> Layer {
     let variables = [
         ("database.url", "DATABASE_URL"),
@@ -216,7 +216,7 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
     }
 }
 
-/// The values of a file.
+/// Reads the values of a settings file.
 fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     let layer = || Origin::File(path.to_owned());
     let refused = |detail: String| ConfigError::Read {
@@ -237,7 +237,7 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     let too_large = values
         .find(|value| is_too_large(value.get_ref()))
         .map(|value| {
-            let said = "this number is larger than any setting can be: write a smaller one";
+            let said = "this number is larger than any setting allows: write a smaller one";
             (value.span().start, said.to_owned())
         });
     if let Some((at, said)) = mistakes.into_iter().next().or(too_large) {
@@ -247,7 +247,7 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }
 
-/// Paths of a file are relative to its folder, wherever the program runs.
+/// Resolves relative paths against the folder of the settings file.
 fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
     let file = std::path::absolute(file).ok();
     let folder = file
@@ -274,26 +274,26 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         let folder = folder.ok_or_else(|| ConfigError::Value {
             key: key.to_owned(),
             layer: origin.clone(),
-            detail: "the name of the file's folder is no text, so no path can be relative to it"
+            detail: "the name of the file's folder is not UTF-8, so paths cannot be relative to it"
                 .to_owned(),
         })?;
         if key == "database.url" {
             *text = sqlite_url_in_folder(folder, text);
         } else if !text.is_empty() {
-            // The model that ships is found beside the program, too.
+            // The default model is searched relative to the program as well.
             let resolved = Path::new(folder).join(&text);
             if resolved.exists() || text != DEFAULT_MODEL {
                 *text = resolved
                     .into_os_string()
                     .into_string()
-                    .expect("both parts are text");
+                    .expect("both parts are UTF-8");
             }
         }
     }
     Ok(())
 }
 
-/// The URL of a SQLite file in this folder, unless the URL has a path of its own, or is of another database.
+/// Resolves a relative SQLite URL against a folder. Leaves absolute paths and other databases alone.
 fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
     let Some(path) = url.strip_prefix("sqlite:") else {
         return url.to_owned();
@@ -302,7 +302,7 @@ fn sqlite_url_in_folder(folder: &str, url: &str) -> String {
     if path.is_empty() || path.starts_with(['/', '?', ':']) {
         return url.to_owned();
     }
-    // As the driver decodes it.
+    // Encoded as the driver decodes it.
     let folder = folder.replace('%', "%25").replace('?', "%3F");
     format!("sqlite:{}/{path}", folder.trim_end_matches('/'))
 }
@@ -311,7 +311,7 @@ fn variable(key: &str) -> String {
     format!("{PREFIX}__{}", key.to_uppercase().replace('.', "__"))
 }
 
-/// Values of one layer by `section.key`, each with its origin.
+/// The values of one layer by `section.key`, each with its origin.
 type Layer = BTreeMap<String, (Value, Origin)>;
 
 fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer, ConfigError> {
@@ -329,7 +329,7 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     }
     let read = source.collect().map_err(|error| ConfigError::Read {
         layer: origin("…"),
-        // What a parser says below its first line repeats the text.
+        // The further lines of a parser error repeat the text.
         detail: error
             .to_string()
             .lines()
@@ -354,7 +354,7 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     let section = key.split('.').next().unwrap_or_default();
     let name = key.rsplit('.').next().unwrap_or_default();
     let hint = if defaults.contains_key(name) {
-        // What stands below a section belongs to it, and people add lines at the end of a file.
+        // A key below a section header belongs to that section, and people append lines to files.
         format!("write `{name}` above the first section")
     } else if let Some(keys) = sections.get(key.as_str()) {
         format!(
@@ -366,12 +366,12 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();
         let sections = sections.join(", ");
-        format!("the sections are {sections}, and above them stands `pipeline`")
+        format!("the sections are {sections}; `pipeline` goes above them")
     };
     ConfigError::UnknownKey { key, layer, hint }
 }
 
-/// Which whole numbers a setting may be.
+/// Describes the valid range of an integer setting.
 fn range_of(key: &str) -> String {
     match key {
         "classify.workers" => format!("from {} to {}", WORKERS.start(), WORKERS.end()),
@@ -379,8 +379,7 @@ fn range_of(key: &str) -> String {
     }
 }
 
-/// A number that is too large for its setting, as a mistake of the layer that has it: nothing else can be wrong with a
-/// value whose kind was checked.
+/// Converts a deserialization error of a value whose type was checked: only a number that is too large remains.
 fn out_of_range(
     error: config::ConfigError,
     values: &BTreeMap<String, (String, Origin)>,
@@ -407,7 +406,7 @@ fn out_of_range(
     }
 }
 
-/// The value as text, if it can be read as the kind of its default.
+/// Formats the value if it has the type of its default.
 fn check_kind(
     key: &str,
     value: &Value,
@@ -433,14 +432,14 @@ fn check_kind(
             format!("{shown} is neither true nor false"),
         ),
         (ValueKind::Array(_), kind) => {
-            let wrong = "a list of texts is needed here, such as [\"program\", \"argument\"]";
+            let wrong = "expected a list of strings, such as [\"program\", \"argument\"]";
             (list_text(kind), wrong.to_owned())
         }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
-            // `batch_tokens = 512` says what `"512"` says, and nobody thinks of the quotes.
+            // `batch_tokens = 512` means the same as `"512"`.
             let is_text = matches!(kind, String(_) | I64(_) | Float(_) | Boolean(_));
-            let wrong = "a text is needed here, in quotes".to_owned();
+            let wrong = "expected a string in quotes".to_owned();
             (is_text.then(|| value.to_string()), wrong)
         }
     };
@@ -451,7 +450,8 @@ fn check_kind(
     })
 }
 
-/// A whole number of 0 or more; one of the environment is a text. The crate would round, and take `true` for 1.
+/// Reads an integer of 0 or more; values of the environment are strings. The `config` crate would round, and read
+/// `true` as 1.
 fn whole(kind: &ValueKind) -> Option<u64> {
     match kind {
         ValueKind::I64(number) => u64::try_from(*number).ok(),
@@ -461,7 +461,7 @@ fn whole(kind: &ValueKind) -> Option<u64> {
     }
 }
 
-/// A text of the environment as the list that is wanted: one in brackets, or of a single text.
+/// Converts a string of the environment to the list that its setting needs: a JSON array, or a single string.
 fn as_list(value: Value, default: &Value) -> Value {
     let (ValueKind::Array(_), ValueKind::String(text)) = (&default.kind, &value.kind) else {
         return value;
@@ -474,7 +474,7 @@ fn as_list(value: Value, default: &Value) -> Value {
     }
 }
 
-/// A list of texts as it is written.
+/// Formats a list of strings as JSON.
 fn list_text(kind: &ValueKind) -> Option<String> {
     let ValueKind::Array(values) = kind else {
         return None;

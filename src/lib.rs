@@ -1,8 +1,7 @@
-//! topicmill collects Reddit posts for a set of topics, stores them in SQLite or PostgreSQL, scores every post
-//! against every topic with a zero-shot model on ONNX Runtime, and leaves labels and scores where SQL can
-//! reach them.
+//! topicmill collects Reddit posts for a set of topics, stores them in SQLite or PostgreSQL, scores each post
+//! against each topic with a zero-shot model on ONNX Runtime, and stores labels and scores where SQL can query them.
 //!
-//! # The way of the data
+//! # Data flow
 //!
 //! ```text
 //! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ sql
@@ -10,61 +9,63 @@
 //!                                  batch, infer, score)
 //! ```
 //!
-//! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
-//! `cli` starts them.
+//! Data flows one way, from source to SQL; `purge` removes what must not be kept. `pipeline` runs and records the
+//! stages; `cli` has one file per command.
 //!
-//! # The crates
+//! # Crates
 //!
-//! This package is the program. What it is built of are crates that know less, in `crates/`:
+//! This package is the program. It is built from library crates in `crates/`:
 //!
-//! - [`topicmill_score`]: texts to scores. It knows no database, no network and no command line; the folder `python` is a
-//!   thin face of it.
-//! - [`topicmill_core`]: posts, topics, hashes, times and run records, without I/O. Uses `score`, whose rule makes a text of a
-//!   post.
-//! - [`topicmill_http`]: a polite client: quotas, waits, retries, bounds and counts. Uses `core`.
-//! - [`topicmill_tables`]: tables of CSV, TSV, JSON, NDJSON and Parquet, read and written. Uses `core`.
-//! - [`topicmill_sources`]: Reddit, Arctic Shift, dumps, tables and the sample become posts. Uses `http`, `tables`, `core`.
-//! - [`topicmill_store`]: SQLite and PostgreSQL, whatever names sqlx. Uses `core`.
+//! - [`topicmill_score`]: scores texts. Independent of databases, network and command line; the Python package in
+//!   `python/` is a thin wrapper.
+//! - [`topicmill_core`]: posts, topics, hashes, times and run records, without I/O. Uses `score`, which defines the
+//!   text of a post.
+//! - [`topicmill_http`]: an HTTP client with quotas, timeouts, retries, size limits and counters. Uses `core`.
+//! - [`topicmill_tables`]: reads and writes CSV, TSV, JSON, NDJSON and Parquet. Uses `core`.
+//! - [`topicmill_sources`]: reads posts from Reddit, Arctic Shift, dumps, tables and the sample. Uses `http`, `tables`,
+//!   `core`.
+//! - [`topicmill_store`]: SQLite and PostgreSQL; the only crate that uses sqlx. Uses `core`.
 //! - [`topicmill_review`]: gold labels, evaluation, calibration, comparison. Uses `store`, `tables`, `core`.
-//! - [`topicmill_pages`]: the report and the server's pages. Uses `review`, `store`, `tables`, `core`.
+//! - [`topicmill_pages`]: the report and the pages of `serve`. Uses `review`, `store`, `tables`, `core`.
 //!
-//! # The rooms of the program
+//! # Modules
 //!
-//! - `cli`: one file a command; flags, words for people, exit codes.
-//! - `config`: the settings. `pipeline_file`: topics, labels and schedules as a file says them.
-//! - `pipeline`: the stages, each run recorded. `schedule`: scheduled runs: what runs when, once, on however many machines.
-//! - `collect`: posts into the store. `purge`: out of it. `worker`: what every stage works with.
-//! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
-//! - `engines`: from settings to engines that compute. `hub`: model folders fetched. `gpu`: what GPUs do.
-//! - `export`: the labelled posts as a data set to hand on. `report_files`: a report as files. `backup`: copies of a SQLite
-//!   database. `atomic_file`: files that are written atomically.
-//! - `status`: how it stands, for `status` and monitors. `advice`: what limits a run, and what to change.
-//! - `metrics`: what a monitor reads. `notify`: the program that starts when a run fails or recovers. `telemetry`: the log.
+//! - `cli`: the commands: flags, output, exit codes.
+//! - `config`: the settings. `pipeline_file`: parses topics, labels and schedules.
+//! - `pipeline`: runs the stages and records each run. `schedule`: scheduled runs, each executed once across machines.
+//! - `collect`: fetches posts into the store. `purge`: deletes posts. `worker`: the context of a stage.
+//! - `classify`: claims, scores and writes the backlog. `files`: scores files without a database.
+//! - `engines`: opens engines from settings. `hub`: downloads model folders. `gpu`: samples GPU figures.
+//! - `export`: writes labelled posts as a data set. `report_files`: writes a report as files. `backup`: copies a SQLite
+//!   database. `atomic_file`: atomic file writes.
+//! - `status`: the state of the pipeline for `status` and monitors. `advice`: the bottleneck of a run.
+//! - `metrics`: Prometheus metrics. `notify`: runs a command when a run fails or recovers. `telemetry`: logging.
 //!
-//! # Words
+//! # Glossary
 //!
-//! - **post**: what Reddit calls a submission; its key is its *fullname*, `t3_…`.
-//! - **topic**: a slug, a candidate label and the subreddits to read for it; without subreddits, only a label.
-//! - **label set**: the labels of a classification with template, mode, threshold and temperature; versioned by
-//!   the hash of these.
-//! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
-//! - **current**: the model and the label set whose labels the views show; labels of others stand *beside* them.
-//! - **background**: ordinary topics beside the labels of a set; a post that fits them better than every label is *other*.
-//! - **none of these**: the verdict on a post that is other, or *unsure*: its best score lies under the threshold.
-//! - **gold**: the right label of a post, as a person says it. A post that no label of the set fits is *out of scope*.
-//! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
-//! - **classifier**: a model with labels of its own; it reads a text alone and gives a logit for each of them.
-//! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
-//! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
-//! - **run**: one execution of one stage, a row of `runs`.
-//! - **scheduled run**: a due time of a schedule, a row of `scheduled_runs`; its stages run once, by the process that takes it first.
-//! - **backlog**: posts that have no classification yet under a model and a label set.
-//! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
-//!   is the fencing token under which alone its holder may write.
-//! - **tombstone**: what stays of a purged post, its fullname, when and why, so that it does not come back.
-//! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
+//! - **post**: a Reddit submission. Its key is its *fullname*, `t3_…`.
+//! - **topic**: a slug, a candidate label, and the subreddits to read; without subreddits it is only a label.
+//! - **label set**: candidate labels with hypothesis template, mode, threshold, temperature and background. Its version
+//!   is the hash of these.
+//! - **temperature**: the divisor of logits before they become scores; 1 leaves them unchanged.
+//! - **current**: the model and the label set that the views show. Labels of others stay in the database.
+//! - **background**: additional everyday topics. A post that fits one of them better than every label is *other*.
+//! - **abstain**: to assign no label, because the post is *other*, or *unsure*: its best score is below the threshold.
+//! - **gold label**: the right label of a post according to an annotator. A post that no label fits is *out of scope*.
+//! - **premise, hypothesis**: the two texts that an NLI model compares: the post, and "This text is about {label}."
+//! - **classifier**: a model with fixed labels. It reads only the text and returns one logit per label.
+//! - **shortlist**: the labels that a small model picks for a text, so that a large one scores only those.
+//! - **score**: the fit of a label to a post, 0 to 1; **margin**: the best score minus the second best.
+//! - **run**: one execution of a stage, a row of `runs`.
+//! - **scheduled run**: one due time of a schedule, a row of `scheduled_runs`. Its stages are executed once, by the
+//!   process that claims it first.
+//! - **backlog**: posts without a classification under a model and a label set.
+//! - **lease**: a claim on part of the backlog that another worker may reclaim once it expires. Its id is the fencing
+//!   token: the holder can write only under it.
+//! - **tombstone**: the record of a purged post (fullname, time and reason), so that it is not collected again.
+//! - **token budget**: the maximum padded tokens of a batch, rows × longest row.
 
-/// The version of the program, and what it was built from.
+/// The version of the program and of its source.
 pub const VERSION: &str = env!("TOPICMILL_VERSION");
 
 pub mod advice;

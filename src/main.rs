@@ -1,4 +1,4 @@
-//! The entry point of the program; see `cli`.
+//! The entry point of the program.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,11 @@ fn main() -> ExitCode {
     topicmill::cli::main()
 }
 
-/// Disables ONNX Runtime's telemetry. Its own API call is not enough: unless this variable is set when the library is
-/// loaded, it writes a device id and a database to the home folder, and resolves its vendor's server.
+/// Disables the telemetry of ONNX Runtime, which its API call does not fully do: unless this variable is set when the
+/// library is loaded, it writes a device id and a database to the home folder and looks up a server of its vendor.
 #[expect(
     unsafe_code,
-    reason = "`main` has just started, so no other thread reads the environment"
+    reason = "`main` has just begun, so no other thread reads the environment"
 )]
 fn silence_onnxruntime() {
     // SAFETY: see above.

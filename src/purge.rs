@@ -1,9 +1,8 @@
-//! Out of the store again: what is gone on Reddit, what somebody names, and what is too old.
+//! Purges posts that were deleted on Reddit, that the user names, or whose retention is over.
 //!
-//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`PurgeCounts`]. Reddit's rules
-//! demand that what is deleted there is deleted here. Posts are asked about a hundred at a time, those
-//! not asked about for longest first, and each answer is written in one transaction before the next question,
-//! so that a run that is stopped or killed has done what it did, and the next one goes on from there.
+//! Reddit's rules require that posts deleted there are deleted here. Posts are checked a hundred at a time, those not
+//! checked for longest first, and each response is written in one transaction before the next request. A run that is
+//! stopped or crashes keeps what it finished, and the next one continues from there. Returns a [`PurgeReport`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,25 +16,25 @@ use topicmill_sources::page::Source;
 use topicmill_sources::reddit::{Fates, INFO_LIMIT, PostFate, Reddit};
 use topicmill_store::{Checked, Due, Purged, Rewritten, Store, StoreError};
 
-/// Posts of one transaction that asks nobody.
+/// Posts per transaction in steps without requests.
 const BATCH: u32 = 1_000;
-/// Posts that Reddit showed lately, asked about again to see whether an empty answer can be believed.
+/// Number of recently seen posts that are requested as controls, to verify an empty response.
 const CONTROLS: u32 = 10;
-/// A longer time without a run is more likely a wrong clock.
+/// Maximum time since the last run; a longer one is more likely a wrong clock.
 const MAX_CLOCK_JUMP: TimeDelta = TimeDelta::days(30);
-/// A little more than a century: no post is older.
+/// Maximum age in hours, a little over a century.
 const MAX_HOURS: u32 = 1_000_000;
 
-/// Why a purge ended early. What was written until then stays written.
+/// Reasons why a purge ended early. Everything written before stays written.
 #[derive(Debug, thiserror::Error)]
 pub enum PurgeError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Reddit, or the way to it.
+    /// Reddit, or the connection to it, failed.
     #[error(transparent)]
     Reddit(#[from] SourceError),
-    /// The machine's clock is far from the last run, so it may be wrong, and with it the age of everything.
+    /// The machine's clock is far from the last run, so every age may be wrong.
     #[error(
         "it is {} by the clock of this machine, and the last run on another day began on {}: set the clock, or add \
          `--yes` if it is right",
@@ -43,9 +42,9 @@ pub enum PurgeError {
         last.as_datetime().date_naive()
     )]
     Clock {
-        /// By the machine's clock.
+        /// The time of the machine's clock.
         now: Timestamp,
-        /// When the last run began that did not begin within a day of it.
+        /// The start of the last run that did not begin within a day of it.
         last: Timestamp,
     },
 }
@@ -61,53 +60,53 @@ impl PurgeError {
     }
 }
 
-/// What is purged.
+/// The posts to purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgePlan {
-    /// These posts, known or not, and why.
+    /// Posts to purge by name, stored or not, each with the reason.
     pub ids: Vec<(Fullname, PurgeReason)>,
-    /// The texts of posts first stored more hours ago.
+    /// Purge the texts of posts first stored more hours ago than this.
     pub retention_hours: Option<u32>,
-    /// Sightings and runs of more days ago become fewer.
+    /// Thin out sightings and runs older than this number of days.
     pub thin_days: Option<u32>,
-    /// What Reddit does not show any more.
+    /// Purge posts that Reddit no longer shows.
     pub check: Option<Check>,
-    /// The file of a SQLite database is not rewritten at the end: a later purge does it.
+    /// Do not rewrite the file of a SQLite database at the end; a later purge does it.
     pub leave_file: bool,
-    /// The machine's clock is right, however long ago the last run was.
+    /// Trust the machine's clock, however long ago the last run was.
     pub trusts_clock: bool,
 }
 
-/// How Reddit is asked.
+/// Limits for requests to Reddit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Check {
-    /// Questions at most, of up to 100 posts each; tries again and tokens are not counted.
+    /// Maximum number of requests of up to 100 posts each, without retries and tokens.
     pub max_requests: Option<u64>,
-    /// Posts that Reddit showed within these hours are left alone.
+    /// Skip posts that Reddit showed within this number of hours.
     pub older_than_hours: u32,
 }
 
-/// What a listener hears of a purge as it goes.
+/// The progress of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeStep {
-    /// Reddit was asked about this many more posts.
+    /// This many more posts were checked on Reddit.
     Checked(u64),
-    /// The database's file is rewritten without what was purged.
+    /// The database file is being rewritten without the purged data.
     Rewriting {
-        /// Bytes written.
+        /// Bytes written so far.
         done: u64,
-        /// Bytes that will be.
+        /// Total bytes to write.
         total: u64,
     },
 }
 
-/// Hears steps.
+/// Progress callback.
 pub type OnPurgeStep<'a> = &'a (dyn Fn(PurgeStep) + Send + Sync);
 
-/// Purges what the plan names. Only a plan with [`PurgePlan::check`] needs `reddit`.
+/// Purges the posts of a plan. Only a plan with [`PurgePlan::check`] needs `reddit`.
 ///
 /// # Errors
-/// See [`PurgeError`]; `report` tells what was done until then.
+/// See [`PurgeError`]; `report` contains what was done before.
 pub async fn purge(
     worker: &Worker<'_>,
     plan: &PurgePlan,
@@ -116,14 +115,14 @@ pub async fn purge(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let ended = run_steps(worker, plan, reddit, progress, report).await;
-    // Before `ended?`: what was purged until an error is to leave the file, too.
+    // Before `ended?`: data purged before an error must leave the file as well.
     let rewritten = rewrite(worker, plan, progress, report).await;
     ended?;
     Ok(rewritten?)
 }
 
-/// Sees to it that nothing of what this purge or an earlier one took lingers in the files of a SQLite database. The
-/// tables of a server are others' too: they are rewritten when somebody asks for it.
+/// Rewrites the files of a SQLite database, so that no bytes of this purge or an earlier one remain. The tables of a
+/// PostgreSQL server are shared, and are only rewritten on request.
 async fn rewrite(
     worker: &Worker<'_>,
     plan: &PurgePlan,
@@ -163,7 +162,7 @@ async fn run_steps(
     progress: OnPurgeStep<'_>,
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
-    // What needs nobody's answer goes first.
+    // Steps without requests first.
     purge_requested(worker, &plan.ids, report).await?;
     if plan.retention_hours.or(plan.thin_days).is_some() && !plan.trusts_clock {
         check_clock(worker).await?;
@@ -185,7 +184,7 @@ impl Worker<'_> {
         self.clock.now().into()
     }
 
-    /// The time so many hours ago, by the clock of the database where it has one.
+    /// Returns the time some hours ago, by the clock of the database if it has one.
     async fn hours_ago(&self, hours: u32) -> Result<Timestamp, StoreError> {
         let age = TimeDelta::hours(i64::from(hours.min(MAX_HOURS)));
         let now = self.store.purging().shared_now(self.now()).await?;
@@ -193,7 +192,7 @@ impl Worker<'_> {
     }
 }
 
-/// Rejects a clock that no other confirms, and that is more than a month ahead of the last run, or behind it.
+/// Rejects a clock that no other clock confirms and that is behind the last run, or more than a month ahead of it.
 async fn check_clock(worker: &Worker<'_>) -> Result<(), PurgeError> {
     let now = worker.now();
     let day = TimeDelta::days(1);
@@ -248,7 +247,7 @@ async fn purge_old_texts(
     report: &mut PurgeCounts,
 ) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours).await?;
-    // Clocks of machines differ a little; what is a day ahead was stored under a wrong one, and would never be due.
+    // Clocks of machines differ a little. A post stored a day ahead came from a wrong clock, and would never be due.
     let future = worker
         .store
         .purging()
@@ -264,7 +263,7 @@ async fn purge_old_texts(
     if odd > 0 {
         tracing::warn!(
             posts = odd,
-            "posts that were stored under a clock of the future count as due"
+            "posts stored by a clock in the future count as due"
         );
     }
     while !worker.stop.is_cancelled() {
@@ -281,7 +280,7 @@ async fn purge_old_texts(
     Ok(())
 }
 
-/// A day at a time, so that others can write between them.
+/// Thins out one day per transaction, so that other processes can write in between.
 async fn thin_history(
     worker: &Worker<'_>,
     days: u32,
@@ -313,7 +312,7 @@ async fn check_deleted(
     let mut unclear = 0;
     let budget = check.max_requests.unwrap_or(u64::MAX);
     while report.requests < budget && !worker.stop.is_cancelled() {
-        // Those that stay due because no answer told their fate come back; behind them are the others.
+        // Posts without a verdict stay due and come first again; skip them.
         let limit = INFO_LIMIT + unclear;
         let asked = worker.store.purging().due(due, limit).await?;
         let asked: Vec<Fullname> = asked.into_iter().skip(unclear as usize).collect();
@@ -350,11 +349,10 @@ async fn check_deleted(
     Ok(())
 }
 
-/// Asks what became of posts; `None` where that cannot be told.
+/// Requests the fates of posts; `None` if they are unknown.
 ///
-/// What is purged is gone, so an answer that knows none of the posts is not believed at once: the next
-/// question adds posts that Reddit showed lately, and only if it still shows one of those are the others
-/// missing rather than the answer empty.
+/// A purge is irreversible, so a response without any of the posts is verified: the next request adds posts that Reddit
+/// showed recently. Only if one of these is in the response do the others count as missing.
 async fn fetch_fates(
     store: &Store,
     reddit: &Reddit,
@@ -370,25 +368,25 @@ async fn fetch_fates(
     if asked.iter().any(knows) {
         return Ok(Some(answer));
     }
-    // The control question would exceed the budget, and without it nothing may be purged.
+    // The control request would exceed the budget, and nothing may be purged without it.
     if report.requests >= budget {
         return Ok(None);
     }
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.purging().last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
-    // The controls need places among the hundred. The first answer did not know those left out, either.
+    // The controls take part of the hundred. The first response did not have the omitted posts either.
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
     let answer = reddit.info(&question).await?;
     let shown = |fates: &HashMap<_, _>| question.iter().any(|name| fates.contains_key(name));
-    // In a small database there may be nothing to compare with.
+    // A small database may have no controls.
     let few = controls.is_empty() && asked.len() < CONTROLS as usize;
     Ok(answer.filter(|answer| few || shown(&answer.fates)))
 }
 
-/// Adds the posts that are gone and nobody asked about: crossposts told of them.
+/// Adds deleted posts that were not requested: responses with crossposts include their parents.
 fn add_crosspost_fates(
     checked: &mut Checked,
     fates: &HashMap<Fullname, PostFate>,

@@ -1,7 +1,7 @@
-//! How it stands: is it running, is it behind, what failed, what to do.
+//! The state of the pipeline for `status` and for monitors: what runs, the backlog, failures, and what to do next.
 //!
-//! What enters is the store. What leaves is an [`StatusReport`] for the screen and for programs, the one thing that is to be
-//! done next, and for a monitor what is too old. Nothing is written.
+//! Reads the store and returns a [`StatusReport`], the [`NextCommand`] to run, and the [`Problem`]s that exceed a
+//! monitor's [`Limits`]. Writes nothing.
 
 mod limits;
 mod next;
@@ -23,67 +23,67 @@ use self::next::use_command;
 pub use self::next::{ConfiguredDefaults, NextCommand};
 pub use self::topics::FailedTopic;
 
-/// The latest runs, for programs.
+/// Number of latest runs in the JSON output.
 const RECENT_RUNS: u32 = 5;
-/// Runs of `collect` that are looked back upon for topics that failed.
+/// Number of runs of `collect` that are searched for failed topics.
 const RECENT_COLLECT_RUNS: u32 = 100;
-/// A run that labelled fewer posts says little of the pace: most of its time is loading the model.
+/// Minimum number of posts for a run to count towards the pace; in a smaller one most of the time is loading the model.
 const MIN_POSTS_FOR_PACE: u32 = 50;
-/// A slot that failed longer ago is no news: its schedule may be gone from the pipeline file.
+/// Maximum age of a reported failed run of a schedule; the schedule of an older one may no longer exist.
 const FAILED_RUN_AGE: TimeDelta = TimeDelta::days(7);
 
-/// How it stands.
+/// The state of the pipeline.
 #[derive(Debug, Serialize)]
 pub struct StatusReport {
-    /// When this was looked at.
+    /// The time of the report.
     pub now: Timestamp,
-    /// The labelling under the current model and label set.
+    /// The backlog under the current model and label set.
     pub backlog: LabellingState,
-    /// Whether the numbers of `backlog` are estimates.
+    /// True if the counts in `backlog` are estimates.
     pub is_estimate: bool,
-    /// The newest posts.
+    /// The times of the newest posts.
     pub newest: Newest,
-    /// Runs under way.
+    /// The active runs.
     pub running: Vec<ActiveRun>,
-    /// How each stage ended last.
+    /// The last finished run of each stage.
     pub stages: Vec<LastRun>,
-    /// What each stage did in the last 24 hours.
+    /// The counts of each stage in the last 24 hours.
     pub last_day: Vec<StageRuns>,
-    /// Posts a second of the latest run that labelled some.
+    /// Posts per second of the latest run that labelled enough posts.
     pub posts_per_sec: Option<f64>,
-    /// How long the backlog takes at that pace.
+    /// Seconds to label the backlog at that pace.
     pub seconds_left: Option<u64>,
-    /// Topics whose latest reading failed.
+    /// Topics that failed in the latest collection.
     pub failed_topics: Vec<FailedTopic>,
     /// Schedules whose latest run failed.
     pub failed_slots: Vec<FailedScheduledRun>,
-    /// Why posts were set aside.
+    /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
-    /// Label sets that posts wait for beside the current one.
+    /// Other label sets under which posts are unlabelled.
     pub beside: Vec<Beside>,
-    /// The labels beside the current ones that the newest waiting posts have, if each of them has one.
+    /// The label set and model under which the newest unlabelled posts do have labels, if all of them do.
     pub labelled_beside: Option<LabelledBeside>,
-    /// Times of which posts are missing.
+    /// Time ranges with missing posts.
     pub gaps: Vec<Gap>,
     /// The latest runs.
     pub runs: Vec<RunRow>,
-    /// Whether bytes of purged posts may be in the database's files still.
+    /// True if the database files may still contain bytes of purged posts.
     pub is_rewrite_due: bool,
-    /// What `classify` labels with where no flag says more, as far as whoever asks knows it.
+    /// The label set and model that `classify` uses without flags, as far as they are known.
     #[serde(skip)]
     pub defaults: ConfiguredDefaults,
 }
 
-/// A schedule of which the latest slot failed.
+/// A schedule whose latest run failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailedScheduledRun {
     /// The schedule.
     pub schedule: String,
-    /// When the slot was due.
+    /// The due time of the run.
     pub due_at: Timestamp,
-    /// When it ended.
+    /// The end of the run.
     pub finished_at: Option<Timestamp>,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
 }
 
@@ -98,10 +98,10 @@ impl From<SlotRow> for FailedScheduledRun {
     }
 }
 
-/// A run that is under way.
+/// An active run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActiveRun {
-    /// Its key.
+    /// The run's id.
     pub id: i64,
     /// The stage.
     pub stage: Stage,
@@ -109,16 +109,16 @@ pub struct ActiveRun {
     pub worker: String,
     /// When it began.
     pub started_at: Timestamp,
-    /// When it last showed that it lives.
+    /// The last heartbeat.
     pub seen_at: Timestamp,
 }
 
 impl StatusReport {
-    /// Looks. `me` is this process among workers; posts that failed `max_attempts` times are set aside.
-    /// `exact` counts where a large database would be estimated.
+    /// Reads the state of the pipeline. `me` is the name of this worker; posts that failed `max_attempts` times are
+    /// parked. `exact` counts rows where a large database would be estimated.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn read(
         store: &Store,
         max_attempts: u32,
@@ -140,7 +140,7 @@ impl StatusReport {
         let mut running = Vec::new();
         let dead = pipeline::crashed_runs(store, me).await?;
         for run in store.runs().running().await? {
-            // Recorded by the next run that begins; this one only reads.
+            // The next run that begins records the crash; this function only reads.
             if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
                 mark_crashed(&mut runs, run.id.0, run.seen_at, why);
                 if let Some(row) = store.runs().run(run.id).await? {
@@ -200,23 +200,23 @@ impl StatusReport {
         })
     }
 
-    /// Posts that wait for a label and are not set aside.
+    /// Number of posts in the backlog that are not parked.
     pub fn waiting(&self) -> i64 {
         (self.backlog.unlabelled - self.backlog.set_aside).max(0)
     }
 
-    /// Whether a run of a stage is under way.
+    /// True if a run of the stage is active.
     pub fn is_running(&self, stage: Stage) -> bool {
         self.running.iter().any(|run| run.stage == stage)
     }
 
-    /// Stages whose last run failed or crashed, unless one of the stage is under way.
+    /// Returns the stages whose last run failed or crashed, unless a run of the stage is active.
     pub fn failed_stages(&self) -> impl Iterator<Item = &LastRun> {
         let bad = self.stages.iter().filter(|last| last.is_bad());
         bad.filter(|last| !self.is_running(last.stage))
     }
 
-    /// How long ago something was.
+    /// Returns the time since `time`.
     pub fn since(&self, time: Timestamp) -> TimeDelta {
         self.now.as_datetime() - time.as_datetime()
     }
@@ -230,7 +230,7 @@ fn mark_crashed(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     }
 }
 
-/// A run that crashed is the last of its stage, unless a later one ended.
+/// Replaces a stage's last run by a crashed one, unless a later run has ended.
 fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
     let crashed = LastRun {
         stage: row.stage,
@@ -254,7 +254,7 @@ fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestam
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a time that nobody takes for exact"
+    reason = "a rough estimate"
 )]
 fn seconds(posts: i64, pace: f64) -> Option<u64> {
     (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)

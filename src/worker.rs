@@ -1,20 +1,20 @@
-//! What every stage works with: the database, the clock, the signal to stop, and the run that its rows belong to.
+//! [`Worker`]: the handles that every stage receives, which are database, clock, cancellation token and run id.
 
 use tokio_util::sync::CancellationToken;
 
 use topicmill_core::clock::SharedClock;
 use topicmill_store::{RunId, Store};
 
-/// One run of a stage, and what it works with.
+/// The context in which one run of a stage works.
 #[derive(Debug, Clone, Copy)]
 pub struct Worker<'a> {
     /// The database.
     pub store: &'a Store,
-    /// For dates, waits and leases.
+    /// The clock for dates, waits and leases.
     pub clock: &'a SharedClock,
-    /// Cancelled by the first signal: what is under way is written, and nothing else is begun.
+    /// Cancelled by the first signal: work in progress is written, and no more is started.
     pub stop: &'a CancellationToken,
-    /// Names this process and, in tests, a thread of it: see [`worker_name`](topicmill_store::worker_name).
+    /// The name of this process (in tests, of a thread); see [`worker_name`](topicmill_store::worker_name).
     pub name: &'a str,
     /// The run that its rows belong to.
     pub run: RunId,

@@ -1,14 +1,14 @@
-//! Runs of every kind, and what is said of them.
+//! Diagnoses of runs of every kind.
 
 use super::*;
 use topicmill_core::record::{Gpu, RunSettings, StageTimes, Summary};
 
-/// Seconds that an engine computes, waits for posts and waits for the writer.
+/// Seconds that an engine computes, waits for posts, and waits for the writer.
 const NEVER_WAITS: (f64, f64, f64) = (99.0, 0.5, 0.5);
 const WAITS: (f64, f64, f64) = (60.0, 40.0, 0.0);
 const BLOCKED: (f64, f64, f64) = (60.0, 0.0, 40.0);
 
-/// A run of a minute on one engine.
+/// A run of one minute on one engine.
 fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> ClassifyCounts {
     ClassifyCounts {
         posts: 1_000,
@@ -76,7 +76,7 @@ fn tokenizing(run: ClassifyCounts) -> ClassifyCounts {
     with(run, |run| run.stages.tokenize_secs = 30.0)
 }
 
-/// Asserts what limits a run, a part of the advice, and what the advice must not say.
+/// Asserts the bottleneck of a run, a part of the advice, and what the advice must not contain.
 fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, says: &str, not: &str) {
     let found = verdict(run);
     let advice = found.advice.join(" ");
@@ -88,7 +88,7 @@ fn assert_limit(run: &ClassifyCounts, limit: Bottleneck, says: &str, not: &str) 
 }
 
 #[test]
-fn a_run_that_waits_for_posts_is_told_what_makes_them_late() {
+fn advice_names_the_slow_step_before_the_engine() {
     let waits = || on_gpu(WAITS, 50.0, 85);
     let picking = with(waits(), |run| run.stages.shortlist_secs = 31.0);
     let (more, disk) = ("`classify.workers` = 2", "local disk");
@@ -108,7 +108,7 @@ fn a_run_that_waits_for_posts_is_told_what_makes_them_late() {
 }
 
 #[test]
-fn a_run_that_waits_for_the_writer_or_for_batches_is_told_so() {
+fn advice_covers_slow_writes_and_batches_that_starve_the_gpu() {
     let (more, disk) = ("`classify.workers` = 2", "local disk");
     assert_limit(&on_gpu(BLOCKED, 50.0, 85), Bottleneck::Writing, more, disk);
     let sqlite = on_sqlite(run("cpu", BLOCKED));
@@ -118,7 +118,7 @@ fn a_run_that_waits_for_the_writer_or_for_batches_is_told_so() {
 }
 
 #[test]
-fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
+fn advice_for_a_busy_engine_is_about_the_model() {
     let own = with(run("cpu", NEVER_WAITS), |run| {
         run.settings.batch_tokens_from = BudgetOrigin::Set;
         run.settings.threads = 2;
@@ -133,13 +133,13 @@ fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
         "classify.workers",
     );
     let untold = run("cuda:0", NEVER_WAITS);
-    assert_limit(&untold, Bottleneck::Model, "cannot be told", "--");
+    assert_limit(&untold, Bottleneck::Model, "without GPU figures", "--");
     let cpu = run("cpu", NEVER_WAITS);
     assert_limit(&cpu, Bottleneck::Model, "`--precision int8`", "--threads");
     assert_limit(
         &own,
         Bottleneck::Model,
-        "`--threads 0` takes all 8",
+        "`--threads 0` uses all 8",
         "GPU is",
     );
     let nothing = with(run("cpu", (0.0, 1.0, 0.0)), |run| run.posts = 0);
@@ -147,7 +147,7 @@ fn a_run_that_never_waits_is_told_what_makes_its_model_faster() {
 }
 
 #[test]
-fn the_targets_are_met_at_their_borders_and_by_every_gpu() {
+fn targets_include_their_bounds_and_apply_to_every_gpu() {
     use TargetRange::{Over, Under, Within};
     for (percent, memory, stands) in [
         (74.4, 79, (Under, Under)),
@@ -165,15 +165,15 @@ fn the_targets_are_met_at_their_borders_and_by_every_gpu() {
     run.settings.devices = vec!["cuda:0".into(), "cuda:1".into()];
     let found = verdict(&run);
     assert_eq!(found.on_target, Some(false));
-    // The least_busy_percent is spoken of, and each gets one engine more.
+    // The advice is about the least busy GPU, and each GPU gets a second engine.
     let said = &found.advice[0];
     assert!(said.contains("for 40 %") && said.contains("= 4"), "{said}");
     run.gpu[1].gpu_percent = None;
-    assert_eq!(verdict(&run).on_target, None, "a GPU that does not tell");
+    assert_eq!(verdict(&run).on_target, None, "a GPU without figures");
 }
 
 #[test]
-fn memory_and_doubts_are_told() {
+fn advice_covers_memory_and_unreliable_figures() {
     let by = |from| {
         with(on_gpu(NEVER_WAITS, 85.0, 40), |run| {
             run.settings.batch_tokens_from = from;
@@ -183,7 +183,7 @@ fn memory_and_doubts_are_told() {
     let noted = with(good(), |run| run.gpu_note = Some("NVML is away".into()));
     for (run, says) in [
         (by(BudgetOrigin::Searched), "were the fastest size"),
-        (by(BudgetOrigin::Default), "pays only if it is faster"),
+        (by(BudgetOrigin::Default), "pays only if faster"),
         (on_gpu(WAITS, 50.0, 40), "larger batches would not help"),
         (on_gpu(NEVER_WAITS, 85.0, 97), "Memory is tight, 97 %"),
         (
@@ -200,7 +200,7 @@ fn memory_and_doubts_are_told() {
 }
 
 #[test]
-fn a_gpu_is_told_in_one_line() {
+fn gpu_figures_fit_in_one_line() {
     let head = "cuda:0 NVIDIA H100: ";
     let bad = "GPU 60 %, memory 97 of 100 GiB, 412 W: GPU under 75 %, memory over 95 %";
     assert_eq!(gpu_line(&figures(60.0, 97)), format!("{head}{bad}"));

@@ -1,7 +1,7 @@
-//! Secrets that stand in files of their own: a layer's `section.key_file` becomes its `section.key`.
+//! Secrets in files: replaces `section.key_file` of a layer by `section.key`, read from that file.
 //!
-//! Containers and systemd hand secrets over as files, because everybody who may look at a process sees its
-//! environment. Each secret, and the URL of the database, may be given so, in a settings file and in the environment.
+//! Containers and systemd pass secrets as files, because the environment of a process is visible to others. Works for
+//! each secret and for the URL of the database, in a settings file and in the environment.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,19 +11,19 @@ use config::{Value, ValueKind};
 
 use super::{ConfigError, Layer, is_secret};
 
-/// No secret is longer; a file that is was named by mistake, or has no end.
+/// Maximum length of a secret. A longer file is a mistake, or endless such as `/dev/zero`.
 const LONGEST_BYTES: u64 = 64 * 1024;
-/// Where container engines put secrets. Whoever may read there is in the container, whatever the mode says.
+/// The folder of secrets in a container. Its files are only visible inside, whatever their mode.
 const CONTAINER_SECRETS: &str = "/run/secrets";
 
-/// What a key has at its end if its value is the name of a file.
+/// Suffix of a key whose value is a file name.
 const FILE_SUFFIX: &str = "_file";
 
-/// Reads the files that a layer names. `folder` is what their paths are relative to; without it, that is the current
-/// folder. Returns what people should hear of.
+/// Reads the secret files that a layer names. Paths are relative to `folder`, or to the current folder. Returns
+/// warnings to log.
 ///
 /// # Errors
-/// A file that cannot be read, or holds no secret, and a layer that has both the secret and its file.
+/// A file that cannot be read or contains no secret, or a layer that sets both the secret and its file.
 pub(super) fn read_files(
     layer: &mut Layer,
     folder: Option<&Path>,
@@ -43,17 +43,15 @@ pub(super) fn read_files(
             detail,
         };
         let ValueKind::String(named) = named.kind else {
-            return Err(refused(
-                "the path of a file is needed here, in quotes".to_owned(),
-            ));
+            return Err(refused("expected the path of a file, in quotes".to_owned()));
         };
-        // Empty, as elsewhere: not set.
+        // An empty value means "not set", as elsewhere.
         if named.is_empty() {
             continue;
         }
         if layer.contains_key(&key) {
             return Err(refused(format!(
-                "`{key}` is set beside it; remove one of the two"
+                "`{key}` is set as well; remove one of the two"
             )));
         }
         let path = folder.map_or_else(|| PathBuf::from(&named), |folder| folder.join(&named));
@@ -65,12 +63,12 @@ pub(super) fn read_files(
     Ok(warnings)
 }
 
-/// Whether a setting may stand in a file of its own.
+/// True if a setting may be read from a file.
 fn may_have_file(key: &str) -> bool {
     is_secret(key) || key == "database.url"
 }
 
-/// The one line of a file, without the line break that editors put at its end. Says why not, never with the content.
+/// Reads the only line of a file, without its line break. Errors never contain the content.
 fn read(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -81,7 +79,7 @@ fn read(path: &Path) -> Result<String, String> {
     if bytes.len() as u64 > LONGEST_BYTES {
         return Err("it is longer than any secret; correct the path".to_owned());
     }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not text; correct the path")?;
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; correct the path")?;
     let secret = text.trim_end_matches(['\n', '\r']);
     if secret.is_empty() {
         return Err("it is empty; write the secret into it".to_owned());
@@ -92,7 +90,7 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(secret.to_owned())
 }
 
-/// Says that other users of the machine can read a secret.
+/// Returns a warning if other users of the machine can read the secret.
 #[cfg(unix)]
 fn readable_by_others(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
@@ -101,7 +99,7 @@ fn readable_by_others(path: &Path) -> Option<String> {
     let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(CONTAINER_SECRETS);
     is_open.then(|| {
         let path = path.display();
-        format!("every user of this machine may read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")
+        format!("every user of this machine can read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The settings, a struct for each section of `config/topicmill.toml`.
+//! The settings, with one struct per section of `config/topicmill.toml`.
 
 #![expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::Secret;
 
-/// Engines side by side. Each needs a core or a device of its own to be of use, and memory for a model.
+/// Number of concurrent engines. Each needs its own core or device, and memory for a model.
 pub const WORKERS: RangeInclusive<u16> = 1..=64;
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {

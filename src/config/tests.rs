@@ -1,4 +1,4 @@
-//! Which layer wins, and what a refusal names.
+//! Precedence of the layers, and the content of error messages.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn every_setting_has_a_comment_line_above_it() {
 }
 
 #[test]
-fn the_defaults_are_polite() {
+fn defaults_stay_within_the_rate_limits() {
     let loaded = load(None, HashMap::new(), &[]).unwrap();
     let (reddit, archive) = (&loaded.settings.reddit, &loaded.settings.arctic_shift);
     assert_eq!((reddit.requests_per_minute, reddit.tries), (100, 5));
@@ -33,7 +33,7 @@ fn the_defaults_are_polite() {
 }
 
 #[test]
-fn later_layers_win() {
+fn later_layers_override_earlier_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.toml");
     std::fs::write(&path, "[collect]\nlimit = 7\n[log]\nformat = \"json\"\n").unwrap();
@@ -45,7 +45,7 @@ fn later_layers_win() {
     ]);
     let loaded = load(Some(&path), env.clone(), &[("collect.limit", "9".into())]).unwrap();
     assert_eq!(loaded.settings.collect.limit, 9);
-    // Digits stay as they are, and are never shown.
+    // Leading zeros are kept, and the secret is masked.
     assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
     assert!(!format!("{:?}", loaded.settings).contains("00123"));
     assert_eq!(loaded.settings.log.format, "json");
@@ -66,7 +66,7 @@ fn later_layers_win() {
 }
 
 #[test]
-fn paths_of_a_file_are_relative_to_its_folder() {
+fn paths_are_relative_to_the_folder_of_the_settings_file() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("50% of?it");
     std::fs::create_dir(&folder).unwrap();
@@ -84,7 +84,7 @@ fn paths_of_a_file_are_relative_to_its_folder() {
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
     assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
-    // Paths of the environment and of flags are relative to where the program runs.
+    // Paths of the environment and of flags are relative to the current folder.
     let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
     let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
     assert_eq!(loaded.settings.classify.model, Path::new("n"));
@@ -101,13 +101,13 @@ fn paths_of_a_file_are_relative_to_its_folder() {
     ] {
         assert_eq!(sqlite_url_in_folder("/f", url), resolved);
     }
-    // What ships is found from anywhere.
+    // The default model is found from anywhere.
     std::fs::write(&path, DEFAULTS).unwrap();
     let loaded = load(Some(&path), [], &[]).unwrap();
     assert_eq!(loaded.settings.classify.model, Path::new(DEFAULT_MODEL));
 }
 
-/// Why a file of this text and these variables cannot be used.
+/// Returns the error for a settings file and variables.
 fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.toml");
@@ -117,7 +117,7 @@ fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
+fn errors_name_the_key_and_its_layer_but_no_secret() {
     for (file, variables, said) in [
         (
             "[reddit]\nclient_secrte = \"x\"\n",
@@ -172,7 +172,7 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
     assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
 }
 
-/// A file of this content and mode in a folder.
+/// Writes a file with this content and mode.
 fn secret(folder: &Path, name: &str, content: &[u8], mode: u32) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join(name);
@@ -182,7 +182,7 @@ fn secret(folder: &Path, name: &str, content: &[u8], mode: u32) -> String {
 }
 
 #[test]
-fn a_secret_may_stand_in_a_file_of_its_own() {
+fn secrets_are_read_from_files() {
     let dir = tempfile::tempdir().unwrap();
     let password = secret(dir.path(), "password", b" pass word\r\n", 0o640);
     secret(dir.path(), "url", b"postgres://me:hush@h/db\n", 0o600);
@@ -204,7 +204,7 @@ fn a_secret_may_stand_in_a_file_of_its_own() {
         "$TOPICMILL__REDDIT__PASSWORD_FILE"
     );
     assert_eq!(loaded.warnings, Vec::<String>::new());
-    // The program's own variable wins, whichever of the two is a file.
+    // `TOPICMILL__…` wins over `DATABASE_URL`, whether or not either names a file.
     let shared = secret(dir.path(), "shared", b"sqlite:a.db", 0o600);
     let variables = [
         ("DATABASE_URL_FILE", shared.as_str()),
@@ -220,7 +220,7 @@ fn a_secret_may_stand_in_a_file_of_its_own() {
 }
 
 #[test]
-fn a_secret_that_everybody_may_read_is_told() {
+fn a_world_readable_secret_file_causes_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let open = secret(dir.path(), "open", b"hush-hush", 0o644);
     let loaded = load(None, env(&[("TOPICMILL__SERVE__TOKEN_FILE", &open)]), &[]).unwrap();
@@ -232,7 +232,7 @@ fn a_secret_that_everybody_may_read_is_told() {
 }
 
 #[test]
-fn a_file_that_holds_no_secret_is_refused_and_its_content_never_shown() {
+fn invalid_secret_files_are_rejected_without_showing_their_content() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let folder = dir.path().to_str().unwrap();
@@ -262,7 +262,7 @@ fn a_file_that_holds_no_secret_is_refused_and_its_content_never_shown() {
         refused.contains("remove one of the two") && !refused.contains("hush"),
         "{refused}"
     );
-    // What is no secret stands in no file of its own.
+    // Only secrets can be read from files.
     let refused = refusal("[reddit]\nuser_agent_file = \"f\"\n", &[]);
     assert!(
         refused.contains("unknown setting `reddit.user_agent_file`"),

@@ -1,9 +1,8 @@
-//! Files that people write in TOML: settings, and pipeline files.
+//! Reads TOML files that people write: settings and pipeline files.
 //!
-//! A path goes in; out comes text, bounded in size and without a byte order mark, and its syntax errors in the words of
-//! the `toml` crate, each with its place. No message repeats more of a file than a key, because a value may be a secret.
-//!
-//! Editors and shells of Windows write UTF-16 or a byte order mark. Both are read, since nobody sees them.
+//! Takes a path and returns text of bounded size without a byte order mark. Parsing returns the syntax errors of the
+//! `toml` crate with their positions. No message quotes more of a file than a key, because a value may be a secret.
+//! UTF-16 is accepted, because editors and shells on Windows write it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,12 +11,12 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// A pipeline file of a thousand labels with a page of descriptions each has about this size.
+/// Maximum file size: about a thousand labels with a page of descriptions each.
 pub const MOST_BYTES: u64 = 4 << 20;
-/// Letters of the file that a message repeats.
+/// Maximum number of characters of the file that a message quotes.
 const MOST_QUOTED: usize = 60;
 
-/// Why a file has no text.
+/// Reasons why a file cannot be read as text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadTextError {
     /// It is a folder.
@@ -26,13 +25,13 @@ pub enum ReadTextError {
     /// It cannot be read.
     #[error("{0}; let this user read it, or name another file")]
     Read(#[source] io::Error),
-    /// It is too large for what it is.
+    /// It exceeds [`MOST_BYTES`].
     #[error(
-        "it has more than {} MiB, so it is another file than was meant; correct the path",
+        "it is larger than {} MiB, so it is not a TOML file of topicmill; correct the path",
         MOST_BYTES >> 20
     )]
     Large,
-    /// The first line that is none.
+    /// The first line that is not UTF-8.
     #[error("line {0} is not UTF-8; save the file as UTF-8")]
     Encoding(usize),
 }
@@ -48,7 +47,7 @@ pub fn read(path: &Path) -> Result<String, ReadTextError> {
 
 fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     let mut bytes = Vec::new();
-    // A pipe does not say how long it is, so the reading is bounded and not the length that the system reports.
+    // Bounds the read itself, because a pipe has no length.
     topicmill_tables::bytes::decode(file)
         .and_then(|text| text.take(MOST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| match error.kind() {
@@ -60,20 +59,20 @@ fn decode(file: Box<dyn Read + Send>) -> Result<String, ReadTextError> {
     }
     let no_text =
         |good: &[u8]| ReadTextError::Encoding(1 + memchr::memchr_iter(b'\n', good).count());
-    // A NUL is in no text.
+    // Text contains no NUL.
     if let Some(nul) = memchr::memchr(0, &bytes) {
         return Err(no_text(&bytes[..nul]));
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| no_text(&error.as_bytes()[..error.utf8_error().valid_up_to()]))?;
-    // The decoder replaces each broken character of UTF-16 with this one.
+    // The decoder replaces invalid UTF-16 by this character.
     match text.find(char::REPLACEMENT_CHARACTER) {
         Some(at) => Err(no_text(&text.as_bytes()[..at])),
         None => Ok(text),
     }
 }
 
-/// Parses a text as far as it is TOML, and returns its syntax errors in order: the byte offset of each, and its message.
+/// Parses TOML as far as possible. Returns the table and the syntax errors in order, each with its byte offset.
 pub fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<(usize, String)>) {
     let (table, broken) = DeTable::parse_recoverable(text);
     let mistakes = broken.iter().map(|error| {
@@ -85,9 +84,9 @@ pub fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<(usize, String)>) {
     (table, mistakes)
 }
 
-/// The line and the column of a byte, from 1; columns are characters.
+/// Returns the line and the column of a byte offset, both from 1; columns count characters.
 pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    // A place inside of a character is that of the character.
+    // An offset inside a character means the start of that character.
     let before = (0..=at.min(text.len()))
         .rev()
         .find_map(|at| text.get(..at))
@@ -99,7 +98,7 @@ pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     )
 }
 
-/// Some words of the file, for a message: short, and on one line.
+/// Quotes part of the file for a message: at most [`MOST_QUOTED`] characters, on one line.
 pub fn quoted(text: &str) -> String {
     let escaped = text.chars().flat_map(char::escape_debug);
     let mut shown: String = escaped.take(MOST_QUOTED).collect();
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_is_refused_with_its_line() {
+    fn invalid_text_is_rejected_with_its_line() {
         for (bytes, line) in [
             (&b"a\nb\0"[..], 2),
             (b"a\n\n\xFFb", 3),
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_have_their_place_and_repeat_no_value() {
+    fn syntax_errors_have_a_position_and_quote_no_value() {
         for (text, at) in [
             ("a = \"secret\nc = 3", (1, 12)),
             ("a = [\"secret\" 2\n", (1, 15)),

@@ -1,4 +1,4 @@
-//! Problems for a monitor: what failed, and what is older than it may be.
+//! Problems for a monitor: failed runs, and data that is older than its limit.
 
 use chrono::TimeDelta;
 use serde::Serialize;
@@ -6,32 +6,32 @@ use serde::Serialize;
 use super::{StatusReport, use_command};
 use topicmill_core::{MAX_CLOCK_SKEW, Stage, Timestamp, format_duration};
 
-/// How old things may be; `None` is not checked.
+/// Maximum ages; `None` disables a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Since the last new post was stored.
+    /// Time since the last new post was stored.
     pub post: Option<TimeDelta>,
-    /// Since the last good run of `collect` or `import` ended.
+    /// Time since the last successful run of `collect` or `import` ended.
     pub collect: Option<TimeDelta>,
-    /// Since the oldest post was stored that waits for a label.
+    /// Time since the oldest unlabelled post was stored.
     pub unlabelled: Option<TimeDelta>,
 }
 
-/// Something that is not as it should be.
+/// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `slot_failed` or `set_aside`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `slot_failed` or `set_aside`.
     pub check: &'static str,
-    /// A line with what to do.
+    /// One line that says what to do.
     pub problem: String,
-    /// How old it is, in seconds.
+    /// The age in seconds.
     pub age_secs: Option<i64>,
-    /// How old it may be.
+    /// The maximum age in seconds.
     pub limit_secs: Option<i64>,
 }
 
 impl Limits {
-    /// What is not as it should be, the worst first: failed runs, what is too old, and posts that were set aside.
+    /// Returns the failed checks, the worst first: failed runs, exceeded ages, parked posts.
     pub fn problems(&self, status: &StatusReport) -> Vec<Problem> {
         let failed = |check, problem, ended: Option<Timestamp>| Problem {
             check,
@@ -41,7 +41,7 @@ impl Limits {
         };
         let why = |error: &Option<String>| error.clone().unwrap_or("no reason is recorded".into());
         let mut problems = Vec::new();
-        // A run under way may put it right, and its own end will tell.
+        // Not while another run of the stage is active: it may succeed.
         for last in status.failed_stages() {
             let (stage, error) = (&last.stage, why(&last.error));
             let text = format!(
@@ -60,7 +60,7 @@ impl Limits {
         let (posts, classify) = (status.backlog.set_aside, status.classify());
         if posts > 0 {
             let text = format!(
-                "{posts} posts were set aside after failing: `{classify} --select failed` tries them again"
+                "{posts} posts are parked after repeated failures: `{classify} --select failed` retries them"
             );
             problems.push(failed("set_aside", text, None));
         }
@@ -68,8 +68,7 @@ impl Limits {
     }
 
     fn too_old(&self, status: &StatusReport) -> impl Iterator<Item = Problem> {
-        let future =
-            |what| format!("{what} at a time that lies in the future, by a clock that was wrong");
+        let future = |what| format!("{what} at a time in the future, by a wrong clock");
         let collected = status.stages.iter();
         let collected =
             collected.filter(|last| matches!(last.stage, Stage::Collect | Stage::Import));
@@ -79,11 +78,11 @@ impl Limits {
             .copied()
             .filter(|at| status.since(*at) >= -MAX_CLOCK_SKEW);
         let never = if good.is_empty() {
-            "`collect` never ended well".to_owned()
+            "`collect` never succeeded".to_owned()
         } else {
-            future("the last good run of `collect` ended")
+            future("the last successful run of `collect` ended")
         };
-        let ended = "the last good run of `collect` ended";
+        let ended = "the last successful run of `collect` ended";
         let collect = older(
             status,
             "max_age_collect",
@@ -99,15 +98,15 @@ impl Limits {
         };
         let (newest, what) = (status.newest.collected_at, "the last new post was stored");
         let stored = older(status, "max_age_post", self.post, newest, what, &never);
-        // That nothing waits is as it should be.
-        let waits = "a post waits for a label that was stored";
+        // An empty backlog is fine.
+        let waits = "the oldest unlabelled post was stored";
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
         let mut waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
         if let (Some(found), Some(beside)) = (&mut waiting, &status.labelled_beside) {
             let command = use_command(beside);
             found.problem.extend([format!(
-                "; the newest that wait have labels beside the current ones: `{command}` use_command these"
+                "; the newest of them have labels of another model or label set: `{command}` makes those current"
             )]);
         }
         [collect, stored, waiting].into_iter().flatten()
@@ -132,7 +131,7 @@ fn older(
     });
     Some(Problem {
         check,
-        problem: format!("{found}, and {} are allowed", format_duration(limit)),
+        problem: format!("{found}; the limit is {}", format_duration(limit)),
         age_secs: age.map(|age| age.num_seconds()),
         limit_secs: Some(limit.num_seconds()),
     })

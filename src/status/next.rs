@@ -1,4 +1,4 @@
-//! The one thing to do next: the first that holds of a list, from what stops everything to what can wait.
+//! The next command to run: the first applicable step, from what blocks everything to what can wait.
 
 use serde::Serialize;
 use topicmill_score::{LabelSet, Mode};
@@ -7,16 +7,16 @@ use super::StatusReport;
 use topicmill_core::{RunStatus, Stage};
 use topicmill_store::LabelledBeside;
 
-/// What to do next.
+/// A recommended command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NextCommand {
-    /// The command; `None` if nothing is to be done, or something is under way.
+    /// The command; `None` if there is nothing to do or a run is active.
     pub command: Option<String>,
-    /// Why, in a sentence without its full stop.
+    /// The reason, a sentence without its full stop.
     pub why: String,
 }
 
-/// What `classify` labels with where no flag says more, as far as it is known.
+/// The label set and model that `classify` uses without flags, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfiguredDefaults {
     /// The label set.
@@ -26,7 +26,7 @@ pub struct ConfiguredDefaults {
 }
 
 impl StatusReport {
-    /// What to do next.
+    /// Returns the next command to run.
     pub fn next(&self) -> NextCommand {
         let (command, why) = self.choose();
         NextCommand { command, why }
@@ -44,7 +44,7 @@ impl StatusReport {
         if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
             let stage = last.stage;
             if last.status != RunStatus::Died {
-                let why = format!("the last {stage} failed; see what is missing");
+                let why = format!("the last {stage} failed; check the setup");
                 return run("topicmill doctor", &why);
             }
             let command = match stage {
@@ -61,25 +61,25 @@ impl StatusReport {
         if standing.set_aside > 0 {
             return run(
                 &format!("{} --select failed", self.classify()),
-                "posts were set aside after failing: fix what is wrong, then try them again",
+                "posts are parked after repeated failures: fix the cause, then retry them",
             );
         }
         if !self.failed_topics.is_empty() {
             return run(
                 "topicmill labels validate",
-                "topics fail: look at their subreddits in your pipeline file",
+                "topics fail: check their subreddits in your pipeline file",
             );
         }
         if self.is_rewrite_due {
             return run(
                 "topicmill db vacuum",
-                "bytes of purged posts may be in the database's files still",
+                "the database files may still contain bytes of purged posts",
             );
         }
         if !self.gaps.is_empty() {
             return run(
                 "topicmill collect --since 2d",
-                "posts of some hours may be missing: read them by time, or collect more often",
+                "some posts may be missing: collect them by time, or collect more often",
             );
         }
         let why = self.running.first().map_or_else(
@@ -89,7 +89,7 @@ impl StatusReport {
         (None, why)
     }
 
-    /// Posts wait, and nobody labels.
+    /// Returns the command for a backlog that no run is labelling.
     fn label(&self, waiting: i64) -> (Option<String>, String) {
         let posts = if waiting == 1 {
             "post waits"
@@ -98,7 +98,7 @@ impl StatusReport {
         };
         if let Some(theirs) = &self.labelled_beside {
             let why = format!(
-                "{waiting} {posts} for a label of the current model and label set, but the newest have one by {} under \
+                "{waiting} {posts} for a label of the current model and label set, but the newest have one of {} under \
                  {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
                 theirs.model, theirs.label_set
             );
@@ -123,14 +123,14 @@ impl StatusReport {
         (Some(self.classify()), why + ", and nobody is labelling")
     }
 
-    /// The command that labels what waits under the current model and label set. `FILE` and `DIR` stand for what the
-    /// database does not know: the pipeline file, and the folder of a model.
+    /// Returns the command that labels the backlog under the current model and label set. `FILE` and `DIR` are
+    /// placeholders for the pipeline file and the model folder, which the database does not know.
     pub fn classify(&self) -> String {
         let (set, model) = (self.set_flags(), self.model_flags());
         format!("topicmill classify{set}{model}")
     }
 
-    /// Flags for the label set that the views show; none if `classify` takes it anyway.
+    /// Returns the flags for the current label set; none if it is the default of `classify`.
     fn set_flags(&self) -> String {
         let current = self.backlog.label_set_hash.as_ref();
         let Some((current, defaults)) = current.zip(self.defaults.label_set.as_ref()) else {
@@ -148,7 +148,7 @@ impl StatusReport {
         }
     }
 
-    /// Flags for the model that the views show, whose name says how long a shortlist it takes.
+    /// Returns the flags for the current model. Its name contains the length of its shortlist.
     fn model_flags(&self) -> String {
         let current = self.backlog.model.as_ref();
         let Some((current, defaults)) = current.zip(self.defaults.model.as_ref()) else {
@@ -166,8 +166,8 @@ impl StatusReport {
     }
 }
 
-/// The command that use_command labels which are stored beside the current ones. `classify` went on with another model or label
-/// set: however often it runs, the posts wait for the current ones.
+/// Returns the command that makes other stored labels current. Used when `classify` runs with another model or label
+/// set, which never reduces the backlog of the current ones.
 pub(super) fn use_command(beside: &LabelledBeside) -> String {
     let (set, model) = (
         short_hash(&beside.label_set_hash),
@@ -176,7 +176,7 @@ pub(super) fn use_command(beside: &LabelledBeside) -> String {
     format!("topicmill labels use {set} --model {model}")
 }
 
-/// As much of a hash as `labels list` use_command.
+/// Shortens a hash as `labels list` does.
 pub(crate) fn short_hash(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }

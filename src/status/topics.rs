@@ -1,4 +1,4 @@
-//! Topics whose latest reading failed, and since when, from what the runs of `collect` recorded.
+//! Topics that failed in the latest collection, from the run records of `collect`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use topicmill_core::{Outcome, Timestamp};
 
-/// A topic whose latest reading failed, in at least one of its subreddits.
+/// A topic that failed in its latest collection, in at least one of its subreddits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailedTopic {
     /// The topic.
     pub topic: String,
-    /// The first of its subreddits that failed last.
+    /// The first subreddit that failed.
     pub subreddit: String,
-    /// How.
+    /// The kind of failure.
     pub outcome: String,
-    /// What went wrong, in words.
+    /// The error message.
     pub detail: Option<String>,
-    /// When the first of the runs began that failed one after the other.
+    /// The start of the first of the consecutive failed runs.
     pub since: Timestamp,
-    /// How many these are.
+    /// The number of consecutive failed runs.
     pub runs: u64,
 }
 
-/// The topics of some runs, the newest run first, whose latest reading failed.
+/// Returns the topics that failed in their latest collection; `runs` are sorted from newest to oldest.
 pub(super) fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
     let mut failed: BTreeMap<&str, FailedTopic> = BTreeMap::new();
-    // Topics that worked in a run that is newer than the one at hand.
+    // Topics that succeeded in a newer run.
     let mut worked: BTreeSet<&str> = BTreeSet::new();
     for (began, outcomes) in runs {
         let mut seen: BTreeMap<&str, Option<FailedTopic>> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub(super) fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
             let (Some(topic), Some(outcome)) = (text("topic"), text("outcome")) else {
                 continue;
             };
-            // A signal says nothing about the topic.
+            // A stopped run does not count for or against the topic.
             if outcome == Outcome::Stopped.as_str() {
                 continue;
             }

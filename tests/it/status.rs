@@ -275,7 +275,7 @@ async fn status_check_prints_a_line_per_problem_and_sets_the_exit_code() {
         assert!(
             never
                 .stdout
-                .contains("no post is stored, and 24 h are allowed"),
+                .contains("no post is stored; the limit is 24 h"),
             "{}",
             never.stdout
         );
@@ -311,7 +311,7 @@ async fn status_check_prints_a_line_per_problem_and_sets_the_exit_code() {
             "{lines:?}"
         );
         assert!(
-            lines[1].contains("waits for a label") && lines[1].ends_with("6 h are allowed"),
+            lines[1].contains("oldest unlabelled post") && lines[1].ends_with("the limit is 6 h"),
             "{lines:?}"
         );
         let all = scene.json(&check);

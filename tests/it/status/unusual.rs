@@ -110,7 +110,7 @@ async fn a_post_from_the_future_does_not_hide_a_stalled_source() {
         let wrong = scene.run(&["status", "--check", "--max-age-post", "2h"]);
         assert_eq!(wrong.code, 1, "{}", wrong.stdout);
         assert!(
-            wrong.stdout.contains("lies in the future"),
+            wrong.stdout.contains("at a time in the future"),
             "{}",
             wrong.stdout
         );
