@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use self::tables::{aligned_table, with_bars, wrapped_table};
 use super::{CliError, terminal};
-use crate::telemetry::{self, LogFormat, harmless};
+use crate::telemetry::{self, LogFormat, sanitize};
 pub use topicmill_pages::display::thousands;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{read_texts, round_to};
 use crate::cli::setup::{ModelFlags, PipelineFlags};
 use crate::cli::{CliError, Exit, OutputFormat, Setup, output};
-use crate::engines::agreement::{Agreement as Share, ENOUGH_TEXTS, Measured, SAME_SCORE, EngineConfig};
+use crate::engines::agreement::{
+    Agreement as Share, ENOUGH_TEXTS, EngineConfig, Measured, SAME_SCORE,
+};
 use crate::engines::{ModelChoice, OpenedModel};
 use topicmill_core::clock::SharedClock;
 use topicmill_score::folder::Rounding;
@@ -166,7 +168,9 @@ impl AgreementWorkload {
                 .filter(faster)
                 .map(|way| way.to_string());
             let rounded = rounded.filter(|precision| self.folder(precision).is_ok());
-            ways.extend(rounded.map(|precision| EngineConfig::new(EngineName::OpenVino, &precision)));
+            ways.extend(
+                rounded.map(|precision| EngineConfig::new(EngineName::OpenVino, &precision)),
+            );
         }
         let is_own = |folder: ModelFolder| folder.rounding.is_exact();
         if self.folder("int8").is_ok_and(is_own) {

@@ -114,7 +114,7 @@ impl Export {
         self.check_not_existing(&self.out)?;
         // Write both completely before either appears under its name.
         let (list, target) = write_temporary(&self.out, &format!("{:#}\n", tasks.to_json()))?;
-        let standing = Standing::by(self.overwrite);
+        let standing = IfExists::from_overwrite(self.overwrite);
         if !is_there {
             atomic_file::write(&config, &interface, standing)
                 .map_err(|error| write_error(&config, error))?;
