@@ -27,7 +27,7 @@ pub use self::input::expand_paths;
 use self::output::OutputLayout;
 use self::partial::Partial;
 use self::run::{Run, Sink, nothing_scored};
-use topicmill_score::labeler::Prepared;
+use topicmill_score::labeler::PreparedLabels;
 use topicmill_score::{LabelSet, Models};
 use topicmill_tables::TableFormat;
 
@@ -205,7 +205,7 @@ fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> 
 }
 
 /// The labels prepared for the large model and the small one.
-type BothPrepared = (Prepared, Option<Prepared>);
+type BothPrepared = (PreparedLabels, Option<PreparedLabels>);
 
 fn prepare(models: &mut Models, set: &LabelSet) -> Result<BothPrepared, FilesError> {
     let large = models.large.prepare(set)?;

@@ -50,7 +50,7 @@ pub struct Setup {
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
     /// The scheduled run that the command belongs to.
-    pub slot: Option<i64>,
+    pub scheduled_run: Option<i64>,
     /// The metrics of this process.
     pub metrics: Arc<Metrics>,
     /// Sends notifications about runs.
@@ -381,9 +381,9 @@ impl RunFlags {
             [one] => format!("{:#}\n", json!(one)),
             several => format!("{:#}\n", json!(several)),
         };
-        let written = match placing::put(path, &text, Standing::Replaced) {
+        let written = match atomic_file::write(path, &text, IfExists::Replace) {
             // The file may be writable although its folder is not.
-            Err(error) if !placing::is_full(&error) => std::fs::write(path, text),
+            Err(error) if !atomic_file::is_full(&error) => std::fs::write(path, text),
             written => written,
         };
         written.map_err(CliError::writing(path))

@@ -51,10 +51,10 @@ impl Status {
         let attempts = setup.settings().classify.max_attempts;
         let me = topicmill_store::worker_name();
         let now = setup.clock.now();
-        let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
+        let mut status = StatusReport::read(&store, attempts, now, &me, self.exact).await?;
         // Only needed to suggest a `classify` command.
-        if outlook.backlog.unlabelled > 0 {
-            outlook.usual = default_labelling(setup);
+        if status.backlog.unlabelled > 0 {
+            status.defaults = default_labelling(setup);
         }
         if self.check {
             return self.check(&status);
@@ -70,7 +70,7 @@ impl Status {
             }
         }
         // The table also shows it as the next step, unless something is more urgent.
-        if outlook.is_rewrite_due {
+        if status.is_rewrite_due {
             tracing::warn!(
                 "the database files may still contain bytes of purged posts: run `topicmill db vacuum`"
             );
@@ -106,7 +106,7 @@ impl Status {
 }
 
 /// Returns the label set and model that `classify` uses by default. Invalid settings are ignored here.
-fn default_labelling(setup: &Setup) -> Usual {
+fn default_labelling(setup: &Setup) -> ConfiguredDefaults {
     let flags = PipelineFlags { pipeline: None };
     let set = setup
         .pipeline(&flags)

@@ -258,7 +258,7 @@ fn tune_within(
         speed = measure(labeler, prepared, texts, &pilot, default, clock)?;
     }
     // Measurements do not count as work.
-    labeler.take_computed();
+    labeler.take_stats();
     let Some(speed) = speed else {
         return Ok(nothing);
     };

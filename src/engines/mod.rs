@@ -186,7 +186,7 @@ impl ModelChoice {
             weights: share.weights.clone(),
         };
         let precision = self.precision.as_deref();
-        let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        let (folder, engine) = AnyEngine::open(&find_model(&self.model), precision, &options)?;
         check_model_on_gpu(&folder, &engine.chosen, device)?;
         let mut chosen = engine.chosen.clone();
         if let Some(why) = &self.why {
@@ -235,7 +235,7 @@ impl ModelChoice {
 /// noticed by its speed.
 fn check_model_on_gpu(
     folder: &ModelFolder,
-    chosen: &Chosen,
+    chosen: &DeviceChoice,
     asked: Device,
 ) -> Result<(), OnnxError> {
     let Device::Cuda(device) = chosen.device else {
@@ -270,7 +270,7 @@ pub struct OpenedModel {
     /// The labeler that scores.
     pub labeler: Labeler,
     /// Its device, and the reason for it.
-    pub chosen: Chosen,
+    pub chosen: DeviceChoice,
     /// Threads per batch.
     pub threads: usize,
     /// The library and its version.
@@ -353,7 +353,7 @@ fn device_model(device: Device) -> String {
 }
 
 /// Logs the model and its device.
-pub fn log_model(labeler: &Labeler, chosen: &Chosen) {
+pub fn log_model(labeler: &Labeler, chosen: &DeviceChoice) {
     let folder = labeler.folder();
     tracing::info!(
         "scoring with {} in {} on {}: {}",

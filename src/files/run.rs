@@ -72,9 +72,9 @@ pub(super) struct Run<'a, 's> {
     pub(super) labeler: &'a mut Labeler,
     pub(super) set: &'a LabelSet,
     pub(super) layout: &'a OutputLayout,
-    pub(super) prepared: &'a Prepared,
+    pub(super) prepared: &'a PreparedLabels,
     /// The small model, with its prepared labels.
-    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    pub(super) picking: Option<(PreparedLabels, &'a mut Shortlist)>,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: FileReport,
     /// Number of logged errors.
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
         let ended = self
             .labeler
             .score(self.prepared, &texts, &pairs, stop, &mut tell_scored)?;
-        if ended == Ended::Stopped {
+        if ended == Completion::Cancelled {
             // Lines are written in order, so a stopped window is discarded.
             return Ok(ended);
         }

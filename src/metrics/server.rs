@@ -76,7 +76,7 @@ pub async fn serve(
     clock: SharedClock,
     max_attempts: u32,
 ) -> Result<Listening, BindError> {
-    let (listener, address) = Patient::bind(listen, "--metrics-listen").await?;
+    let (listener, address) = LimitedListener::bind(listen, "--metrics-listen").await?;
     let state = ServerState {
         metrics,
         store: store.clone(),

@@ -287,7 +287,7 @@ fn the_report_is_written_atomically() {
     );
     // A full disk: no file may exceed 48 kB, which is enough for SQLite's own files.
     let report = program.command(&["report", "out.html"]);
-    limited(&report, "ulimit -f 48").expect_exit(1, "nothing was written");
+    run_limited(&report, "ulimit -f 48").expect_exit(1, "nothing was written");
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         whole,

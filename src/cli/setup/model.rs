@@ -89,7 +89,7 @@ pub(super) fn classifier_label_set(
     if head.is_unnamed() && head.labels.len() > 1 {
         tracing::warn!(
             "the labels of `{model}` have no names: they are {}; name them with `id2label` in its `config.json`{}",
-            head.listed(),
+            head.label_list(),
             head.nli_advice()
         );
     }
@@ -103,7 +103,7 @@ pub(super) fn classifier_label_set(
     }
     tracing::info!(
         "`{model}` is a classifier: using its own labels ({}) instead of those of the pipeline `{}`",
-        head.listed(),
+        head.label_list(),
         from_file.name
     );
     LabelSet::of_classifier(model, head)
@@ -231,7 +231,7 @@ impl Setup {
             return Ok(());
         }
         let small = self.model_choice(beside)?.beside(&flags.small_model);
-        small.put_before(models, labels)?;
+        small.add_shortlist(models, labels)?;
         // Fail now, and not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());
         small.map_or(Ok(()), |small| check_labels(small.labeler().folder(), set))

@@ -30,17 +30,17 @@ pub fn render(status: &StatusReport, url: &str) -> String {
     let gap = " ".repeat(room.saturating_sub(terminal::columns(&url)) + 1);
     let mut text = format!(" {url}{gap}{now}\n\n");
     let answers = [
-        ("Running", Some(running(outlook))),
-        ("Posts", Some(posts(outlook))),
-        ("Labelled", labelled(outlook)),
-        ("Waiting", waiting(outlook)),
-        ("Parked", set_aside(outlook)),
-        ("Labels", labels(outlook)),
-        ("Other sets", other_backlogs(outlook)),
-        ("Deletions", deletions(outlook)),
-        ("Failing", failing(&outlook.failed_topics)),
-        ("Schedules", schedules(outlook)),
-        ("Gaps", gaps(outlook)),
+        ("Running", Some(running(status))),
+        ("Posts", Some(posts(status))),
+        ("Labelled", labelled(status)),
+        ("Waiting", waiting(status)),
+        ("Parked", set_aside(status)),
+        ("Labels", labels(status)),
+        ("Other sets", other_backlogs(status)),
+        ("Deletions", deletions(status)),
+        ("Failing", failing(&status.failed_topics)),
+        ("Schedules", schedules(status)),
+        ("Gaps", gaps(status)),
     ];
     for (name, answer) in answers {
         text.extend(answer.map(|answer| lines.answer(name, &answer)));
@@ -100,8 +100,8 @@ impl Lines {
     }
 
     /// Formats the runs of each stage in the last day, and the error of its last run.
-    fn stages(&self, outlook: &Outlook) -> String {
-        if outlook.stages.is_empty() && outlook.last_day.is_empty() {
+    fn stages(&self, status: &StatusReport) -> String {
+        if status.stages.is_empty() && status.last_day.is_empty() {
             return String::new();
         }
         let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
@@ -124,9 +124,9 @@ impl Lines {
             ];
             text.push_str(&self.row(last.stage.as_str(), &cells));
         }
-        for last in outlook.stages.iter().filter(|last| last.is_bad()) {
+        for last in status.stages.iter().filter(|last| last.is_bad()) {
             let error = last.error.as_deref().unwrap_or("no error is recorded");
-            let ended = format_duration(outlook.since(last.finished_at));
+            let ended = format_duration(status.since(last.finished_at));
             let described = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
             let name = if last.status == RunStatus::Died {
                 "Died"
@@ -158,13 +158,13 @@ fn running(status: &StatusReport) -> String {
     described.unwrap_or_else(|| "nothing".to_owned())
 }
 
-fn posts(outlook: &Outlook) -> String {
-    let mut text = about(outlook, outlook.backlog.posts);
-    if let Some(stored) = outlook.newest.collected_at {
-        let stored = format_duration(outlook.since(stored));
+fn posts(status: &StatusReport) -> String {
+    let mut text = about(status, status.backlog.posts);
+    if let Some(stored) = status.newest.collected_at {
+        let stored = format_duration(status.since(stored));
         text.extend([format!("; the last new one was stored {stored} ago")]);
-        if let Some(posted) = outlook.newest.created_at {
-            let age = format_duration(outlook.since(posted));
+        if let Some(posted) = status.newest.created_at {
+            let age = format_duration(status.since(posted));
             text.extend([format!("; the newest is {age} old")]);
         }
     }
@@ -270,7 +270,7 @@ fn deletions(status: &StatusReport) -> Option<String> {
         None => "never compared with Reddit".to_owned(),
     };
     if standing.unchecked > 0 {
-        let unchecked = about(outlook, standing.unchecked);
+        let unchecked = about(status, standing.unchecked);
         text.extend([format!("; {unchecked} not checked yet")]);
     }
     Some(text)
@@ -304,8 +304,8 @@ fn gaps(status: &StatusReport) -> Option<String> {
 }
 
 /// Formats a number of posts, which may be an estimate.
-fn about(outlook: &Outlook, posts: i64) -> String {
-    let about = if outlook.is_estimate { "about " } else { "" };
+fn about(status: &StatusReport, posts: i64) -> String {
+    let about = if status.is_estimate { "about " } else { "" };
     format!("{about}{}", number(posts))
 }
 

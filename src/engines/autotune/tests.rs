@@ -115,9 +115,9 @@ fn a_search_that_runs_out_of_time_keeps_the_default() {
 }
 
 fn tuned(memory: usize, limit: SearchLimit) -> (FoundBudget, usize) {
-    let engine = Scripted {
-        memory,
-        ..Scripted::default()
+    let engine = ScriptedEngine {
+        max_batch_tokens: memory,
+        ..ScriptedEngine::default()
     };
     let mut labeler = Labeler::load(nli_folder(), Box::new(engine), 1_024).unwrap();
     let prepared = labeler.prepare(&set(&["food", "music"])).unwrap();
@@ -127,7 +127,7 @@ fn tuned(memory: usize, limit: SearchLimit) -> (FoundBudget, usize) {
     let texts = labeler.encoder().encode(&texts).unwrap();
     let clock = SystemClock::shared();
     let found = tune_within(&mut labeler, &prepared, &texts, &clock, limit, &|| None).unwrap();
-    let computed = labeler.take_computed();
+    let computed = labeler.take_stats();
     assert_eq!(computed.tokens, 0, "trials are no work done");
     (found, labeler.batch_tokens())
 }
