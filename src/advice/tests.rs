@@ -167,7 +167,10 @@ fn targets_include_their_bounds_and_apply_to_every_gpu() {
     assert_eq!(found.on_target, Some(false));
     // The advice is about the least busy GPU, and each GPU gets a second engine.
     let said = &found.advice[0];
-    assert!(said.contains("for 40 %") && said.contains("= 4"), "{said}");
+    assert!(
+        said.contains("40 % of the time") && said.contains("= 4"),
+        "{said}"
+    );
     run.gpu[1].gpu_percent = None;
     assert_eq!(verdict(&run).on_target, None, "a GPU without figures");
 }

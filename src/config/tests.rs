@@ -244,7 +244,10 @@ fn invalid_secret_files_are_rejected_without_showing_their_content() {
             &secret(dir.path(), "lines", b"hush\nhush\n", 0o600),
             "more than one line",
         ),
-        (&secret(dir.path(), "bytes", b"hush\xff", 0o600), "not text"),
+        (
+            &secret(dir.path(), "bytes", b"hush\xff", 0o600),
+            "not UTF-8 text",
+        ),
         ("/dev/zero", "longer than any secret"),
     ] {
         let refused = refusal("", &[("TOPICMILL__REDDIT__CLIENT_SECRET_FILE", file)]);

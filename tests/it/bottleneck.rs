@@ -98,7 +98,7 @@ fn a_run_is_explained_by_its_number() {
         (&nothing["posts"], &nothing["verdict"]["limit"]),
         (&json!(0), &Value::Null)
     );
-    for (run, said) in [("1", "one of `import`"), ("99", "no run 99")] {
+    for (run, said) in [("1", "is a run of `import`"), ("99", "no run 99")] {
         doctor(&program, &["--run", run]).expect_exit(2, said);
     }
 }

@@ -304,7 +304,7 @@ fn custom_labels_are_rejected_for_a_classifier() {
     ran.expect_stderr("`joy`");
     program
         .run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat())
-        .expect_exit(2, "is no classifier");
+        .expect_exit(2, "is not a classifier");
     program
         .run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat())
         .expect_exit(2, "all labels in one pass");

@@ -179,7 +179,7 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
             (
                 "twice.csv",
                 "id,label\nk00000,food\nt3_k00000,music\n",
-                "`t3_k00000` is `food` in line 2 and `music` in line 3",
+                "`t3_k00000` is `food` in line 2, but `music` in line 3",
             ),
             ("empty.csv", "", "there are none"),
             ("header.csv", "id,label\n", "there are none"),

@@ -304,7 +304,7 @@ fn invalid_input_is_rejected_with_advice_and_writes_nothing() {
     for stranger in ["set/notes.txt", "set/data/mine.parquet"] {
         fs::write(scene.path(stranger), "mine").unwrap();
         let kept = scene.run(&["export", "set", "--overwrite"]);
-        kept.expect_exit(1, "is no part of the data set");
+        kept.expect_exit(1, "is not part of the data set");
         assert_eq!(fs::read_to_string(scene.path(stranger)).unwrap(), "mine");
         fs::remove_file(scene.path(stranger)).unwrap();
     }

@@ -117,7 +117,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
     assert_eq!(ran.code, 2);
     ran.expect_stderr_all(&[
         "`rowing` (line 7), `sailing` (lines 4, 5)",
-        "it has gaming, food, music",
+        "known labels: gaming, food, music",
         "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
         "Nothing was stored",
         "--skip-unknown",
@@ -437,7 +437,7 @@ async fn imported_answers_apply_to_the_text_that_annotators_saw() {
             .push(json!({"completed_by": 2, "result": two}));
         edit(&scene, 0, "a new text");
         let ran = scene.import("answered.json", &tasks.to_string(), &[]);
-        ran.expect_exit(0, "left out an annotation with several choices");
+        ran.expect_exit(0, "ignored an annotation with several choices");
         assert_eq!(before_an_edit(), 1);
         // Exported, edited, imported. An answer without the hash of its text does not become valid again.
         let out = scene.ok(&["labels", "gold", "export"]).stdout;

@@ -266,7 +266,7 @@ fn a_file_that_is_no_dump_is_rejected_before_anything_is_stored() {
         &program,
         &[&good, "--subreddit", "a/b"],
         2,
-        &["is no subreddit"],
+        &["is not a subreddit name"],
     );
     let backwards = ["--from", "2024-02-01", "--to", "2024-01-01"];
     expect(

@@ -264,7 +264,7 @@ fn an_invalid_vectors_file_is_rejected() {
     refused(&["model", "verify", &folder], &[other]);
 
     fs::remove_file(dir.join("label_vectors.json")).unwrap();
-    refused(&score, &["has no `label_vectors.json`: copy the file"]);
+    refused(&score, &["has no `label_vectors.json`: copy it"]);
     fs::write(program.folder.path().join("x.json"), three.to_string()).unwrap();
     for name in ["../x.json", "/etc/hostname", "model.onnx", ".", ""] {
         configure(&dir, Some(name));

@@ -240,7 +240,7 @@ async fn doctor_distinguishes_rejected_credentials_from_a_forbidden_subreddit() 
             2,
         ),
         (scope, "wrong", "scope `read`", 1),
-        (with_quota(private, "966"), "ok", "quota 966 of 996", 1),
+        (with_quota(private, "966"), "ok", "quota: 966 of 996", 1),
         (page(&["a1"]), "ok", "reports no quota", 1),
     ] {
         let server = server().await;

@@ -143,7 +143,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
             });
         },
     );
-    refused("another tokenizer", "of another model", &|dir| {
+    refused("belongs to another model", "of another model", &|dir| {
         let other = fs::read(repository(
             "tests/it/fixtures/models/tiny-bert-nli/tokenizer.json",
         ))
@@ -455,7 +455,7 @@ async fn hub_errors_are_reported_without_the_token() {
         "write it as `owner/name`",
     );
     let ran = pulled(&program, &hub, &words, Some("hf_secret")).await;
-    told(&ran, 0, "fetched someone/gated");
+    told(&ran, 0, "downloaded someone/gated");
 
     let weights = ["config.json", "tokenizer.json", "model.safetensors"];
     hub.add_files(

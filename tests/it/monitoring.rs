@@ -208,7 +208,7 @@ fn a_port_in_use_is_reported_before_the_work_as_a_usage_error() {
         (
             &["serve", "--listen", "127.0.0.1:0"][..],
             &address,
-            "give another port with --metrics-listen",
+            "choose another port with --metrics-listen",
         ),
         (
             &["classify"][..],

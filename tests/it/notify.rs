@@ -151,7 +151,7 @@ fn a_setting_without_a_program_is_rejected() {
     let program = Program::new();
     for (value, said) in [
         ("[\"a\", 1]", "expected a list of strings"),
-        ("[\"\"]", "names no program"),
+        ("[\"\"]", "has an empty program name"),
     ] {
         let mut command = program.command(&["config", "show"]);
         command.env("TOPICMILL__NOTIFY__COMMAND", value);
@@ -171,7 +171,7 @@ fn a_settings_file_writable_by_others_cannot_name_a_program() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     program
         .run(&["config", "show"])
-        .expect_exit(2, "take `notify.command` from");
+        .expect_exit(2, "refusing `notify.command` from");
     assert_eq!(
         program
             .run(&["--config", "topicmill.toml", "config", "show"])

@@ -181,7 +181,10 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
         ("label = [\"a\"]", "did you mean `labels`?"),
         ("topics = []", "did you mean `topic`?"),
         ("topic = [\"a\"]", "a topic is a table"),
-        ("labels = [\"a\"]\n[[topic]]\nlabel = \"b\"", "in one file"),
+        (
+            "labels = [\"a\"]\n[[topic]]\nlabel = \"b\"",
+            "cannot be combined",
+        ),
         ("labels = \"a\"", "`labels` is the text `a`: write a list"),
         ("labels = [\"a\", 3]", "text in quotes"),
         ("labels = [\"a\", \" \"]", "empty"),
@@ -268,7 +271,7 @@ fn other_formats_are_read_or_identified() {
     // As many posts as requested, so the listing is not read to its end.
     for (path, what) in [
         (folder.as_str(), "it is a folder"),
-        ("/dev/zero", "more than 4 MiB"),
+        ("/dev/zero", "larger than 4 MiB"),
         ("nowhere.toml", "topicmill labels new"),
     ] {
         let ran = program.run(&["labels", "validate", "--pipeline", path]);
@@ -415,7 +418,7 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     // An NLI model reads the same words for both, and computes them once.
     program
         .ok(&["classify", "--pipeline", &shared, "--model", nli])
-        .expect_stderr("`play` and `bets`: their scores are always equal");
+        .expect_stderr("`play` and `bets`, so their scores are always equal");
     let program = Program::new().with_default_model();
     let shared = program.write("shared.toml", SHARED);
     let validate = ["labels", "validate", "--pipeline", &shared];

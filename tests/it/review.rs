@@ -129,7 +129,7 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
     let (mut said, mut random) = (0, 0);
     while said < 10 {
         let title = browser.text(".asked h1").await;
-        let is_random = browser.text(".asked .meta").await.contains("at random");
+        let is_random = browser.text(".asked .meta").await.contains("random sample");
         // The third is none of these; the fifth is skipped once; the seventh is answered wrongly first.
         let key = match said {
             2 => "0",
@@ -172,8 +172,8 @@ async fn ten_posts_reviewed_by_keyboard_match_evaluate() {
         "{shown}"
     );
     assert!(
-        shown.contains(&format!("{}\nrandom posts answered", found[1]))
-            || shown.contains("random posts answered"),
+        shown.contains(&format!("{}\nrandom posts reviewed", found[1]))
+            || shown.contains("random posts reviewed"),
         "{shown}"
     );
     assert!(shown.contains("Close calls are excluded"), "{shown}");
@@ -378,7 +378,7 @@ async fn cross_site_forms_and_missing_posts_store_nothing_and_lose_nothing() {
                 None,
             )
             .await;
-        assert!(page.contains("label set was changed"), "{page}");
+        assert!(page.contains("label set changed in the meantime"), "{page}");
         assert_eq!(count(), 0);
         // Purged between display and answer.
         let ids = scene.program.write("ids.txt", format!("{post}\n"));
@@ -463,7 +463,7 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         let (_, page) = send(form(&page)).await;
         assert_eq!(answers(), 1);
         assert!(
-            page.contains("<dd>0</dd><dt>random posts answered</dt>"),
+            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
             "close call"
         );
         // Another set has a label that was not offered, so the answer does not apply to it.
@@ -474,10 +474,10 @@ async fn an_answer_refers_to_the_text_and_labels_that_the_page_showed() {
         scene.ok(&["classify", "--pipeline", &wider]);
         scene.ok(&["labels", "use", "wider"]);
         let (_, page) = send(form(&page)).await;
-        assert!(page.contains("label set was changed"), "{page}");
+        assert!(page.contains("label set changed in the meantime"), "{page}");
         assert_eq!(answers(), 1);
         assert!(
-            page.contains("<dd>0</dd><dt>random posts answered</dt>"),
+            page.contains("<dd>0</dd><dt>random posts reviewed</dt>"),
             "{page}"
         );
         assert!(page.contains("boats and sailing"), "{page}");

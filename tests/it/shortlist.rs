@@ -251,7 +251,7 @@ fn an_invalid_shortlist_is_rejected_with_a_reason() {
         (
             &["--shortlist", "4", "--small-model", &bart],
             2,
-            "for itself",
+            "is both the large and the small model",
         ),
         (&["--shortlist", "4", "--model", &minilm], 2, "in one pass"),
     ];

@@ -260,7 +260,7 @@ fn json_lines_and_arrays_are_read_and_numbers_keep_every_digit() {
     let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
         \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
     program.write("in.json", array);
-    ok(&program, &["in.json", "out.json"]).expect_stderr("`label` is `input_label`");
+    ok(&program, &["in.json", "out.json"]).expect_stderr("`label` is renamed to `input_label`");
     let written = text(&program, "out.json");
     assert!(
         written.contains("\"big\":123456789012345678901.10,"),
@@ -313,7 +313,7 @@ fn parquet_keeps_its_types_and_row_groups() {
     let posts = repository("tests/it/fixtures/typed.parquet");
     let posts = posts.to_str().unwrap();
     ok(&program, &[posts, "out.parquet", "--label-scores"])
-        .expect_stderr("`score` is `input_score`");
+        .expect_stderr("`score` is renamed to `input_score`");
     let read =
         |name: &std::path::Path| SerializedFileReader::new(File::open(name).unwrap()).unwrap();
     let (from, to) = (read(posts.as_ref()), read(&path(&program, "out.parquet")));
@@ -520,7 +520,7 @@ fn a_folder_selects_its_parquet_files_and_a_glob_the_matching_ones() {
     assert_eq!(texts("in/**/*.parquet"), ["old", "chicken"]);
     for (input, said) in [
         ("in/b/_old/*.csv", "no such file"),
-        ("in/[", "no pattern"),
+        ("in/[", "is not a valid pattern"),
         ("empty", "no Parquet file"),
     ] {
         fs::create_dir_all(path(&program, "empty")).unwrap();

@@ -192,7 +192,7 @@ mod tests {
         for (text, expected) in [
             (
                 "id,topic\na1,food\n",
-                "no column `label` (it has id, topic)",
+                "no column `label` (columns: id, topic)",
             ),
             ("id,label\na1\n", "line 2: "),
             ("{\"id\": \"a1\"}\n", "line 1: has no `label`"),

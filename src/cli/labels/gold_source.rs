@@ -33,6 +33,8 @@ pub(super) struct GoldLabels {
     offered: BTreeMap<Fullname, Vec<i64>>,
     /// If they are the topics that posts were collected for: the number of stored texts.
     topics_of: Option<u64>,
+    /// The annotators, if the answers are from the database.
+    annotators: BTreeSet<String>,
 }
 
 /// Reads gold labels from `topic`, `db` or a file. An existing file called `db` takes precedence.
@@ -91,6 +93,7 @@ async fn answers(store: &Store) -> Result<GoldLabels, CliError> {
         random: found.has_close_calls.then_some(found.random),
         offered: found.offered,
         topics_of: None,
+        annotators: found.annotators,
     })
 }
 
@@ -112,8 +115,8 @@ impl GoldLabels {
 
     /// Returns the known annotators.
     pub(super) fn annotators(&self) -> BTreeSet<String> {
-        let rows = self.rows.iter();
-        rows.filter_map(|row| row.reviewer.clone()).collect()
+        let of_rows = self.rows.iter().filter_map(|row| row.reviewer.clone());
+        of_rows.chain(self.annotators.iter().cloned()).collect()
     }
 
     /// Returns the posts sampled at random, if the others are close calls, which would make the labels look worse than

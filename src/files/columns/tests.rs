@@ -98,7 +98,7 @@ fn error_messages_about_an_object_do_not_quote_it() {
         (
             r#"{"id":1,"text":"\ud83d secret"}"#,
             &[],
-            "`text` with half of a surrogate pair",
+            "`text` with an unpaired surrogate",
         ),
         (r#"{"id":1,"text":"secret"}"#, &["body"], "no `body`"),
         (r#"{"id":1,"a":"","b":"x"}"#, &["a", "c"], "no `c`"),

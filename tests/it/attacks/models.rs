@@ -165,7 +165,7 @@ fn oversized_model_files_are_not_read() {
                 .unwrap();
         }
         let ran = within(2_000_000, &scoring(&program, dir.path()));
-        ran.expect_exit(5, &format!("over {mib} MiB"));
+        ran.expect_exit(5, &format!("larger than {mib} MiB"));
     }
 }
 
@@ -342,7 +342,7 @@ fn a_library_writable_by_others_is_not_loaded() {
     if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
         let found = detail(&doctor(&here, &program));
         assert!(found.contains(&library().display().to_string()), "{found}");
-        assert!(found.contains("of the program's folders"), "{found}");
+        assert!(found.contains("in the program's folders"), "{found}");
     }
 
     let away = tempfile::tempdir().unwrap();

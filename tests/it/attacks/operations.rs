@@ -191,7 +191,7 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
             .unwrap()
             .remove(0);
         assert_eq!(run.status, RunStatus::Failed);
-        assert!(run.error.unwrap().contains("a bug"), "and its error");
+        assert!(run.error.unwrap().contains("panicked"), "and its error");
         assert_eq!(run.counts["posts"], 1, "with what it did");
         assert_eq!(Exit::Bug.code(), 70);
     }

@@ -178,7 +178,7 @@ async fn drop_is_rejected_while_a_run_uses_the_data() {
             let ran = on(&program, url, args);
             ran.expect_exit(75, why);
         };
-        busy(&["labels", "drop", "other", "--yes"], "is under way");
+        busy(&["labels", "drop", "other", "--yes"], "is in progress");
         execute(url, "DELETE FROM runs WHERE worker = 'elsewhere:1'").await;
         on_ok(&program, url, &["labels", "drop", "other", "--yes"]);
     }

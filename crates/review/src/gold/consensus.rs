@@ -30,6 +30,8 @@ pub struct Consensus {
     pub has_close_calls: bool,
     /// For out-of-scope posts, the keys of the label sets that were offered, if known.
     pub offered: BTreeMap<Fullname, Vec<i64>>,
+    /// The annotators of `rows`.
+    pub annotators: BTreeSet<String>,
     /// The posts on which annotators disagree; these are not in `rows`.
     pub disagreements: Vec<Disagreement>,
     /// Number of answers about an earlier text of their post; these are ignored.
@@ -73,6 +75,8 @@ pub fn consensus(answers: Vec<StoredGold>) -> Consensus {
         let line = found.rows.len() as u64 + 1;
         let label = first.label.clone().unwrap_or_default();
         found.rows.push(GoldRow::new(line, fullname, label));
+        let annotators = said.into_iter().map(|one| one.answer.reviewer);
+        found.annotators.extend(annotators);
     }
     found
 }

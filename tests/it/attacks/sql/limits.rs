@@ -105,7 +105,8 @@ async fn a_signal_or_timeout_cancels_a_query_on_postgres() {
         })
         .await;
     }
-    sql(&program, &database.url, &[SILENT, "--timeout", "1"]).expect_exit(1, "within 1 s");
+    sql(&program, &database.url, &[SILENT, "--timeout", "1"])
+        .expect_exit(1, "was cancelled after 1 s");
     until("the query ends", long, async || {
         at_work(&database.url).await == 0
     })
@@ -131,7 +132,8 @@ async fn a_signal_or_timeout_cancels_a_query_on_sqlite() {
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(3));
 
     let began = clock.elapsed();
-    sql(&program, &database.url, &[SILENT, "--timeout", "1"]).expect_exit(1, "within 1 s");
+    sql(&program, &database.url, &[SILENT, "--timeout", "1"])
+        .expect_exit(1, "was cancelled after 1 s");
     assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
 }
 
