@@ -181,8 +181,8 @@ async fn an_invalid_gold_file_is_rejected_and_unknown_posts_are_counted() {
                 "id,label\nk00000,food\nt3_k00000,music\n",
                 "`t3_k00000` is `food` in line 2, but `music` in line 3",
             ),
-            ("empty.csv", "", "there are none"),
-            ("header.csv", "id,label\n", "there are none"),
+            ("empty.csv", "", "there are no rows"),
+            ("header.csv", "id,label\n", "there are no rows"),
             (
                 "nobody.csv",
                 "id,label\nzz1,food\nzz2,food\n",

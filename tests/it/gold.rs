@@ -118,7 +118,7 @@ async fn all_errors_of_a_gold_file_are_reported_at_once_and_nothing_is_stored() 
     ran.expect_stderr_all(&[
         "`rowing` (line 7), `sailing` (lines 4, 5)",
         "known labels: gaming, food, music",
-        "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
+        "(1 of them purged): t3_k00007 (line 6), t3_zz1 (line 3)",
         "Nothing was stored",
         "--skip-unknown",
     ]);

@@ -143,7 +143,7 @@ fn model_errors_are_reported_before_any_text_is_scored() {
             });
         },
     );
-    refused("belongs to another model", "of another model", &|dir| {
+    refused("another tokenizer", "belongs to another model", &|dir| {
         let other = fs::read(repository(
             "tests/it/fixtures/models/tiny-bert-nli/tokenizer.json",
         ))

@@ -186,7 +186,7 @@ fn invalid_toml_reports_each_broken_line_and_other_mistakes() {
             "cannot be combined",
         ),
         ("labels = \"a\"", "`labels` is the text `a`: write a list"),
-        ("labels = [\"a\", 3]", "text in quotes"),
+        ("labels = [\"a\", 3]", "is a string in quotes"),
         ("labels = [\"a\", \" \"]", "empty"),
         ("labels = [\"a\", \"A\"]", "slug `a` is used twice"),
         ("labels = [\"a\", \"a\"]", "is listed twice"),
@@ -433,7 +433,7 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     );
     program
         .run(&["labels", "validate", "--pipeline", &same])
-        .expect_exit(2, "same words");
+        .expect_exit(2, "have the same text");
 }
 
 #[test]

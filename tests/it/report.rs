@@ -215,7 +215,7 @@ fn the_topic_mix_is_compared_with_the_previous_period() {
                 &["report", "out.html", "--since", "2030-01-01"][..],
                 "--since is not before --until",
             ),
-            (&["report", "out.html", "--since", "soon"], "is no time"),
+            (&["report", "out.html", "--since", "soon"], "is not a time"),
             (&["report", "posts.ndjson"], "is not a report"),
             (&["report", "out.html", "--label-set", "nobody"], "nobody"),
         ] {

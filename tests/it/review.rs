@@ -322,7 +322,7 @@ async fn skipped_posts_are_offered_again(served: &Served) {
             .await
             .1;
     }
-    assert!(page.contains("what you skipped"), "{page}");
+    assert!(page.contains("Only skipped posts are left"), "{page}");
     let (_, page) = served
         .post("/review/again", &[("token", &*token), ("who", "ada")], None)
         .await;
