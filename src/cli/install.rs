@@ -254,7 +254,7 @@ fn manual_hint(library: Library) -> &'static str {
 
 const UV: &str = "pip install --quiet";
 const PIP: &str = "-m pip install --quiet --disable-pip-version-check";
-/// Lets any Python's pip download the wheel of CPython 3.12.
+/// Lets any Python's pip download the wheel of `CPython` 3.12.
 const ANY_PYTHON: &str = "--no-compile --ignore-requires-python --implementation cp --abi cp312";
 
 /// Programs that can download wheels, with the arguments before and after the common ones.

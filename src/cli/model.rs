@@ -41,7 +41,7 @@ pub enum Model {
     Info(info::Info),
     /// Check the file hashes of a model and the logits of each graph against its manifest
     Verify(verify::Verify),
-    /// Download a model from the Hugging Face hub, or from the mirror in HF_ENDPOINT
+    /// Download a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
     /// Delete a model's labels, scores, logits and vectors from the database; its folder stays
     #[command(after_help = "Examples:

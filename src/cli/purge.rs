@@ -66,10 +66,10 @@ pub struct Purge {
     /// reason; a first line such as `fullname`, `id` or `url` is a header
     #[arg(help_heading = "What to purge", long, value_name = "FILE")]
     ids: Option<PathBuf>,
-    /// Delete texts stored longer than HOURS [default: collect.retention_hours]; labels and scores stay
+    /// Delete texts stored longer than HOURS [default: `collect.retention_hours`]; labels and scores stay
     #[arg(help_heading = "What to purge", long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
     retention: Option<Option<u32>>,
-    /// Thin sightings and runs older than DAYS [default: collect.thin_after_days]; posts and labels stay
+    /// Thin sightings and runs older than DAYS [default: `collect.thin_after_days`]; posts and labels stay
     #[arg(help_heading = "What to purge", long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
     thin: Option<Option<u32>>,
     /// Do not rewrite a SQLite file now; a later purge or `db vacuum` removes the remaining bytes

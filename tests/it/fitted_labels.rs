@@ -9,7 +9,7 @@ use crate::support::program::words;
 
 /// Returns posts; a third of them are about games, which no label covers.
 fn not_games(i: usize) -> Option<&'static str> {
-    (i % 3 == 0).then_some("none")
+    i.is_multiple_of(3).then_some("none")
 }
 
 /// Returns the gold labels of the first posts.

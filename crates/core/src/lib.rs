@@ -102,7 +102,8 @@ pub struct FullnameError(String);
 impl Fullname {
     /// Parses an id, the URL of a post's page, or a short link such as `https://redd.it/1a2b3c`.
     ///
-    /// # Errors When the text is none of these. URLs of comments are rejected, and so are `/s/` share links, which only
+    /// # Errors
+    /// When the text is none of these. URLs of comments are rejected, and so are `/s/` share links, which only
     /// Reddit can resolve.
     pub fn from_url(text: &str) -> Result<Self, FullnameError> {
         if !text.contains('/') {

@@ -64,7 +64,7 @@ impl Reporter {
         let schedule = event.schedule;
         match event.kind {
             EventKind::Missed(runs, _) => {
-                self.metrics.scheduled_runs_ended(schedule, "missed", runs)
+                self.metrics.scheduled_runs_ended(schedule, "missed", runs);
             }
             EventKind::Skipped(_) => self.metrics.scheduled_runs_ended(schedule, "skipped", 1),
             EventKind::Started { late, .. } => self.metrics.scheduled_run_began(schedule, late),

@@ -81,7 +81,7 @@ impl Drop for Chromedriver {
     }
 }
 
-/// Sends a Chrome DevTools command.
+/// Sends a Chrome `DevTools` command.
 #[derive(Debug)]
 struct Tool(&'static str, Value);
 

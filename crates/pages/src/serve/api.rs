@@ -21,7 +21,7 @@ use super::query;
 use topicmill_store::Table;
 use topicmill_tables::csv::to_csv;
 
-/// The OpenAPI description.
+/// The `OpenAPI` description.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// Returns the routes of the API.

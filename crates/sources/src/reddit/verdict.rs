@@ -103,7 +103,7 @@ mod tests {
         ] {
             match judged(status, &[header], body) {
                 RetryDecision::Fail(error) => {
-                    assert_eq!(error.outcome(), outcome, "{status} {body}")
+                    assert_eq!(error.outcome(), outcome, "{status} {body}");
                 }
                 _ => panic!("{status} was not refused"),
             }
