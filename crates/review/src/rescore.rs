@@ -69,7 +69,10 @@ impl<'a> Rescorer<'a> {
         let corrected = |(text, known): (TextHash, TextEvidence)| {
             let evidence = match &self.set.fitted {
                 None => known.evidence,
-                Some(fitted) => known.evidence.fitted(fitted, &all, known.vector.as_ref())?,
+                Some(fitted) => {
+                    let numbers = known.vector.as_ref().map(TextVector::numbers);
+                    known.evidence.fitted(fitted, &all, numbers.as_deref())?
+                }
             };
             Some((text, evidence))
         };

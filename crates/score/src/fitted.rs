@@ -7,8 +7,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::embedding::TextVector;
-
 /// The learned part of a label set. It belongs to one model, because the logits and vectors of another model mean
 /// something else.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,17 +109,15 @@ impl Fitted {
         labels: &[usize],
         logits: &[f64],
         other: Option<f64>,
-        vector: Option<&TextVector>,
+        vector: Option<&[f32]>,
     ) -> Option<(Vec<f64>, Option<f64>)> {
         let numbers = match self.dimensions() {
-            0 => Vec::new(),
-            dimensions => vector
-                .filter(|vector| vector.dimensions() == dimensions)?
-                .numbers(),
+            0 => &[],
+            dimensions => vector.filter(|vector| vector.len() == dimensions)?,
         };
         let correct = |class: &FittedClass, logit: f64| {
             // Summed in order, for the same result on every machine.
-            let products = class.weights.iter().zip(&numbers);
+            let products = class.weights.iter().zip(numbers);
             let learned: f64 = products
                 .map(|(weight, x)| f64::from(*weight) * f64::from(*x))
                 .sum();
@@ -179,8 +175,8 @@ mod tests {
 
     #[test]
     fn a_correction_is_scale_bias_and_weights() {
-        let vector = TextVector::quantize(&[3.0, 4.0]);
-        let found = fitted(2, &[1.0, 2.0]).apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&vector));
+        let found =
+            fitted(2, &[1.0, 2.0]).apply(&[0, 1], &[5.0, 6.0], Some(7.0), Some(&[0.6, 0.8]));
         let (labels, none) = found.unwrap();
         let learned = 0.6 + 2.0 * 0.8;
         for (found, expected) in labels.iter().chain(&none).zip([10.0, 13.0, 16.0]) {
@@ -202,8 +198,7 @@ mod tests {
     fn a_fit_returns_nothing_if_its_vector_is_missing() {
         let needs = fitted(2, &[1.0, 2.0]);
         assert_eq!(needs.apply(&[0], &[1.0], None, None), None);
-        let longer = TextVector::quantize(&[1.0; 3]);
-        assert_eq!(needs.apply(&[0], &[1.0], None, Some(&longer)), None);
+        assert_eq!(needs.apply(&[0], &[1.0], None, Some(&[1.0; 3])), None);
     }
 
     #[test]

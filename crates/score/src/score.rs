@@ -11,7 +11,6 @@
 //! A background is scored like one more label: the logits of its topics are [folded](fold) into one. A text that fits
 //! it better than every label is *other*.
 
-use crate::embedding::TextVector;
 use crate::fitted::Fitted;
 use crate::folder::{HeadFunction, ModelKind};
 use crate::labels::Mode;
@@ -219,7 +218,7 @@ impl Evidence {
         &self,
         fitted: &Fitted,
         labels: &[usize],
-        vector: Option<&TextVector>,
+        vector: Option<&[f32]>,
     ) -> Option<Self> {
         let (logits, other) = fitted.apply(labels, &self.logits, self.other, vector)?;
         Some(self.with_logits(logits, other))

@@ -114,7 +114,10 @@ impl PreparedLabels {
     ) -> Option<Evidence> {
         match &self.fitted {
             None => Some(evidence),
-            Some(fitted) => evidence.fitted(fitted, labels, vector),
+            Some(fitted) => {
+                let numbers = vector.map(TextVector::numbers);
+                evidence.fitted(fitted, labels, numbers.as_deref())
+            }
         }
     }
 
