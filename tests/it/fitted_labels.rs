@@ -50,6 +50,10 @@ async fn a_fit_labels_stored_and_new_posts_by_the_gold_answers() {
             "also the six posts without an answer"
         );
 
+        // The stored fit reads back as the same version; otherwise later posts would get another label set.
+        let read = scene.evaluate(&all, &[]);
+        assert_eq!(read["label_set"]["hash"], found["hash"]);
+
         // A new post gets a fitted label from the same pipeline file.
         let new = scene.write("new.ndjson", line(30, "a new boss fight in this game 30"));
         scene.ok(&["import", &new]);
@@ -123,6 +127,34 @@ fn a_fit_that_is_not_current_changes_no_label() {
         "--make-current",
     ]);
     assert_eq!(outcome(&scene, &scene.gold("all.csv", not_games)), (30, 30));
+}
+
+#[test]
+fn a_purged_post_leaves_the_labels_of_others_and_no_id_in_the_fit() {
+    let database = sqlite();
+    let scene = Scene::new(&database);
+    let answers = first(&scene, "answers.csv", 24);
+    scene.ok(&["labels", "gold", "import", &answers, "--reviewer", "ada"]);
+    scene.ok(&["labels", "fit", "--make-current"]);
+    let others = "SELECT fullname, label, score FROM labeled_posts WHERE fullname <> 't3_k00001' ORDER BY fullname";
+    let before = csv(&scene, others);
+    let ids = scene.write("ids.txt", "t3_k00001\n");
+    scene.ok(&["purge", "--ids", &ids]);
+    let counts = scene.run_counts(&["classify", "--pipeline", &scene.first]);
+    assert_eq!(counts["posts"], 0, "{counts}");
+    assert_eq!(csv(&scene, others), before);
+    let kept = csv(
+        &scene,
+        "SELECT fitted FROM label_sets WHERE fitted IS NOT NULL",
+    );
+    assert!(!kept[0].contains("k00001"), "{kept:?}");
+    assert!(
+        kept[0].contains("ada"),
+        "the annotator is recorded: {kept:?}"
+    );
+    // The next fit goes without the purged post.
+    let again = scene.json(&["labels", "fit", "--make-current"]);
+    assert_eq!(again["answers"], 23);
 }
 
 #[test]
