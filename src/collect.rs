@@ -96,7 +96,7 @@ pub struct Sink<'a> {
 ///
 /// # Errors
 /// Errors of the store, and failures that every other topic would meet, too: no token, no connection to the source.
-/// What the source refuses for one topic is in the reports.
+/// Refusals of one topic are in the reports.
 pub async fn collect(
     sink: &Sink<'_>,
     source: &dyn Source,

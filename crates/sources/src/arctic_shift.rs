@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::Error;
 
 use super::error::SourceError;
-use super::listing::{ListingError, mended};
+use super::listing::{ListingError, parse_json};
 use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimeOrder, TimePage,
     check_subreddit, site_of,
@@ -241,7 +241,7 @@ fn judge(
 ) -> RetryDecision<Vec<Child>, SourceError> {
     let status = answer.status();
     let text = String::from_utf8_lossy(&answer.body);
-    let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
+    let parsed = parse_json(&text, |text| serde_json::from_str::<SearchAnswer>(text));
     let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
     let told: String = told.unwrap_or_default().chars().take(200).collect();
     // It says so with status 422, both of a page that takes too long and of too many requests.

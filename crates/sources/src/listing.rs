@@ -54,7 +54,7 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
             serde_json::from_str(text).map(|listing| vec![listing])
         }
     };
-    let listings = mended(text, envelopes)?;
+    let listings = parse_json(text, envelopes)?;
 
     let mut page = ListingPage::default();
     let mut position = 0;
@@ -84,33 +84,33 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
     Ok(page)
 }
 
-/// Parses JSON, and once more with its surrogates mended where it is refused for them.
-pub(super) fn mended<T>(
+/// Parses JSON; if that fails because of lone surrogates, replaces them and parses again.
+pub(super) fn parse_json<T>(
     text: &str,
     parse: impl Fn(&str) -> serde_json::Result<T>,
 ) -> serde_json::Result<T> {
-    parse(text).or_else(|error| match mend_surrogates(text) {
-        Some(mended) => parse(&mended),
+    parse(text).or_else(|error| match replace_lone_surrogates(text) {
+        Some(repaired) => parse(&repaired),
         None => Err(error),
     })
 }
 
-/// JSON with each half of a surrogate pair that stands alone replaced by U+FFFD; `None` if there is none.
+/// Returns the JSON with each lone surrogate replaced by U+FFFD; `None` if there is none.
 ///
-/// Posts cut in the middle of an emoji hold such halves; one of them would cost the whole page.
-fn mend_surrogates(json: &str) -> Option<String> {
+/// A post that is cut in the middle of an emoji has one, and would fail the whole page.
+fn replace_lone_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(escape, 16).ok()
     };
-    let (mut mended, mut copied, mut at) = (String::new(), 0, 0);
+    let (mut repaired, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(found) = json[at..].find('\\') {
         at += found;
         let length = match (unit(at), unit(at + 6)) {
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
             (Some(0xd800..0xe000), _) => {
-                mended.push_str(&json[copied..at]);
-                mended.push_str("\\ufffd");
+                repaired.push_str(&json[copied..at]);
+                repaired.push_str("\\ufffd");
                 copied = at + 6;
                 6
             }
@@ -124,7 +124,7 @@ fn mend_surrogates(json: &str) -> Option<String> {
             at += 1;
         }
     }
-    (copied > 0).then(|| mended + &json[copied..])
+    (copied > 0).then(|| repaired + &json[copied..])
 }
 
 #[cfg(test)]
@@ -142,7 +142,10 @@ mod tests {
         let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
         assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
         assert_eq!(page.after.as_deref(), Some("t3_x"));
-        assert_eq!(mend_surrogates(r#"{"a":"\\ud83d \u00e9 é\\"}"#), None);
+        assert_eq!(
+            replace_lone_surrogates(r#"{"a":"\\ud83d \u00e9 é\\"}"#),
+            None
+        );
     }
 
     #[test]

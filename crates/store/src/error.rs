@@ -119,8 +119,7 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// A statement that waited for somebody else's lock was told to stop, by a signal or at the end of its time; it is
-    /// rolled back.
+    /// A statement was cancelled by a signal or a timeout while it waited for a lock; it is rolled back.
     #[error(
         "{what}: it was told to stop while it waited for a lock that another session or program holds; this step changed \
          nothing, and the command may be run again"
@@ -128,11 +127,11 @@ pub enum StoreError {
     Stopped {
         /// The operation.
         what: &'static str,
-        /// By this it is known behind other errors.
+        /// Identifies the cancellation in a chain of errors.
         #[source]
         source: ToldToStop,
     },
-    /// It was told to stop while a database was opened, or upgraded; what that began is rolled back.
+    /// Opening or upgrading a database was cancelled; its changes are rolled back.
     #[error(
         "open the database: it was stopped before the database was open; the command may be run again"
     )]

@@ -209,7 +209,7 @@ fn a_background_shift_calibrates_assigned_labels() {
         sigmoid_bias: 0.0,
         learned: Arc::default(),
     });
-    let beside = |logit: f32, key: usize, right: &[usize]| GoldEvidence {
+    let row = |logit: f32, key: usize, right: &[usize]| GoldEvidence {
         text_hash: TextHash::new(&key.to_string()),
         evidence: score::evidence_with_background(
             &kind,
@@ -229,7 +229,7 @@ fn a_background_shift_calibrates_assigned_labels() {
             (4.0, likely)
         };
         let is_right = f64::from(i / 2) < share * 500.0;
-        beside(
+        row(
             logit,
             usize::try_from(i).unwrap(),
             if is_right { &[0] } else { &[] },

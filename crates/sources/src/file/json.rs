@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::filter::Filter;
 use super::row::{FileRow, Position, PostRows, Record, topic_named};
 use super::table::Given;
-use crate::listing::mended;
+use crate::listing::parse_json;
 use crate::page::Rejected;
 use crate::post::{Fields, decode_post};
 use topicmill_core::SourceKind;
@@ -156,7 +156,7 @@ fn record(json: &[u8], given: &[Given], nulls: &mut u64) -> Result<Record, Strin
         add(&mut value, given);
         Fields::deserialize(value)
     };
-    let fields = parse_record(json, |json| mended(json, read), nulls)?;
+    let fields = parse_record(json, |json| parse_json(json, read), nulls)?;
     let topic = fields.topic.str().and_then(topic_named);
     let post = decode_post(fields, SourceKind::Import)?;
     Ok(Record { post, topic })

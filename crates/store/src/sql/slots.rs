@@ -1,8 +1,8 @@
-//! Slots of schedules: planned once, taken by one process at a time, taken over when it died.
+//! Scheduled runs: planned once, leased by one process at a time, and reclaimed if that process crashes.
 //!
-//! A slot is a row that is unique by its schedule and due time, so that nothing runs twice, whatever clocks say.
-//! Whoever takes it, or ends the claim of a process that died, counts `takes` up. That number is the fencing token:
-//! each later write names it. Leases live and expire by the database's clock; SQLite has none, and takes the machine's.
+//! A scheduled run is a row that is unique by its schedule and due time, so nothing runs twice, even if clocks differ.
+//! Taking it, or ending the lease of a crashed process, increments `takes`. That number is the fencing token: each later
+//! write names it. Leases expire by the database's clock; SQLite has none, and uses the machine's.
 
 use serde_json::Value;
 use sqlx::types::Json;

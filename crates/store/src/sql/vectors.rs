@@ -122,7 +122,7 @@ impl<DB: Dialect> SqlStore<DB> {
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
-        // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every
+        // Leased posts are left to their workers. A cross join has SQLite walk along the posts: it would read every
         // vector for each page otherwise. Questions for one value are answered by a search for each post: while labels
         // are being written, the planner of PostgreSQL takes their table for empty, and would read all of it again and
         // again.
