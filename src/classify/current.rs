@@ -1,25 +1,25 @@
 //! Decides which label set is current, and warns when a run writes another one.
 //!
-//! In go the target of a run and whether it may become the current one. The current one never changes by the way: a
-//! run under another label set or model labels beside it, and says so when it begins and when it ends.
+//! The current target, which the views show, changes only on request. A run with another label set or model stores its
+//! labels next to the current ones, and warns when it begins and when it ends.
 
 use topicmill_store::{LabelSetRow, ModelRow, Store, StoreError, Target};
 
-/// Letters of a hash that people are shown.
+/// Length of a displayed hash.
 const SHORT: usize = 12;
 
 /// Decides whether a run makes its model and label set the current ones, which the views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MakeCurrent {
-    /// Only in a database that has none; else it says which ones are.
+    /// Only if the database has no current ones; otherwise the run warns.
     #[default]
     IfNone,
-    /// It does, when it begins.
+    /// Always, at the start of the run.
     Always,
 }
 
-/// Makes a target the current one as far as that was asked for.
-pub(super) async fn settle(
+/// Makes a target the current one if requested or if there is none; otherwise warns.
+pub(super) async fn set_current(
     store: &Store,
     target: Target,
     asked: MakeCurrent,
@@ -28,44 +28,44 @@ pub(super) async fn settle(
         MakeCurrent::Always => store.labels().set_current(target).await,
         MakeCurrent::IfNone => {
             store.labels().set_first_current(target).await?;
-            if let Some(beside) = Beside::find(store, target).await? {
-                tracing::warn!("{}", beside.at_the_start());
+            if let Some(not_current) = NotCurrent::find(store, target).await? {
+                tracing::warn!("{}", not_current.start_warning());
             }
             Ok(())
         }
     }
 }
 
-/// Says once more, when a run ends, that its labels are not the ones that the views show, and how they become so.
-pub(super) async fn remind(store: &Store, target: Target, asked: MakeCurrent) {
+/// Warns at the end of a run if the views show other labels, and says how to switch.
+pub(super) async fn warn_if_not_current(store: &Store, target: Target, asked: MakeCurrent) {
     if asked != MakeCurrent::IfNone {
         return;
     }
-    match Beside::find(store, target).await {
+    match NotCurrent::find(store, target).await {
         Ok(None) => {}
-        Ok(Some(beside)) => tracing::warn!("{}", beside.at_the_end()),
-        // Every label is stored; this is only told beside them.
-        Err(error) => tracing::warn!("which labels the views show is not known: {error}"),
+        Ok(Some(not_current)) => tracing::warn!("{}", not_current.end_warning()),
+        // All labels are stored, so this does not fail the run.
+        Err(error) => tracing::warn!("the current label set was not read: {error}"),
     }
 }
 
-/// A label set and a model, for people.
+/// A label set and a model, for display.
 #[derive(Debug, Clone)]
 struct NamedTarget {
     set: LabelSetRow,
     model: ModelRow,
 }
 
-/// A run's labels and the current ones, which are others.
+/// The target of a run, and the current one, which is another.
 #[derive(Debug)]
-struct Beside {
+struct NotCurrent {
     ours: NamedTarget,
     current: NamedTarget,
     /// The argument of `labels use` that selects ours.
     switch: String,
 }
 
-impl Beside {
+impl NotCurrent {
     async fn find(store: &Store, target: Target) -> Result<Option<Self>, StoreError> {
         let Some(current) = store
             .labels()
@@ -79,19 +79,19 @@ impl Beside {
             store.labels().label_sets().await?,
             store.labels().models().await?,
         );
-        let named = |of: Target| {
-            let set = sets.iter().find(|set| set.id == of.label_set)?;
-            let (_, model) = models.iter().find(|(id, _)| *id == of.model)?;
+        let named = |target: Target| {
+            let set = sets.iter().find(|set| set.id == target.label_set)?;
+            let (_, model) = models.iter().find(|(id, _)| *id == target.model)?;
             Some(NamedTarget {
                 set: set.clone(),
                 model: model.clone(),
             })
         };
-        // Whoever deletes rows by hand may have deleted these just now.
+        // The rows may have been deleted since.
         let Some((ours, current)) = named(target).zip(named(current)) else {
             return Ok(None);
         };
-        let mut switch = word(&ours.set, &sets);
+        let mut switch = shortest_name(&ours.set, &sets);
         let models = store.labels().models_with_labels(target.label_set).await?;
         if models.iter().any(|model| *model != target.model) {
             switch = format!("{switch} --model {}", short(&ours.model.manifest_hash));
@@ -103,8 +103,8 @@ impl Beside {
         }))
     }
 
-    /// Returns the label set or model of our labels and of the current ones, as far as they differ.
-    fn by(&self) -> [String; 2] {
+    /// Returns our label set and the current one; if they are the same, our model and the current one.
+    fn display_names(&self) -> [String; 2] {
         let both = [&self.ours, &self.current];
         if self.ours.set.id == self.current.set.id {
             both.map(|named| format!("the model {}", named.model()))
@@ -113,25 +113,25 @@ impl Beside {
         }
     }
 
-    fn at_the_start(&self) -> String {
-        let [ours, current] = self.by();
-        let (set, of_current) = (&self.ours.set, &self.current.set);
-        let changed = if set.id != of_current.id && set.name == of_current.name {
+    fn start_warning(&self) -> String {
+        let [ours, current] = self.display_names();
+        let (set, other) = (&self.ours.set, &self.current.set);
+        let changed = if set.id != other.id && set.name == other.name {
             format!("; `{}` has changed since", set.name)
         } else {
             String::new()
         };
         format!(
-            "these labels are stored beside the current ones: they are by {ours}, and the views show those by \
-             {current}{changed}"
+            "these labels are stored in addition to the current ones: they are by {ours}, and the views show those \
+             by {current}{changed}"
         )
     }
 
-    fn at_the_end(&self) -> String {
-        let [_, current] = self.by();
+    fn end_warning(&self) -> String {
+        let [_, current] = self.display_names();
         format!(
-            "the views still show the labels by {current}; to show these labels, run `topicmill labels use {}`, or give \
-             --make-current next time",
+            "the views still show the labels by {current}; to show these labels, run `topicmill labels use {}`, or \
+             give --make-current next time",
             self.switch
         )
     }
@@ -153,8 +153,8 @@ impl NamedTarget {
     }
 }
 
-/// The shortest word that means this label set and no other, for a command line.
-fn word(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
+/// Returns the name of a label set for a command line; if that is not unique or needs quotes, its short hash.
+fn shortest_name(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let name = &set.name;
     let is_plain = name.chars().all(plain) && !name.starts_with(['-', '.']) && name != "current";
@@ -177,7 +177,7 @@ mod tests {
     use topicmill_core::Timestamp;
 
     #[test]
-    fn a_label_set_is_named_by_what_means_no_other() {
+    fn a_label_set_is_named_unambiguously() {
         let names = [
             "mine",
             "twice",
@@ -194,11 +194,11 @@ mod tests {
             created_at: Timestamp::from_epoch_secs(0).unwrap(),
         };
         let sets: Vec<LabelSetRow> = (0..).zip(&names).map(row).collect();
-        let words = sets.iter().map(|set| word(set, &sets));
+        let names = sets.iter().map(|set| shortest_name(set, &sets));
         let expected = (0..).zip(&sets).map(|(id, set)| match id {
             0 => "mine".to_owned(),
             _ => set.hash[..SHORT].to_owned(),
         });
-        assert!(words.eq(expected));
+        assert!(names.eq(expected));
     }
 }

@@ -1,10 +1,9 @@
-//! One engine at work: a task claims the next window of posts, has the small model look at it where there is one,
-//! and tokenises what is left; a thread of its own scores, and another task writes what comes out, joined by bounded
-//! channels.
+//! A lane runs one engine. A task claims a window of posts, shortlists labels if there is a small model, and tokenises
+//! the texts; a thread scores them; another task writes the results. Bounded channels connect them.
 
 mod scoring;
-mod small;
-mod writing;
+mod shortlist;
+mod writer;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use self::scoring::Scoring;
+use super::engine_timer::EngineTimer;
 use super::leases::LiveLeases;
-use super::patience::Patience;
+use super::retry::Retry;
 use super::tally::Tally;
 use super::targets::{Targets, prepare, targets, vectors_of_small};
-use super::watched::Watched;
 use super::{BacklogError, OnLabelStep, Options};
 use crate::worker::Worker;
 use topicmill_core::record::StageTimes;
@@ -31,46 +30,46 @@ use topicmill_store::{
     Claim, Claimant, ClaimedPost, Classified, Lease, StoreError, Suspicion, Target,
 };
 
-/// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
-/// seconds. Any number of this size would do.
+/// Maximum number of posts of one claim: enough to sort by length and fill batches, and small enough that a crashed
+/// worker costs a few seconds of repeated work. The exact value is not critical.
 const WINDOW_POSTS: usize = 1_024;
-/// Most rows that the engine computes for one claim: 4,096 pairs of BART-large's shape with short texts take a core
-/// about five minutes (77 ms each), which is the default lease.
+/// Maximum number of rows that the engine computes for one claim: 4,096 pairs of BART-large's shape with short texts
+/// take a core about five minutes (77 ms each), which is the default lease.
 const WINDOW_ROWS: usize = 4_096;
-/// Most scores that one claim gives: with 8 bytes each less than a megabyte, whatever the number of labels.
+/// Maximum number of scores of one claim: at 8 bytes each less than a megabyte, for any number of labels.
 const WINDOW_SCORES: usize = 100_000;
-/// Fewest rows of a claim that is made small for the sake of other lanes: about a batch on a CPU.
-const LEAST_SHARE: usize = 64;
-/// Windows that may be claimed before what was computed for one is written: one is tokenised, one computed, one written.
+/// Minimum number of rows of a claim that is reduced to leave posts for other lanes: about a batch on a CPU.
+const MIN_ROWS: usize = 64;
+/// Maximum number of unwritten windows: one is tokenised, one computed, one written.
 const WINDOWS_IN_FLIGHT: usize = 3;
-/// Scored posts that wait for the writer; with it busy, the engine waits.
+/// Capacity of the channel of scored posts; the engine waits while it is full.
 const EVENTS: usize = 64;
 
 /// Claimed posts on their way to the engine.
 struct Window {
     lease: Lease,
     texts: Vec<EncodedText>,
-    /// Stored logits of each text, and the labels that are left out.
+    /// The pairs of each text: wanted, known from stored logits, or left out.
     stored: Vec<Pairs>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
-    /// Posts of texts of which the small model said nothing.
-    unread: Vec<(Vec<ClaimedPost>, TextError)>,
-    /// Time spent on the claim, up to tokenising.
+    /// Posts whose texts the small model could not score.
+    failed: Vec<(Vec<ClaimedPost>, TextError)>,
+    /// Time spent on the window from the claim to tokenising.
     claiming: StageTimes,
-    /// Given back when the window is written.
+    /// The permit for suspects, released when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
 
 impl Window {
-    /// Creates a window from a claim; nothing is looked up yet.
-    fn of(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
+    /// Creates a window from a claim, before stored logits are looked up.
+    fn new(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             lease: claim.lease,
             texts: Vec::new(),
             stored: Vec::new(),
-            posts: by_text(claim.posts),
-            unread: Vec::new(),
+            posts: group_by_text(claim.posts),
+            failed: Vec::new(),
             claiming: StageTimes::default(),
             suspects,
         }
@@ -81,7 +80,7 @@ impl Window {
         let texts = self.posts.iter_mut().zip(&self.stored);
         let texts: Vec<String> = texts
             .map(|(same, stored)| {
-                // What needs no inference needs no tokens.
+                // A text that needs no inference needs no tokens.
                 if stored.contains(&PairState::Wanted) {
                     std::mem::take(&mut same[0].text)
                 } else {
@@ -89,22 +88,23 @@ impl Window {
                 }
             })
             .collect();
-        // Tokenising takes a core, so it must not run on a thread that also serves the database.
+        // Tokenising keeps a core busy, so it must not block an async thread that serves the database.
         let encoder = Arc::clone(encoder);
         self.texts = blocking(move || encoder.encode(&texts)).await??;
         Ok(())
     }
 }
 
-/// An engine after its last window, or why it failed, and what it counted since that window.
+/// The result of an engine's thread: the engine or its error, and the times and counts since its last window.
 type Engine = (Result<Labeler, LabelerError>, StageTimes, ComputeStats);
 
 /// An event of the engine's thread.
 enum Event {
-    /// A post, and how many of its pairs were computed, and how many known.
+    /// A scored post, the number of its computed pairs, and the number of its known pairs.
     Scored(Lease, Classified, usize, usize),
+    /// A post that could not be scored, and the error.
     Failed(Lease, Fullname, String),
-    /// No more of this window will come: done, or stopped on the way. With what it took.
+    /// The end of a window, complete or stopped, with its times and counts.
     WindowEnd(
         Lease,
         Option<OwnedSemaphorePermit>,
@@ -115,41 +115,41 @@ enum Event {
 /// State that all lanes of a process share.
 pub(super) struct Shared<'a> {
     pub worker: &'a Worker<'a>,
-    pub patience: Patience<'a>,
+    pub retry: Retry<'a>,
     /// Cancelled by a signal, or when one lane fails.
     pub halt: CancellationToken,
     pub target: Target,
-    /// With a small model: where the large one's labels go without it.
-    pub alone: Option<Target>,
+    /// With a shortlist: the target of the large model's labels without one.
+    pub large_target: Option<Target>,
     pub set: &'a LabelSet,
     pub options: &'a Options,
     pub prepared: Arc<PreparedLabels>,
-    /// The label set as the small model reads it.
-    picking: Option<Arc<PreparedLabels>>,
-    /// Row of `models` under which vectors by the small model are stored, if it has any.
+    /// The label set, prepared for the small model.
+    small_prepared: Option<Arc<PreparedLabels>>,
+    /// Row of `models` under which vectors of the small model are stored, if any are.
     small_vectors: Option<i64>,
-    /// Labels of each post that are scored.
+    /// Number of labels that are scored per post.
     scored_labels: usize,
     /// Row of `models` under which logits are stored.
     logits_model: i64,
-    /// Rows of `hypotheses`, one a label.
+    /// Rows of `hypotheses`, one per label.
     hypotheses: Arc<Vec<i64>>,
     pub leases: LiveLeases,
-    // Mere counts, shared by the lanes: no other memory is published through them, so `Relaxed` is enough everywhere.
-    /// Posts that may still be claimed.
+    // The lanes share only these counts and publish no other memory through them, so `Relaxed` is enough.
+    /// Number of posts that may still be claimed within the limit.
     pub left: AtomicU64,
-    /// Posts that waited when the round began, less those that its lanes claimed.
+    /// Number of claimable posts at the start of the round, less those claimed since by its lanes.
     pub waiting: AtomicU64,
-    /// Lanes of the round.
+    /// Number of lanes.
     lanes: u64,
-    /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
-    /// be blamed on that one.
+    /// One permit: a process claims at most one window of suspects, which are posts whose workers crashed. So its next
+    /// crash can be attributed to that window.
     suspects: Arc<Semaphore>,
     pub progress: OnLabelStep<'a>,
 }
 
 impl<'a> Shared<'a> {
-    /// Makes the label set ready for the models, and finds or makes the rows under which their work is stored.
+    /// Prepares the label set for the models, and finds or inserts the rows under which results are stored.
     pub(super) async fn new(
         worker: &'a Worker<'a>,
         models: &mut [Models],
@@ -161,10 +161,10 @@ impl<'a> Shared<'a> {
         let first = &mut models[0];
         let prepared = prepare(store, first, set).await?;
         let small = first.small.as_mut();
-        let picking = small.map(|small| small.prepare(set)).transpose()?;
+        let small_prepared = small.map(|small| small.prepare(set)).transpose()?;
         let Targets {
             target,
-            alone,
+            large_target,
             logits_model,
         } = targets(worker, first, set).await?;
         let hypotheses = store.labels().ensure_hypotheses(prepared.keys()).await?;
@@ -176,14 +176,14 @@ impl<'a> Shared<'a> {
         }
         Ok(Self {
             worker,
-            patience: Patience::new(worker, options.watch),
+            retry: Retry::new(worker, options.watch),
             halt: worker.stop.child_token(),
             target,
-            alone,
+            large_target,
             set,
             options,
             prepared: Arc::new(prepared),
-            picking: picking.map(Arc::new),
+            small_prepared: small_prepared.map(Arc::new),
             small_vectors: vectors_of_small(store, first).await?,
             scored_labels: first.scored_labels(set.labels.len()),
             logits_model,
@@ -199,29 +199,28 @@ impl<'a> Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Works until nothing can be claimed any more, and hands the models back. `done` is added to as labels
-    /// are written.
+    /// Labels posts until nothing is left to claim, and returns the models. `done` is updated as labels are written.
     pub(super) async fn lane(
         &self,
         models: Models,
         done: &mut Tally<'_>,
     ) -> Result<Models, BacklogError> {
-        // Each has a thread of its own, so that one works while the other does.
+        // Separate, because they work concurrently on two threads.
         let Models {
             mut large,
             mut small,
         } = models;
-        // One window waits while another is computed. With more, posts would be claimed long before anybody scores
-        // them, and come free late where this worker dies.
+        // One window waits while another is computed. With more, posts would be claimed long before they are scored,
+        // and would stay leased for longer after a crash.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
-        let watch = self.worker.clock.clone();
-        large.set_stopwatch(Box::new(move || watch.elapsed()));
+        let clock = self.worker.clock.clone();
+        large.set_stopwatch(Box::new(move || clock.elapsed()));
         let engine = self.engine(large, window_rx, event_tx);
-        // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
-        // the engine scores what it was given and closes the channel of events, and the writer writes what is
-        // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
+        // Claiming ends when nothing is left, at a signal, or at an error, and closes the channel of windows. Then the
+        // engine scores the windows in the channel and closes the channel of events, and the writer writes those
+        // events. So all three end, and no result is dropped.
         let mut claiming = StageTimes::default();
         let (claimed, written) = tokio::join!(
             self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
@@ -238,7 +237,7 @@ impl Shared<'_> {
         Ok(Models { large, small })
     }
 
-    /// Starts the thread of an engine. It ends with the engine, or why that failed, and with what it counted last.
+    /// Starts the thread of an engine.
     fn engine(
         &self,
         mut large: Labeler,
@@ -259,7 +258,7 @@ impl Shared<'_> {
                 hypotheses: &hypotheses,
                 events: &events,
                 stop: &stop,
-                watched: Watched::new(&clock, &mut stages),
+                timer: EngineTimer::new(&clock, &mut stages),
                 recent: VecDeque::new(),
             };
             let ended = scoring.windows(&mut large, windows);
@@ -278,12 +277,12 @@ impl Shared<'_> {
     ) -> Result<(), BacklogError> {
         let clock = self.worker.clock;
         while !self.halt.is_cancelled() {
-            // A place in the channel first: posts are claimed only when the engine is about to need them.
-            let Ok(place) = windows.reserve().await else {
+            // Reserved first, so that posts are claimed only when the engine is about to need them.
+            let Ok(permit) = windows.reserve().await else {
                 break;
             };
             let mut since = clock.elapsed();
-            // What passed since it was called last.
+            // Returns the seconds since its last call.
             let mut lap = || {
                 let from = std::mem::replace(&mut since, clock.elapsed());
                 since.saturating_sub(from).as_secs_f64()
@@ -296,8 +295,8 @@ impl Shared<'_> {
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
             if small.is_some() {
-                // Its posts are given back at the end of the run, with all leases that are still live.
-                if !self.ask_small(small, &mut window).await? {
+                // The posts are released at the end of the run, with all live leases.
+                if !self.apply_shortlist(small, &mut window).await? {
                     break;
                 }
                 stages.shortlist_secs += lap();
@@ -305,37 +304,37 @@ impl Shared<'_> {
             window.tokenize(encoder).await?;
             stages.tokenize_secs += lap();
             window.claiming = std::mem::take(stages);
-            place.send(window);
+            permit.send(window);
         }
         Ok(())
     }
 
-    /// Claims the next window; `None` where nothing is left, or enough is claimed.
+    /// Claims the next window; `None` if nothing is left or the limit is reached.
     async fn claim_window(&self) -> Result<Option<Window>, StoreError> {
-        let wanted = self.take(self.share());
+        let wanted = self.take(self.next_claim_size());
         if wanted == 0 {
             return Ok(None);
         }
         let (claim, suspects) = self.claim(wanted).await?;
         let count = claim.posts.len() as u64;
         self.left
-            // What was taken of the limit and not claimed goes back to the other lanes.
+            // Returns the unclaimed part of the limit to the other lanes.
             .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
         if count == 0 {
             return Ok(None);
         }
-        // The closure never declines. Posts may have come since they were counted.
+        // The closure always returns `Some`. It saturates, because posts may have arrived since the count.
         let _ = self
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
                 Some(waiting.saturating_sub(count))
             });
-        // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
+        // From here on the heartbeat renews the lease.
         self.leases.add(claim.lease);
-        Ok(Some(Window::of(claim, suspects)))
+        Ok(Some(Window::new(claim, suspects)))
     }
 
-    /// Claims posts that are free, or, once there are none, those whose workers died. These come with the permit for them.
+    /// Claims posts, or, if none are left, suspects: posts whose workers crashed. Suspects come with their permit.
     async fn claim(
         &self,
         wanted: u32,
@@ -349,8 +348,8 @@ impl Shared<'_> {
             max_attempts: self.options.max_attempts,
             lease: self.options.lease,
         };
-        // The posts of a claim whose answer was lost come free when it expires.
-        let clean = self.patience.wait_in_hand(async || {
+        // If the response of a claim is lost, its posts become claimable when the lease expires.
+        let clean = self.retry.run_with_timeout(async || {
             let now = clock.now().into();
             store
                 .backlog()
@@ -358,35 +357,36 @@ impl Shared<'_> {
                 .await
         });
         let clean = clean.await?;
-        // Suspects come last, so that a text that kills its worker does so after all others were scored.
+        // Suspects come last, so that a text that crashes its worker does so after all others are scored.
         if !clean.posts.is_empty() {
             return Ok((clean, None));
         }
-        let alone = Arc::clone(&self.suspects).acquire_owned().await;
-        let alone = alone.expect("nobody closes the semaphore");
-        // The permit may have taken as long as another lane needs for a window.
+        let permit = Arc::clone(&self.suspects).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        // The wait for the permit may have taken as long as another lane's window.
         if self.halt.is_cancelled() {
             return Ok((clean, None));
         }
-        let suspected = self.patience.wait_in_hand(async || {
+        let suspected = self.retry.run_with_timeout(async || {
             let now = clock.now().into();
             store
                 .backlog()
                 .claim(self.target, &claimant, Suspicion::Suspect, wanted, now)
                 .await
         });
-        Ok((suspected.await?, Some(alone)))
+        Ok((suspected.await?, Some(permit)))
     }
 
-    /// Rows that the engine computes for a text: a shortlist leaves labels out, and the background's topics stay.
-    fn rows_of_a_text(&self) -> usize {
+    /// Returns the number of rows that the engine computes per text. A shortlist leaves out labels, but no background
+    /// topics.
+    fn rows_per_text(&self) -> usize {
         match self.prepared.rows_per_text() {
             1 => 1,
             rows => self.scored_labels + rows.saturating_sub(self.set.labels.len()),
         }
     }
 
-    /// Looks up what is stored of the texts of a window.
+    /// Looks up the stored logits of a window's texts.
     async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
         if self.prepared.needs_vectors() {
             let all_wanted = vec![PairState::Wanted; self.hypotheses.len()];
@@ -394,54 +394,56 @@ impl Shared<'_> {
             return Ok(());
         }
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.patience.wait_in_hand(async || {
+        let stored = self.retry.run_with_timeout(async || {
             let (store, model) = (self.worker.store, self.logits_model);
             stored_logits(store, model, &self.hypotheses, &hashes).await
         });
         let pair = |logits: Option<PairLogits>| logits.map_or(PairState::Wanted, PairState::Known);
         let stored = stored.await?.into_iter();
         window.stored = stored
-            .map(|of_text| of_text.into_iter().map(pair).collect())
+            .map(|logits| logits.into_iter().map(pair).collect())
             .collect();
         Ok(())
     }
 
-    /// Posts of the next claim: of a backlog, or a limit, that a few claims would use up, no lane takes so many
-    /// that the others have nothing to do.
-    fn share(&self) -> u32 {
-        let rows = self.rows_of_a_text();
-        let picking = self.picking.as_deref().map(PreparedLabels::rows_per_text);
-        let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
+    /// Returns the size of the next claim. Near the end of the backlog or limit, claims get smaller, so that every lane
+    /// has posts.
+    fn next_claim_size(&self) -> u32 {
+        let rows = self.rows_per_text();
+        let small_rows = self
+            .small_prepared
+            .as_deref()
+            .map(PreparedLabels::rows_per_text);
+        let max = window_posts(rows.max(small_rows.unwrap_or(0)), self.set.labels.len());
         if self.lanes == 1 {
-            return most;
+            return max;
         }
-        let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
+        let min = u32::try_from(MIN_ROWS.div_ceil(rows)).unwrap_or(u32::MAX);
         let left = self.left.load(Ordering::Relaxed);
-        // Half of an equal share: shares shrink as the backlog does, and the lanes come to their end at about the same
-        // time.
+        // Half of an equal share: the shares shrink with the backlog, so that the lanes end at about the same time.
         let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
-        most.min(u32::try_from(share).unwrap_or(most).max(least))
+        max.min(u32::try_from(share).unwrap_or(max).max(min))
     }
 
-    /// Takes up to `most` from the posts that may still be claimed.
-    fn take(&self, most: u32) -> u32 {
+    /// Takes up to `max` from the number of posts that may still be claimed.
+    fn take(&self, max: u32) -> u32 {
         let mut taken = 0;
-        // The closure never declines.
+        // The closure always returns `Some`.
         let _ = self
             .left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                taken = u32::try_from(left).unwrap_or(u32::MAX).min(most);
+                taken = u32::try_from(left).unwrap_or(u32::MAX).min(max);
                 Some(left - u64::from(taken))
             });
         taken
     }
 }
 
-/// Runs on a thread where it may block.
+/// Runs blocking work on another thread.
 pub(super) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BacklogError>> {
-    // Begins at once, and not when it is awaited.
+    // Starts now, not when the future is first polled.
     let thread = tokio::task::spawn_blocking(work);
     async {
         thread
@@ -450,15 +452,14 @@ pub(super) fn blocking<T: Send + 'static>(
     }
 }
 
-/// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
-/// one wants to redo.
+/// Returns the maximum number of posts of a claim, which bounds its memory and the work that a crash loses.
 fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
     let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
     u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
 }
 
-/// Posts put together that have the same text, in the order of their first.
-fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
+/// Groups posts by text, in the order of each text's first post.
+fn group_by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
     let mut index: HashMap<TextHash, usize> = HashMap::new();
     let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
     for post in posts {

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::patience::Patience;
+use super::retry::Retry;
 use crate::worker::Worker;
 use topicmill_store::{Lease, Store, StoreError, died};
 
-/// Timeout of a renewal, if a third of the lease is longer.
-const RENEWS_WITHIN: Duration = Duration::from_mins(1);
+/// Maximum timeout of a renewal; at most a third of the lease.
+const RENEW_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Renews the leases of this worker until it is dropped: when a third of their time has passed, and soon again where that
-/// failed.
+/// Renews the leases of this worker until dropped: after each third of the lease, and sooner after a failure.
 pub(super) async fn heartbeat(
     worker: &Worker<'_>,
-    patience: &Patience<'_>,
+    retry: &Retry<'_>,
     lease: Duration,
     leases: &LiveLeases,
 ) -> Infallible {
@@ -25,20 +24,20 @@ pub(super) async fn heartbeat(
     loop {
         worker.clock.sleep(wait).await;
         let begun = worker.clock.elapsed();
-        // Side by side, and each with a limit: where answers are slow or lost, one must not keep the others from being renewed.
+        // Concurrently and each with a timeout, so that one slow or lost response does not delay the other renewals.
         let renewals = leases.all().into_iter().map(async |id| {
             let renewed = worker
                 .store
                 .backlog()
                 .renew(id, worker.clock.now().into(), lease);
-            let renewed = tokio::time::timeout(RENEWS_WITHIN.min(lease / 3), renewed).await;
+            let renewed = tokio::time::timeout(RENEW_TIMEOUT.min(lease / 3), renewed).await;
             (id, renewed.unwrap_or(Err(StoreError::Away)))
         });
         let mut failed = None;
         for (id, renewed) in join_all(renewals).await {
             match renewed {
                 Ok(true) => {}
-                // Its posts are refused when they are written; telling twice helps nobody.
+                // Not logged here: the write of its posts is rejected and logged.
                 Ok(false) => leases.remove(id),
                 Err(error) => failed = Some(error),
             }
@@ -47,8 +46,8 @@ pub(super) async fn heartbeat(
         wait = match failed {
             None => (lease / 3).saturating_sub(took).max(lease / 12),
             Some(error) => {
-                // What passes was told already where the database is away.
-                if !(error.is_transient() && patience.is_away()) {
+                // An outage is already logged by `retry`.
+                if !(error.is_transient() && retry.is_unreachable()) {
                     tracing::warn!("a lease was not renewed: {error}");
                 }
                 lease / 12
@@ -57,7 +56,7 @@ pub(super) async fn heartbeat(
     }
 }
 
-/// The leases that this worker holds now.
+/// The leases that this worker holds.
 #[derive(Debug, Default)]
 pub(super) struct LiveLeases(Mutex<Vec<Lease>>);
 
@@ -79,12 +78,11 @@ impl LiveLeases {
     }
 }
 
-/// Takes back the claims of processes of this machine that were killed, so that the next run need not wait
-/// for their leases to expire.
-pub(super) async fn return_abandoned(store: &Store, me: &str) -> Result<(), StoreError> {
+/// Reclaims the posts of crashed processes on this machine, so that the run need not wait for their leases to expire.
+pub(super) async fn reclaim_from_crashed(store: &Store, me: &str) -> Result<(), StoreError> {
     for (lease, worker) in store.backlog().lease_holders().await? {
         if died(&worker, me) {
-            tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
+            tracing::info!(lease = lease.0, %worker, "reclaiming the posts of a crashed worker");
             store.backlog().bury(lease).await?;
         }
     }

@@ -1,19 +1,19 @@
-//! Labels what a store has not labelled yet: claim, tokenise, score, write.
+//! Labels the posts that have no label yet: claim, tokenise, score, write.
 //!
-//! Each engine has a lane of its own (`lane`): to the database it makes no difference whether several lanes
-//! run in one process or in processes of several machines. Posts are written as their last pair arrives, under
-//! the lease of their window; a heartbeat (`leases`) keeps live leases alive. A write that finds its lease gone
-//! is refused by the store, counted, and left to whoever holds the posts now.
+//! Each engine has its own lane (`lane`). The database sees no difference between lanes of one process and processes
+//! on several machines. A post is written when its last pair is computed, under the lease of its window; a heartbeat
+//! (`leases`) renews the leases. The store rejects a write whose lease is lost. The rejection is counted, and the posts
+//! are left to the worker that has claimed them since.
 
-mod ahead;
-mod by_vector;
 mod current;
+mod engine_timer;
 mod lane;
 mod leases;
-mod patience;
+mod measure;
+mod retry;
+mod stored_vectors;
 mod tally;
 mod targets;
-mod watched;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use futures_util::future::join_all;
 use topicmill_score::text::TokenizeError;
 use topicmill_score::{LabelSet, LabelerError, Models};
 
-pub use self::ahead::{dry_run, tune};
 pub use self::current::MakeCurrent;
 use self::lane::Shared;
 use self::leases::LiveLeases;
-use self::patience::Patience;
+pub use self::measure::{dry_run, tune};
+use self::retry::Retry;
 use self::tally::Tally;
 pub use self::targets::model_row;
 use crate::gpu::{GpuWatch, Sampler};
@@ -36,28 +36,28 @@ use topicmill_core::record::{ClassifyCounts, GpuSample, LabelAgreement, RunSetti
 use topicmill_review::compare::Moves;
 use topicmill_store::{Store, StoreError, Target, Waiting, Watch, is_stop};
 
-/// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// A run ends after this many rounds in a row in which it wrote nothing, though posts could be claimed: whoever
-/// was to take them back stands still.
-const MOST_FRUITLESS: u32 = 2;
-/// Looking for new posts reads much; a watcher rests this many times as long as it looked.
-const REST: u32 = 10;
+/// Interval at which a watcher polls the backlog: the lease of a crashed worker expires without a notification.
+const POLL_INTERVAL: Duration = Duration::from_mins(1);
+/// Maximum number of consecutive rounds without a result while posts are claimable. After these the run ends, because
+/// the worker that should release the posts is stalled.
+const MAX_IDLE_ROUNDS: u32 = 2;
+/// A watcher rests for the duration of a poll times this factor, because polling reads a large part of the database.
+const REST_FACTOR: u32 = 10;
 
-/// Why labelling ended early.
+/// Errors that end labelling early.
 #[derive(Debug, thiserror::Error)]
 pub enum BacklogError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The model or the device.
+    /// The model or the device failed.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
-    /// The tokenizer.
+    /// The tokenizer failed.
     #[error(transparent)]
     Tokenize(#[from] TokenizeError),
-    /// A thread of ours died.
-    #[error("the scoring thread ended without a word: {0}")]
+    /// A thread panicked or was cancelled.
+    #[error("the scoring thread ended without a result: {0}")]
     Thread(String),
 }
 
@@ -77,17 +77,17 @@ impl BacklogError {
 pub struct Options {
     /// Time after which a lease without a heartbeat expires.
     pub lease: Duration,
-    /// A post that failed this often, or killed its worker this often while it was alone, is left alone.
+    /// A post is parked after it failed this often, or crashed its worker this often while it was claimed alone.
     pub max_attempts: u32,
     /// Stop after this many posts.
     pub limit: Option<u64>,
-    /// Try again what failed too often.
+    /// Retries parked posts.
     pub retry_failed: bool,
-    /// When nothing is left, wait for new posts instead of ending.
+    /// Waits for new posts instead of ending when the backlog is empty.
     pub watch: bool,
     /// Decides whether the model and the label set become the current ones.
     pub make_current: MakeCurrent,
-    /// Kept in the run's record.
+    /// Settings for the run record.
     pub settings: RunSettings,
     /// The GPUs of the engines.
     pub gpus: GpuWatch,
@@ -96,29 +96,30 @@ pub struct Options {
 /// A progress event of labelling.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LabelStep {
-    /// This many posts will have been labelled once nothing can be claimed any more.
+    /// Number of posts that will have been labelled when nothing is left to claim.
     Expect(u64),
-    /// This many more are written.
+    /// Number of posts written since the last such event.
     Done(u64),
     /// The state of the GPUs, in one line.
     Gpu(String),
-    /// The same one by one; of none, when nothing is computed for a while.
+    /// The state of each GPU; empty when nothing is computed for a while.
     Gpus(Vec<GpuSample>),
-    /// Counts since the last such event. Their sum is the run's record.
+    /// Counts since the last such event. Their sum is in the run record.
     Counted(Box<ClassifyCounts>),
 }
 
 /// Progress callback.
 pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
-/// say so. Each of `models` works by itself, and all are the same. `done` is added to as labels are written.
+/// Labels the backlog of a store with a model and a label set, and makes them current if `options` say so.
+///
+/// `models` are copies of one model, and each gets a lane. `done` is updated as labels are written.
 ///
 /// # Errors
-/// See [`BacklogError`]. What was scored until then is written, and the rest given back.
+/// See [`BacklogError`]. Posts that were scored before the error are written, and the others are released.
 ///
 /// # Panics
-/// Without a model.
+/// If `models` is empty.
 pub async fn label(
     worker: &Worker<'_>,
     mut models: Vec<Models>,
@@ -132,41 +133,41 @@ pub async fn label(
     record_settings(&models[0], options, done);
     let mut sampler = options.gpus.sampler();
     let shared = Shared::new(worker, &mut models, set, options, progress).await?;
-    // Before the first label: a reader of the views sees the new label set grow, and never a mixture of two.
-    current::settle(store, shared.target, options.make_current).await?;
-    // Before the posts are counted, so that those of a process that was killed are among the claimable ones.
-    leases::return_abandoned(store, worker.name).await?;
+    // Before the first label is written: readers of the views see one label set that grows, never a mixture of two.
+    current::set_current(store, shared.target, options.make_current).await?;
+    // Before the backlog is counted, so that the posts of a killed process count as claimable.
+    leases::reclaim_from_crashed(store, worker.name).await?;
     if options.retry_failed {
         store
             .backlog()
             .retry_failed(shared.target, options.max_attempts)
             .await?;
     }
-    // Before the first look, so that what comes after it is heard of.
+    // Before the first poll, so that no post that arrives after it is missed.
     let mut watch = if options.watch {
         Some(store.watch().await?)
     } else {
         None
     };
     let ended = shared.work(models, &mut watch, &mut sampler, done).await;
-    if shared.patience.is_away() {
-        // Each of the calls that follow would wait for it again.
-        return shared.leave(ended);
+    if shared.retry.is_unreachable() {
+        // Each of the following calls would wait for the database again.
+        return shared.end_without_database(ended);
     }
-    // Before `ended?`: also after an error, others need not wait for the leases to expire.
-    give_back(store, &shared.leases).await;
+    // Before `ended?`, so that other workers need not wait for the leases to expire after an error.
+    release_leases(store, &shared.leases).await;
     ended?;
     shared.count_left(done).await?;
-    if let Some(whole) = shared.alone
+    if let Some(large) = shared.large_target
         && !worker.stop.is_cancelled()
     {
-        done.without_shortlist = alike(store, whole, shared.target).await;
+        done.without_shortlist = compare_labels(store, large, shared.target).await;
     }
-    current::remind(store, shared.target, options.make_current).await;
+    current::warn_if_not_current(store, shared.target, options.make_current).await;
     Ok(())
 }
 
-/// Records what the run was given.
+/// Copies the settings of the run into its record.
 fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts) {
     done.settings = RunSettings {
         text_rule: *topicmill_score::reddit::TEXT_RULE,
@@ -177,15 +178,15 @@ fn record_settings(models: &Models, options: &Options, done: &mut ClassifyCounts
     done.gpu_note = options.gpus.note().map(str::to_owned);
 }
 
-/// Gives back what is claimed and was not scored.
-async fn give_back(store: &Store, leases: &LiveLeases) {
+/// Releases the posts that are claimed and not scored.
+async fn release_leases(store: &Store, leases: &LiveLeases) {
     for lease in leases.all() {
         if let Err(error) = store.backlog().release(lease).await {
             tracing::warn!(
                 lease = lease.0,
                 "claimed posts stay claimed until the lease expires: {error}"
             );
-            // Each of the others would wait for the same.
+            // The other releases would wait for the same database.
             if is_stop(&error) {
                 return;
             }
@@ -194,7 +195,7 @@ async fn give_back(store: &Store, leases: &LiveLeases) {
 }
 
 /// Compares the labels under two targets; `None` if that fails.
-async fn alike(store: &Store, from: Target, to: Target) -> Option<LabelAgreement> {
+async fn compare_labels(store: &Store, from: Target, to: Target) -> Option<LabelAgreement> {
     match store.labels().compare(from, to).await {
         Ok(counts) => {
             let moves = Moves::from_iter(counts);
@@ -203,10 +204,10 @@ async fn alike(store: &Store, from: Target, to: Target) -> Option<LabelAgreement
                 same: moves.same(),
             })
         }
-        // Every label is stored; this is only told beside them.
+        // All labels are stored, so a failed comparison does not fail the run.
         Err(error) => {
             tracing::warn!(
-                "how the labels compare with those of the large model alone is not known: {error}"
+                "the labels were not compared with those of the large model alone: {error}"
             );
             None
         }
@@ -214,7 +215,7 @@ async fn alike(store: &Store, from: Target, to: Target) -> Option<LabelAgreement
 }
 
 impl Shared<'_> {
-    /// Labels what stored vectors say, and then round after round what the engines compute.
+    /// Labels posts from stored vectors, and then the rest in rounds with the engines.
     async fn work(
         &self,
         models: Vec<Models>,
@@ -222,24 +223,25 @@ impl Shared<'_> {
         sampler: &mut Sampler,
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
-        // What is done with a text takes the small model. Vectors of the large one alone do not say it.
+        // With a small model, each text needs its shortlist first, which the large model's vectors do not contain.
         if models[0].small.is_none() {
-            self.label_stored(done).await?;
+            self.label_from_vectors(done).await?;
         }
         self.rounds(models, watch, sampler, done).await
     }
 
-    /// Ends a run whose database is away.
-    fn leave(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
+    /// Ends a run whose database is unreachable.
+    fn end_without_database(&self, ended: Result<(), BacklogError>) -> Result<(), BacklogError> {
         if !self.leases.all().is_empty() {
             tracing::warn!("claimed posts stay claimed until their leases expire");
         }
         match ended {
-            // Whoever stopped it waits for no database: what is not written is scored again once its lease expires.
+            // A stopped run does not wait for the database. The unwritten posts are scored again after their leases
+            // expire.
             Err(BacklogError::Store(error))
                 if self.worker.stop.is_cancelled() && error.is_transient() =>
             {
-                tracing::warn!("what was scored last is not stored: {error}");
+                tracing::warn!("the last scores were not stored: {error}");
                 Ok(())
             }
             ended => ended,
@@ -249,14 +251,15 @@ impl Shared<'_> {
     /// Counts what is left in the backlog at the end of a run.
     async fn count_left(&self, done: &mut ClassifyCounts) -> Result<(), StoreError> {
         let waiting = self.count().await?;
-        let to_its_end = self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
-        // What can be claimed and was not is in the hands of somebody who stands still.
-        let unclaimed = if to_its_end { waiting.claimable } else { 0 };
+        let ran_to_the_end =
+            self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
+        // Posts that stayed claimable to the end belong to a stalled worker.
+        let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
         (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
         Ok(())
     }
 
-    /// Runs rounds until nothing has no label any more; for a watcher, until a signal comes.
+    /// Runs rounds until every post has a label, or, for a watcher, until a signal.
     async fn rounds(
         &self,
         mut models: Vec<Models>,
@@ -265,18 +268,18 @@ impl Shared<'_> {
         done: &mut ClassifyCounts,
     ) -> Result<(), BacklogError> {
         let Worker { clock, stop, .. } = *self.worker;
-        // Rounds in a row in which nothing came of any post.
-        let mut fruitless = 0;
+        // Consecutive rounds without a result.
+        let mut idle_rounds = 0;
         loop {
             let began = clock.elapsed();
-            let (waiting, looked) = match self.look().await {
+            let (waiting, poll_time) = match self.poll().await {
                 Ok(found) => found,
-                // Nothing is in hand.
+                // No post is claimed, so nothing is lost.
                 Err(error) if error.is_transient() && stop.is_cancelled() => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            // Before the end one looks again: posts may have come meanwhile, or the backlog may have been lost.
-            if watch.is_none() && (waiting.claimable == 0 || fruitless == MOST_FRUITLESS) {
+            // Decided after a poll: posts may have arrived during the last round, or the backlog may have been deleted.
+            if watch.is_none() && (waiting.claimable == 0 || idle_rounds == MAX_IDLE_ROUNDS) {
                 return Ok(());
             }
             let before = done.posts + done.failed + done.refused;
@@ -285,7 +288,7 @@ impl Shared<'_> {
             let round;
             (models, round) = self.round(models, sampler, done).await;
             let same = done.posts + done.failed + done.refused == before;
-            fruitless = if same { fruitless + 1 } else { 0 };
+            idle_rounds = if same { idle_rounds + 1 } else { 0 };
             done.gpu = sampler.figures();
             done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
             done.posts_per_sec = rate(done.posts, done.seconds);
@@ -294,25 +297,25 @@ impl Shared<'_> {
                 return round;
             }
             if let Some(watch) = watch
-                && wait_for_posts(self.worker, &self.patience, watch, looked * REST).await?
+                && wait_for_posts(self.worker, &self.retry, watch, poll_time * REST_FACTOR).await?
             {
                 return Ok(());
             }
         }
     }
 
-    /// Puts into the backlog what has no label yet, and counts it; with how long the putting took.
-    async fn look(&self) -> Result<(Waiting, Duration), StoreError> {
+    /// Adds unlabelled posts to the backlog and counts it. Also returns the duration of the insert.
+    async fn poll(&self) -> Result<(Waiting, Duration), StoreError> {
         let Worker { store, clock, .. } = *self.worker;
-        let mut looked = Duration::ZERO;
+        let mut poll_time = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
             let added = store.backlog().enqueue_missing(self.target).await;
-            looked = clock.elapsed().saturating_sub(began);
+            poll_time = clock.elapsed().saturating_sub(began);
             added
         };
-        self.patience.wait(enqueue).await?;
-        Ok((self.count().await?, looked))
+        self.retry.run(enqueue).await?;
+        Ok((self.count().await?, poll_time))
     }
 
     /// Counts the backlog.
@@ -320,10 +323,10 @@ impl Shared<'_> {
         let Worker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
         let count = async || store.backlog().waiting(self.target, most, now).await;
-        self.patience.wait(count).await
+        self.retry.run(count).await
     }
 
-    /// Runs a lane for each of the models until nothing can be claimed any more. Of several errors the first counts.
+    /// Runs a lane for each model until nothing is left to claim. Returns the first error.
     async fn round(
         &self,
         models: Vec<Models>,
@@ -331,34 +334,34 @@ impl Shared<'_> {
         done: &mut ClassifyCounts,
     ) -> (Vec<Models>, Result<(), BacklogError>) {
         let lanes = models.into_iter().map(async |models| {
-            let mut of_lane = Tally::new(self.progress);
-            let ended = self.lane(models, &mut of_lane).await;
-            of_lane.tell();
-            let of_lane = of_lane.into_sum();
-            // The other lanes end with what they have in hand, so that the error is told soon.
+            let mut counts = Tally::new(self.progress);
+            let ended = self.lane(models, &mut counts).await;
+            counts.report();
+            let counts = counts.into_sum();
+            // The other lanes end after their claimed posts, so that the error is reported soon.
             if ended.is_err() {
                 self.halt.cancel();
             }
-            (of_lane, ended)
+            (counts, ended)
         });
         let lease = self.options.lease;
-        let heard = |line, gpus| {
+        let on_sample = |line, gpus| {
             (self.progress)(LabelStep::Gpu(line));
             (self.progress)(LabelStep::Gpus(gpus));
         };
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
-            // Polled beside the lanes and dropped with them: no beat goes on for a lease that nobody works under.
-            never = leases::heartbeat(self.worker, &self.patience, lease, &self.leases) => match never {},
-            never = sampler.sample(self.worker.clock, heard) => match never {},
+            // Runs concurrently with the lanes and is dropped with them, so that no abandoned lease is renewed.
+            never = leases::heartbeat(self.worker, &self.retry, lease, &self.leases) => match never {},
+            never = sampler.sample(self.worker.clock, on_sample) => match never {},
         };
         (self.progress)(LabelStep::Gpus(Vec::new()));
         let (mut models, mut outcome) = (Vec::new(), Ok(()));
-        for (of_lane, ended) in lanes {
-            done.add(&of_lane);
+        for (counts, ended) in lanes {
+            done.add(&counts);
             match ended {
                 Ok(one) => {
-                    // Fewer than at first where the memory ran out.
+                    // Lower than at the start if the device ran out of memory.
                     let tokens = &mut done.settings.batch_tokens;
                     *tokens = one.large.batch_tokens().min(*tokens);
                     models.push(one);
@@ -371,10 +374,10 @@ impl Shared<'_> {
     }
 }
 
-/// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
+/// Rests, then waits until there may be posts to label. Returns true if a signal came instead.
 async fn wait_for_posts(
     worker: &Worker<'_>,
-    patience: &Patience<'_>,
+    retry: &Retry<'_>,
     watch: &mut Watch,
     rest: Duration,
 ) -> Result<bool, StoreError> {
@@ -382,8 +385,8 @@ async fn wait_for_posts(
     let changed = async {
         clock.sleep(rest).await;
         tokio::select! {
-            changed = patience.wait(async || watch.changed().await) => changed,
-            () = clock.sleep(LOOK_AGAIN) => Ok(()),
+            changed = retry.run(async || watch.changed().await) => changed,
+            () = clock.sleep(POLL_INTERVAL) => Ok(()),
         }
     };
     tokio::select! {
@@ -392,7 +395,7 @@ async fn wait_for_posts(
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+#[expect(clippy::cast_precision_loss, reason = "a rate for display")]
 fn rate(posts: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         posts as f64 / seconds

@@ -1,39 +1,39 @@
-//! Counts of a lane, reported as they grow: the run's record and the metrics read the same numbers.
+//! Counts of a lane, reported as they grow, so that the run record and the metrics have the same numbers.
 
 use super::{LabelStep, OnLabelStep};
 use topicmill_core::record::ClassifyCounts;
 
-/// Counts, each of which [`tell`](Self::tell) tells once.
+/// Counts of a lane; [`report`](Self::report) reports each of them once.
 pub(super) struct Tally<'a> {
-    /// Counts that were reported.
+    /// Reported counts.
     sum: ClassifyCounts,
-    /// Counts that were not reported yet; add to these.
+    /// Counts that are not reported yet. Callers add to these.
     pub new: ClassifyCounts,
-    listener: OnLabelStep<'a>,
+    progress: OnLabelStep<'a>,
 }
 
 impl<'a> Tally<'a> {
-    pub(super) fn new(listener: OnLabelStep<'a>) -> Self {
+    pub(super) fn new(progress: OnLabelStep<'a>) -> Self {
         Self {
             sum: ClassifyCounts::default(),
             new: ClassifyCounts::default(),
-            listener,
+            progress,
         }
     }
 
-    /// Tells what was counted since it was called last.
-    pub(super) fn tell(&mut self) {
+    /// Reports the counts since the last call.
+    pub(super) fn report(&mut self) {
         let new = std::mem::take(&mut self.new);
         self.sum.add(&new);
-        (self.listener)(LabelStep::Counted(Box::new(new)));
+        (self.progress)(LabelStep::Counted(Box::new(new)));
     }
 
-    /// All that was told.
+    /// Returns the sum of all reported counts.
     pub(super) fn into_sum(self) -> ClassifyCounts {
         self.sum
     }
 
-    /// Posts that were labelled so far.
+    /// Returns the number of posts labelled so far.
     pub(super) fn posts(&self) -> u64 {
         self.sum.posts + self.new.posts
     }

@@ -1,4 +1,4 @@
-//! Under which rows of `models` and `label_sets` a model's work is stored.
+//! Finds or inserts the rows of `models` and `label_sets` under which results are stored.
 
 use super::BacklogError;
 use crate::worker::Worker;
@@ -13,13 +13,13 @@ const NO_ROW: i64 = -1;
 /// The rows that labels and logits belong to.
 pub(super) struct Targets {
     pub target: Target,
-    /// With a small model: where the large one's labels go without it.
-    pub alone: Option<Target>,
-    /// Row of `models`.
+    /// With a shortlist: the target of the large model's labels without one.
+    pub large_target: Option<Target>,
+    /// Row of `models` for the logits.
     pub logits_model: i64,
 }
 
-/// The rows of models and a label set; made where they are not there yet.
+/// Returns the rows of models and a label set, and inserts missing ones.
 pub(super) async fn targets(
     worker: &Worker<'_>,
     models: &Models,
@@ -34,35 +34,34 @@ pub(super) async fn targets(
         let model = store.labels().ensure_model(model).await?;
         Ok::<_, StoreError>(Target { model, label_set })
     };
-    let whole = target(&model_row(models.large.folder())).await?;
+    let large = target(&model_row(models.large.folder())).await?;
     if models.small.is_none() {
         return Ok(Targets {
-            target: whole,
-            alone: None,
-            logits_model: whole.model,
+            target: large,
+            large_target: None,
+            logits_model: large.model,
         });
     }
-    let target = target(&row_of(models)).await?;
+    let target = target(&models_row(models)).await?;
     Ok(Targets {
         target,
-        alone: Some(whole),
+        large_target: Some(large),
         logits_model: store.labels().ensure_model(&logits_row(models)).await?,
     })
 }
 
-/// The row under which logits and vectors of the large model are stored.
+/// Returns the row under which logits and vectors of the large model are stored.
 fn logits_row(models: &Models) -> ModelRow {
     let folder = models.large.folder();
-    // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
+    // A shortlist changes the logits of a pair only if they depend on the other pairs of the batch.
     if folder.depends_on_batch() {
-        row_of(models)
+        models_row(models)
     } else {
         model_row(folder)
     }
 }
 
-/// Under which key the vectors of texts by the small model are stored, where it has stored any: alone, or as the
-/// model of other labels.
+/// Returns the key under which text vectors of the small model are stored; `None` if it has stored none.
 pub(super) async fn vectors_of_small(
     store: &Store,
     models: &Models,
@@ -72,7 +71,7 @@ pub(super) async fn vectors_of_small(
     let Some(folder) = folder.filter(embeds) else {
         return Ok(None);
     };
-    // No label set has an empty hash.
+    // No label set has an empty hash, so only the model is looked up.
     Ok(store
         .labels()
         .seek(&model_row(folder), "", &[])
@@ -80,7 +79,7 @@ pub(super) async fn vectors_of_small(
         .model)
 }
 
-/// A label set made ready for the large model; vectors of labels that are stored are not computed again.
+/// Prepares a label set for the large model, using stored label vectors.
 pub(super) async fn prepare(
     store: &Store,
     models: &mut Models,
@@ -90,7 +89,7 @@ pub(super) async fn prepare(
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = hypothesis::keys(kind, set);
-        // No label set is looked for here, and no label set has an empty hash.
+        // No label set has an empty hash, so only the model and the hypotheses are looked up.
         let sought = store.labels().seek(&logits_row(models), "", &keys).await?;
         if let Some(model) = sought.model {
             let ids: Vec<i64> = sought
@@ -104,7 +103,7 @@ pub(super) async fn prepare(
     Ok(models.large.prepare_with_known(set, &known)?)
 }
 
-/// A model folder as `models` has it.
+/// Returns the row of `models` for a model folder.
 pub fn model_row(folder: &ModelFolder) -> ModelRow {
     ModelRow {
         name: folder.name.clone(),
@@ -116,9 +115,9 @@ pub fn model_row(folder: &ModelFolder) -> ModelRow {
     }
 }
 
-/// The row of `models`: with a small model it is another model than the large one alone, so that their labels never
-/// mix.
-pub(super) fn row_of(models: &Models) -> ModelRow {
+/// Returns the row of `models` for the labels. A large model with a shortlist is another model than without, so that
+/// their labels are stored separately.
+pub(super) fn models_row(models: &Models) -> ModelRow {
     let (name, manifest_hash) = models.identity();
     ModelRow {
         name,

@@ -1,9 +1,8 @@
-//! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
-//! refused when things go wrong on the way.
+//! Labelling of a SQLite database with a scripted engine: what is written, released and rejected after failures.
 
 mod gpus;
 mod scene;
-mod shortlists;
+mod shortlist;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,24 +22,24 @@ use topicmill_store::{Access, Page};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
-    is_shared(100, None).await;
+    assert_shared(100, None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_limit_is_shared_among_the_engines_of_a_process() {
-    is_shared(5_000, Some(100)).await;
+    assert_shared(5_000, Some(100)).await;
 }
 
-/// Labels a hundred posts with two engines, both of which have some.
-async fn is_shared(posts: usize, limit: Option<u64>) {
+/// Labels a hundred posts with two engines, and checks that both get some.
+async fn assert_shared(posts: usize, limit: Option<u64>) {
     let scene = Scene::with_posts(posts, topicmill_core::clock::SystemClock::shared()).await;
     let (to_one, from_other) = std::sync::mpsc::channel();
     let (to_other, from_one) = std::sync::mpsc::channel();
-    // Each waits in its first batch until the other has posts, too. The labels' own batch is no post's.
+    // Each engine waits in its first batch until the other has posts, too.
     let both = Arc::new(AtomicU64::new(0));
     let meets = |to: std::sync::mpsc::Sender<()>, from: std::sync::mpsc::Receiver<()>| {
         let met = Arc::clone(&both);
-        let ask = move |batch: usize| {
+        let before_batch = move |batch: usize| {
             if batch > 1 {
                 return Ok(());
             }
@@ -51,7 +50,7 @@ async fn is_shared(posts: usize, limit: Option<u64>) {
             }
             Ok(())
         };
-        Box::new(Asking(ScriptedEngine::default(), 0, ask)) as Box<dyn Engine>
+        Box::new(HookedEngine(ScriptedEngine::default(), 0, before_batch)) as Box<dyn Engine>
     };
     let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
     let labels = set(&["food", "music", "travel"]);
@@ -59,11 +58,15 @@ async fn is_shared(posts: usize, limit: Option<u64>) {
     let (ended, done) = scene.label_with(engines, &labels, options).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed), (100, 0));
-    assert_eq!(both.load(Ordering::Relaxed), 2, "both have posts at once");
+    assert_eq!(
+        both.load(Ordering::Relaxed),
+        2,
+        "both engines have posts at the same time"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
+async fn a_limit_of_a_few_posts_skips_the_search_for_the_best_batch() {
     let scene = Scene::with_posts(5_000, topicmill_core::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music", "travel"]);
     let search = async |limit| {
@@ -77,7 +80,7 @@ async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
+async fn an_engine_failure_loses_no_scored_post() {
     let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
     let broken = |batch| match batch {
         0..20 => Ok(()),
@@ -87,37 +90,37 @@ async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
     assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
     assert!(done.posts > 0 && done.posts < 600, "{done:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
-    assert_eq!(scene.count("leases").await, 0, "the rest was given back");
+    assert_eq!(scene.count("leases").await, 0, "the rest is released");
     let (ended, rest) = scene.label(|_| Ok(())).await;
     ended.unwrap();
     assert_eq!(done.posts + rest.posts, 600);
-    scene.assert_whole(600).await;
+    scene.assert_complete(600).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_another_worker_took_over_are_refused_and_counted() {
+async fn writes_under_a_lost_lease_are_rejected_and_counted() {
     let scene = Scene::with_posts(900, topicmill_core::clock::SystemClock::shared()).await;
     let (store, runtime) = (scene.store.clone(), tokio::runtime::Handle::current());
-    let robbed = move |batch| {
+    let losing_leases = move |batch| {
         if batch == 2 {
-            // What taking over an expired lease does: its row is deleted.
+            // As when another worker reclaims an expired lease, its row is deleted.
             for (lease, _) in runtime.block_on(store.backlog().lease_holders()).unwrap() {
                 runtime.block_on(store.backlog().release(lease)).unwrap();
             }
         }
         Ok(())
     };
-    let (ended, done) = scene.label(robbed).await;
+    let (ended, done) = scene.label(losing_leases).await;
     ended.unwrap();
     assert!(done.refused > 0, "{done:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
     let (ended, _) = scene.label(|_| Ok(())).await;
     ended.unwrap();
-    scene.assert_whole(900).await;
+    scene.assert_complete(900).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_set_that_changes_costs_only_its_new_pairs() {
+async fn a_changed_label_set_costs_only_its_new_pairs() {
     let scene = Scene::with_posts(700, topicmill_core::clock::SystemClock::shared()).await;
     let done = scene.label_as(&set(&["food", "music", "travel"])).await;
     assert_eq!((done.posts, done.pairs, done.pairs_reused), (700, 2_100, 0));
@@ -141,9 +144,9 @@ async fn a_label_set_that_changes_costs_only_its_new_pairs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_is_scored_once_however_many_posts_have_it() {
+async fn a_text_is_scored_once_for_all_posts_that_have_it() {
     let scene = Scene::with_posts(0, topicmill_core::clock::SystemClock::shared()).await;
-    // Some within one window, some windows apart.
+    // Some repeat within a window, some across windows.
     let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
     scene.add(posts).await;
     let labels = set(&["food", "music", "travel"]);
@@ -152,10 +155,10 @@ async fn a_text_is_scored_once_however_many_posts_have_it() {
         (done.posts, done.pairs, done.pairs_reused),
         (6_000, 4_500, 13_500)
     );
-    scene.assert_whole(6_000).await;
+    scene.assert_complete(6_000).await;
     assert_eq!(scene.count("pair_logits").await, 4_500);
 
-    // A repost of an old text costs nothing, an edited one is done again.
+    // A repost of a known text costs nothing; an edited post is scored again.
     let repost = [
         ("q1".to_owned(), "text 7".to_owned()),
         ("p0003".to_owned(), "edited".to_owned()),
@@ -163,11 +166,11 @@ async fn a_text_is_scored_once_however_many_posts_have_it() {
     scene.add(repost.into_iter()).await;
     let done = scene.label_as(&labels).await;
     assert_eq!((done.posts, done.pairs, done.pairs_reused), (2, 3, 3));
-    scene.assert_whole(6_001).await;
+    scene.assert_complete(6_001).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn engines_side_by_side_do_what_one_does() {
+async fn concurrent_engines_give_the_same_scores_as_one() {
     let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
     let engines: Vec<Box<dyn Engine>> = (0..4)
@@ -176,7 +179,7 @@ async fn engines_side_by_side_do_what_one_does() {
     let (ended, done) = scene.label_with(engines, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
-    scene.assert_whole(3_000).await;
+    scene.assert_complete(3_000).await;
     let alone = Scene::with_posts(3_000, topicmill_core::clock::SystemClock::shared()).await;
     alone.label_as(&labels).await;
     let scores = "SELECT fullname, label, score FROM post_scores ORDER BY 1, 2";
@@ -189,7 +192,7 @@ async fn engines_side_by_side_do_what_one_does() {
         scores[1].as_ref().unwrap().rows
     );
 
-    // One that breaks stops the others, which write what they have.
+    // An engine that fails stops the others, which write their results.
     let scene = Scene::with_posts(9_000, topicmill_core::clock::SystemClock::shared()).await;
     let breaks = ScriptedEngine {
         batches_left: 3,
@@ -203,10 +206,10 @@ async fn engines_side_by_side_do_what_one_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_too_often_is_tried_again_when_asked_for() {
+async fn parked_posts_are_retried_on_request() {
     let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
     let labels = set(&["food", "music"]);
-    // No more claims than there are posts: one that failed is else tried again at once.
+    // The limit is the number of posts, because a failed post would otherwise be retried at once.
     let run = async |engine, retry_failed, posts| {
         let options = Options {
             retry_failed,
@@ -232,7 +235,7 @@ async fn what_failed_too_often_is_tried_again_when_asked_for() {
     assert_eq!(
         (done.posts, done.set_aside),
         (0, 1),
-        "left alone unless asked for"
+        "not retried without a request"
     );
     let done = run(ScriptedEngine::default(), true, 1).await;
     assert_eq!((done.posts, done.set_aside), (1, 0));

@@ -408,7 +408,7 @@ fn a_classifier_assigns_its_own_labels() {
         let current = scene.sql(shown);
         let ran = scene.ok(&["classify", "--model", &moods]);
         ran.expect_stderr("`tiny-bart-moods` is a classifier");
-        ran.expect_stderr("stored beside the current ones");
+        ran.expect_stderr("stored in addition to the current ones");
         assert_eq!(scene.sql(shown), current, "the views show what they showed");
         // With --make-current they become current, and the backlog is empty.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);

@@ -10,7 +10,7 @@ use crate::support::engine::repository;
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::Program;
 
-const BESIDE: &str = "these labels are stored beside the current ones";
+const IN_ADDITION: &str = "these labels are stored in addition to the current ones";
 const STILL: &str = "the views still show";
 
 /// Returns the rows of `labels list`: name, labelled posts, and true for the current version.
@@ -33,7 +33,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         let other = scene.program.write("other.toml", other);
         let said = scene.ok(&["classify", "--pipeline", &other]).stderr;
         for part in [
-            BESIDE,
+            IN_ADDITION,
             STILL,
             "`other`",
             "`first`",
@@ -44,7 +44,7 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         assert_eq!(scene.dump(), before);
         // The built-in topics, which were not requested.
         let said = scene.ok(&["classify"]).stderr;
-        assert!(said.contains(BESIDE) && said.contains("`sixteen-topics`"));
+        assert!(said.contains(IN_ADDITION) && said.contains("`sixteen-topics`"));
         assert_eq!(scene.dump(), before);
         let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
         assert_eq!(
@@ -57,7 +57,10 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         );
         // A daily run with the current file logs nothing about this.
         let said = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
-        assert!(!said.contains(BESIDE) && !said.contains(STILL), "{said}");
+        assert!(
+            !said.contains(IN_ADDITION) && !said.contains(STILL),
+            "{said}"
+        );
 
         // Their labels and scores appear only in the views of all label sets.
         let count = |of: &str| {
@@ -86,7 +89,10 @@ fn another_label_set_is_stored_separately_until_it_is_made_current() {
         assert_eq!(scene.dump(), before);
         let make = ["classify", "--make-current", "--pipeline", &other];
         let said = scene.ok(&make).stderr;
-        assert!(!said.contains(BESIDE) && !said.contains(STILL), "{said}");
+        assert!(
+            !said.contains(IN_ADDITION) && !said.contains(STILL),
+            "{said}"
+        );
         assert_ne!(scene.dump(), before);
     }
 }
@@ -165,7 +171,7 @@ fn labels_of_another_model_are_stored_separately_and_selected_by_name() {
         let classify = ["classify", "--pipeline", &scene.first];
         let said = scene.ok(&[&classify[..], &tiny].concat()).stderr;
         for part in [
-            BESIDE,
+            IN_ADDITION,
             STILL,
             "they are by the model tiny-bert-nli",
             "use first --model ",
@@ -217,7 +223,10 @@ fn of_two_first_runs_one_becomes_current_and_the_other_reports_it() {
             assert_eq!(ended.status.code(), Some(0), "{said}");
             said
         });
-        let beside = said.iter().filter(|said| said.contains(BESIDE)).count();
+        let beside = said
+            .iter()
+            .filter(|said| said.contains(IN_ADDITION))
+            .count();
         assert_eq!(beside, 1, "{said:?}");
         let list = program.ok(&[&url[..], &["labels", "list", "--format", "json"]].concat());
         let list: Value = serde_json::from_str(&list.stdout).unwrap();

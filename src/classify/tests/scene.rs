@@ -1,4 +1,4 @@
-//! A store with posts, and what labels them: scripted engines in place of a model.
+//! A store with posts, labelled by scripted engines in place of a model.
 
 use tempfile::TempDir;
 
@@ -25,10 +25,10 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// An engine that asks before each batch, with the number of batches so far, whether it may go on.
-pub(super) struct Asking<F>(pub ScriptedEngine, pub usize, pub F);
+/// An engine that calls a hook with the batch number before each batch. An error of the hook fails the batch.
+pub(super) struct HookedEngine<F>(pub ScriptedEngine, pub usize, pub F);
 
-impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
+impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for HookedEngine<F> {
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         self.1 += 1;
         (self.2)(self.1)?;
@@ -36,7 +36,7 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
     }
 }
 
-/// An engine that gives no numbers for a text with the word `17`.
+/// An engine that returns NaN for a text with the word `17`.
 pub(super) fn poisoned() -> ScriptedEngine {
     let encoder = labeler(Box::new(ScriptedEngine::default())).encoder();
     let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
@@ -54,16 +54,16 @@ pub(super) fn models(engine: Box<dyn Engine>) -> Models {
     labeler(engine).into()
 }
 
-/// A labeler for which another engine picks labels.
+/// Models in which another engine shortlists labels.
 pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Models {
     let large = labeler(Box::new(ScriptedEngine::default()));
-    // As if of another graph: it puts the labels into another order.
+    // Like another graph, it ranks the labels in another order.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
     let small = Some(Shortlist::new(small, labels));
     Models { large, small }
 }
 
-/// An NLI model that reads the classes of the scripted engine the other way round.
+/// An NLI model with the classes of the scripted engine in reverse order.
 pub(super) fn other_folder() -> ModelFolder {
     let mut folder = nli_folder();
     folder.manifest_hash = "small".into();
@@ -85,7 +85,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// A store with posts of different lengths.
+    /// Creates a store with posts of different lengths.
     pub(super) async fn with_posts(n: usize, clock: SharedClock) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("t.db").display());
@@ -150,17 +150,17 @@ impl Scene {
         self.store.posts().save_pages(&[page], None).await.unwrap();
     }
 
-    pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, ClassifyCounts)
+    pub(super) async fn label<F>(&self, hook: F) -> (Result<(), BacklogError>, ClassifyCounts)
     where
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
-        let engine = Asking(ScriptedEngine::default(), 0, ask);
+        let engine = HookedEngine(ScriptedEngine::default(), 0, hook);
         let labels = set(&["food", "music", "travel"]);
         self.label_with(vec![Box::new(engine)], &labels, options())
             .await
     }
 
-    /// Labels under a label set with scripted engines, and tells what was done.
+    /// Labels with a label set and a scripted engine, and returns the counts.
     pub(super) async fn label_as(&self, labels: &LabelSet) -> ClassifyCounts {
         let engine = Box::new(ScriptedEngine::default());
         let (ended, done) = self.label_with(vec![engine], labels, options()).await;
@@ -184,15 +184,16 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, ClassifyCounts) {
-        self.label_hearing(models, labels, options, &|_| {}).await
+        self.label_with_progress(models, labels, options, &|_| {})
+            .await
     }
 
-    pub(super) async fn label_hearing(
+    pub(super) async fn label_with_progress(
         &self,
         models: Vec<Models>,
         labels: &LabelSet,
         options: Options,
-        listen: OnLabelStep<'_>,
+        progress: OnLabelStep<'_>,
     ) -> (Result<(), BacklogError>, ClassifyCounts) {
         let worker = Worker {
             store: &self.store,
@@ -202,21 +203,21 @@ impl Scene {
             run: self.run,
         };
         let mut done = ClassifyCounts::default();
-        let ended = label(&worker, models, labels, &options, listen, &mut done).await;
+        let ended = label(&worker, models, labels, &options, progress, &mut done).await;
         (ended, done)
     }
 
-    pub(super) async fn count(&self, of: &str) -> u64 {
+    pub(super) async fn count(&self, table: &str) -> u64 {
         let table = self
             .store
-            .query(&format!("SELECT COUNT(*) FROM {of}"))
+            .query(&format!("SELECT COUNT(*) FROM {table}"))
             .await
             .unwrap();
         table.rows[0][0].as_u64().unwrap()
     }
 
-    /// Every post has one classification with all its scores, and nothing is left over.
-    pub(super) async fn assert_whole(&self, posts: u64) {
+    /// Asserts that every post has one classification with all its scores, and that backlog and leases are empty.
+    pub(super) async fn assert_complete(&self, posts: u64) {
         assert_eq!(self.count("classifications").await, posts);
         assert_eq!(self.count("label_scores").await, 3 * posts);
         assert_eq!(self.count("backlog").await, 0);

@@ -1,4 +1,4 @@
-//! The writer of a lane: labels into the database as they come.
+//! Writes the labels of a lane into the database as they arrive.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use crate::classify::{BacklogError, LabelStep};
 use crate::worker::Worker;
 use topicmill_store::{Classified, LabelWrite, Lease, Written};
 
-/// Most posts of one write.
+/// Maximum number of posts of one write.
 const WRITE_POSTS: usize = 256;
-/// A write that has gathered fewer posts goes out after this time: what a slow model scored is seen, and safe, soon.
+/// Maximum time between writes, so that the results of a slow model are visible and safe soon.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 impl Shared<'_> {
-    /// Writes scores as they come, in transactions of a useful size.
+    /// Writes scores as they arrive, in transactions of up to [`WRITE_POSTS`] posts.
     pub(super) async fn write_events(
         &self,
         mut events: mpsc::Receiver<Event>,
         done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
         let Worker { store, clock, .. } = *self.worker;
-        // The engine works on one window at a time, so what waits is of one lease.
+        // The engine scores one window at a time, so all waiting posts have the same lease.
         let mut waiting: Vec<Classified> = Vec::new();
-        let mut of_lease = None;
+        let mut last_lease = None;
         let mut written_at = clock.elapsed();
         while let Some(event) = events.recv().await {
             let (lease, ended, suspects) = match event {
@@ -39,8 +39,8 @@ impl Shared<'_> {
                 Event::Failed(lease, fullname, error) => {
                     tracing::error!(%fullname, "not scored: {error}");
                     let failed = [(fullname, error)];
-                    self.patience
-                        .wait_in_hand(async || store.backlog().fail(lease, &failed).await)
+                    self.retry
+                        .run_with_timeout(async || store.backlog().fail(lease, &failed).await)
                         .await?;
                     done.new.failed += 1;
                     (lease, false, None)
@@ -52,26 +52,26 @@ impl Shared<'_> {
                     (lease, true, suspects)
                 }
             };
-            of_lease = Some(lease);
+            last_lease = Some(lease);
             let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
             if waiting.len() >= WRITE_POSTS || due || ended {
                 self.write(lease, &std::mem::take(&mut waiting), done)
                     .await?;
                 written_at = clock.elapsed();
             }
-            // What is left under the lease goes back to the backlog: posts that were edited meanwhile, or not reached
-            // before a stop.
+            // Posts that are left under the lease return to the backlog: they were edited in the meantime, or not
+            // reached before a stop.
             if ended {
-                self.patience
-                    .wait_in_hand(async || store.backlog().release(lease).await)
+                self.retry
+                    .run_with_timeout(async || store.backlog().release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
-            // Only after the write: until then the window counts as in hand, and no other one with suspects may be.
+            // Only after the write, so that a process has at most one unwritten window of suspects.
             drop(suspects);
         }
-        // An engine that failed does not say that its window ends.
-        match of_lease {
+        // A failed engine sends no `WindowEnd`.
+        match last_lease {
             Some(lease) if !waiting.is_empty() => self.write(lease, &waiting, done).await,
             _ => Ok(()),
         }
@@ -95,10 +95,10 @@ impl Shared<'_> {
             lease: Some(lease),
         };
         let began = clock.elapsed();
-        // Written once however often it is tried: whoever is written has left the backlog.
+        // Idempotent: a written post has left the backlog.
         let written = self
-            .patience
-            .wait_in_hand(async || store.backlog().save_labels(&write, posts).await);
+            .retry
+            .run_with_timeout(async || store.backlog().save_labels(&write, posts).await);
         let span = tracing::trace_span!(target: "otel", "write labels", posts = n, lease = lease.0);
         let written = written.instrument(span).await?;
         done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
@@ -107,20 +107,20 @@ impl Shared<'_> {
                 done.new.posts += stored.posts;
                 done.new.other += stored.other;
                 done.new.unsure += stored.unsure;
-                // Posts that were deleted meanwhile need no label.
+                // Counts `n`, because posts deleted in the meantime are finished, too.
                 (self.progress)(LabelStep::Done(n));
             }
             Written::LeaseLost => {
                 tracing::warn!(
                     lease = lease.0,
                     posts = n,
-                    "another worker took these posts over; what this one scored is refused"
+                    "another worker has claimed these posts; their scores by this worker are rejected"
                 );
                 done.new.refused += n;
                 done.new.leases_lost += 1;
             }
         }
-        done.tell();
+        done.report();
         Ok(())
     }
 }

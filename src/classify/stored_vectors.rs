@@ -1,8 +1,8 @@
-//! Labels from stored vectors: of every post whose text the model has embedded before, without a lease and without the
-//! engine.
+//! Labels posts from the stored vectors of their texts, without a lease and without the engine.
 //!
-//! Nothing is claimed, because a page takes milliseconds: one is read and scored while the one before is written, and the
-//! write leaves out what somebody else holds, labelled or changed meanwhile. What has no vector is left to the lanes.
+//! Posts are not claimed, because a page takes milliseconds. A page is read and scored while the previous one is
+//! written, and the write skips posts that another worker has claimed or labelled, or that changed. Posts without a
+//! vector are left to the lanes.
 
 use std::sync::atomic::Ordering;
 
@@ -13,21 +13,24 @@ use crate::worker::Worker;
 use topicmill_core::record::ClassifyCounts;
 use topicmill_store::{Classified, LabelWrite, StoreError, Written};
 
-/// Most posts of a page.
+/// Maximum number of posts of a page.
 const PAGE_POSTS: u64 = 4_000;
-/// Most scores of a page.
+/// Maximum number of scores of a page.
 const PAGE_SCORES: usize = 400_000;
 
-/// Scored posts, and where they end.
+/// Scored posts, and the fullname after which the next page begins.
 struct Page {
     posts: Vec<Classified>,
     last: String,
 }
 
 impl Shared<'_> {
-    /// Labels what can be labelled from vectors; `done` is added to as labels are written, and what was written before an error
-    /// stays.
-    pub(super) async fn label_stored(&self, done: &mut ClassifyCounts) -> Result<(), BacklogError> {
+    /// Labels the posts whose texts have stored vectors. `done` is updated as labels are written; an error undoes
+    /// nothing that is written.
+    pub(super) async fn label_from_vectors(
+        &self,
+        done: &mut ClassifyCounts,
+    ) -> Result<(), BacklogError> {
         if self.prepared.label_vectors().is_none() {
             return Ok(());
         }
@@ -35,7 +38,7 @@ impl Shared<'_> {
         let began = clock.elapsed();
         let mut tally = Tally::new(self.progress);
         let ended = self.label_pages(&mut tally).await;
-        tally.tell();
+        tally.report();
         done.add(&tally.into_sum());
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = super::rate(done.posts, done.seconds);
@@ -45,12 +48,11 @@ impl Shared<'_> {
     async fn label_pages(&self, done: &mut Tally<'_>) -> Result<(), StoreError> {
         let mut next = self.page("").await?;
         while let Some(page) = next {
-            // Taken before the write, because the next page, which is read meanwhile, must stay within the limit.
+            // Before the write, because the next page is read during it and must stay within the limit.
             self.left
                 .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts() + page.posts.len() as u64));
-            // The next page is read while this one is written, so that neither the processor nor the database waits
-            // for the other.
+            // The next page is read while this one is written, so that CPU and database work at the same time.
             let read = async {
                 if self.halt.is_cancelled() {
                     return Ok(None);
@@ -58,11 +60,11 @@ impl Shared<'_> {
                 self.page(&page.last).await
             };
             let (written, read) = tokio::join!(self.write_page(&page.posts, done), read);
-            // What others hold or labelled meanwhile does not count against the limit.
+            // Posts that the write skipped do not count towards the limit.
             let left_out = page.posts.len() as u64 - written?;
             self.left.fetch_add(left_out, Ordering::Relaxed);
             next = match read? {
-                // The limit seemed to be used up while the page was read. What was left out makes room for more.
+                // The limit was reached when the page was read; the skipped posts make room for more.
                 None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
                 read => read,
             };
@@ -70,7 +72,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// The next page, scored; `None` where there is none, or enough is labelled.
+    /// Reads and scores the next page; `None` if there is none or the limit is reached.
     async fn page(&self, after: &str) -> Result<Option<Page>, StoreError> {
         let store = self.worker.store;
         let labels = self.set.labels.len().max(1);
@@ -81,8 +83,8 @@ impl Shared<'_> {
             return Ok(None);
         }
         let texts = self
-            .patience
-            .wait(async || {
+            .retry
+            .run(async || {
                 store
                     .backlog()
                     .unlabelled_vectors(self.target, after, most)
@@ -92,7 +94,7 @@ impl Shared<'_> {
         let Some(last) = texts.last().map(|text| text.fullname.clone()) else {
             return Ok(None);
         };
-        // A vector of another length is no vector of this model: the engine computes the text again.
+        // A vector of another length is not from this model, so the text is left to the engine.
         let scored = texts.into_iter().filter_map(|text| {
             Some(Classified {
                 scores: self.prepared.scores_of(&text.vector)?,
@@ -109,7 +111,7 @@ impl Shared<'_> {
         }))
     }
 
-    /// Writes a page; how many posts were stored.
+    /// Writes a page and returns the number of posts stored.
     async fn write_page(
         &self,
         posts: &[Classified],
@@ -126,10 +128,10 @@ impl Shared<'_> {
             lease: None,
         };
         let began = clock.elapsed();
-        // Done twice, it stores nothing the second time.
+        // Idempotent: a repeated write stores nothing.
         let written = self
-            .patience
-            .wait(async || store.backlog().save_labels(&write, posts).await)
+            .retry
+            .run(async || store.backlog().save_labels(&write, posts).await)
             .await?;
         let Written::Stored(stored) = written else {
             return Ok(0);
@@ -140,7 +142,7 @@ impl Shared<'_> {
         new.other += stored.other;
         new.unsure += stored.unsure;
         new.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
-        done.tell();
+        done.report();
         (self.progress)(LabelStep::Done(stored.posts));
         Ok(stored.posts)
     }

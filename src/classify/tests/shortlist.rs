@@ -1,9 +1,9 @@
-//! A small model that picks labels for the large one.
+//! A small model that shortlists labels for the large one.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
+async fn a_text_without_a_shortlist_fails_alone() {
     let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(50, topicmill_core::clock::SystemClock::shared()).await;
     let options = Options {
@@ -14,13 +14,13 @@ async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
     let (ended, done) = scene.label_by(labelers, &labels, options).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed, done.pairs), (49, 1, 98));
-    let error = "backlog WHERE attempts = 1 AND error LIKE 'read it with the small model:%'";
+    let error = "backlog WHERE attempts = 1 AND error LIKE 'scoring with the small model:%'";
     assert_eq!(scene.count(error).await, 1);
     assert_eq!(scene.count("leases").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run() {
+async fn shortlisting_stops_on_request_and_a_failing_small_model_ends_the_run() {
     let labels = set(&["food", "music", "travel"]);
     let scene = Scene::with_posts(600, topicmill_core::clock::SystemClock::shared()).await;
     let broken = ScriptedEngine {
@@ -42,13 +42,17 @@ async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run
         Ok(())
     };
     let labelers = vec![shortlisted(
-        Asking(ScriptedEngine::default(), 0, stopping),
+        HookedEngine(ScriptedEngine::default(), 0, stopping),
         2,
     )];
     let (ended, done) = scene.label_by(labelers, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed), (0, 0));
-    assert_eq!(batches.load(Ordering::Relaxed), 5, "between two batches");
+    assert_eq!(
+        batches.load(Ordering::Relaxed),
+        5,
+        "it stops between two batches"
+    );
     assert_eq!(scene.count("leases").await, 0);
     assert_eq!(
         scene

@@ -1,4 +1,4 @@
-//! The small model picks labels for the posts of a window, before these are tokenised for the large one.
+//! The small model shortlists labels for the posts of a window, before these are tokenised for the large model.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use topicmill_score::labeler::{PairState, Pairs, PreparedLabels};
 use topicmill_score::{PairLogits, Shortlist};
 
 impl Shared<'_> {
-    /// Leaves out of a window's pairs what the small model does not pick, whatever is stored of it. False if it was stopped
-    /// on the way.
-    pub(super) async fn ask_small(
+    /// Removes the pairs of a window that the small model does not shortlist, even if their logits are stored. Returns
+    /// false if it was stopped.
+    pub(super) async fn apply_shortlist(
         &self,
         slot: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
-        // Taken out, because the thread that blocks must own the small model; it is put back below.
-        let (Some(prepared), Some(mut small)) = (&self.picking, slot.take()) else {
+        // Taken, because the blocking thread must own the small model; put back below.
+        let (Some(prepared), Some(mut small)) = (&self.small_prepared, slot.take()) else {
             return Ok(true);
         };
-        let known = self.known_to_small(prepared, window).await?;
+        let known = self.known_small_pairs(prepared, window).await?;
         let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
         let texts = window.posts.iter();
         let texts: Vec<String> = texts.map(|same| same[0].text.clone()).collect();
-        let looked = blocking(move || {
+        let ordering = blocking(move || {
             let orders = small.order(&prepared, &texts, &known, &|| halt.is_cancelled());
             orders.map(|orders| (small, orders))
         });
-        let (small, orders) = looked.await??;
+        let (small, orders) = ordering.await??;
         let small = slot.insert(small);
         let Some(orders) = orders else {
             return Ok(false);
@@ -43,14 +43,14 @@ impl Shared<'_> {
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
-                Err(error) => window.unread.push((same, error)),
+                Err(error) => window.failed.push((same, error)),
             }
         }
         Ok(true)
     }
 
-    /// The small model's pairs of the texts of a window, as far as they follow from vectors that are stored.
-    async fn known_to_small(
+    /// Returns the small model's pairs of a window's texts that follow from stored vectors.
+    async fn known_small_pairs(
         &self,
         prepared: &PreparedLabels,
         window: &Window,
@@ -59,9 +59,9 @@ impl Shared<'_> {
             return Ok(Vec::new());
         };
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self
-            .patience
-            .wait_in_hand(async || vector_logits(self.worker.store, model, labels, &hashes).await);
+        let stored = self.retry.run_with_timeout(async || {
+            vector_logits(self.worker.store, model, labels, &hashes).await
+        });
         let pairs = |logits: Option<Vec<PairLogits>>| {
             let logits = logits.into_iter().flatten();
             logits.map(PairState::Known).collect()

@@ -1,10 +1,10 @@
-//! Estimates the cost of labelling and the best batch size, measured on a sample of the texts.
+//! Measures on a sample of the texts how long labelling will take, and which batch size is fastest.
 
 use std::time::Duration;
 
 use super::BacklogError;
 use super::lane::blocking;
-use super::targets::{prepare, row_of};
+use super::targets::{models_row, prepare};
 use crate::engines::autotune::{self, FoundBudget, SearchLimit};
 use crate::engines::estimate::{self, EstimatedCost};
 use topicmill_core::TextHash;
@@ -14,10 +14,10 @@ use topicmill_score::labeler::{PairState, PreparedLabels};
 use topicmill_score::{LabelSet, LabelerError, Models};
 use topicmill_store::{Missing, Sought, Store, StoreError};
 
-/// Texts of the sample on which the cost is measured.
+/// Number of texts in the sample.
 const SAMPLE: u32 = 2_000;
 
-/// Tells what labelling would take, without writing anything; without a shortlist.
+/// Estimates the cost of labelling without a shortlist. Writes nothing.
 ///
 /// # Errors
 /// See [`BacklogError`].
@@ -31,7 +31,7 @@ pub async fn dry_run(
     let sought = sought(store, &models, set, &prepared).await?;
     let missing = store.labels().missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, _)| *hash).collect();
-    // What is stored is taken into account, so that the estimate holds for a label set that only grew.
+    // Stored pairs cost nothing, which matters for a label set with a few new labels.
     let mut pairs = vec![vec![PairState::Wanted; prepared.keys().len()]; hashes.len()];
     if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
         let stored = vector_logits(store, model, vectors, &hashes).await?;
@@ -55,7 +55,7 @@ pub async fn dry_run(
             }
         }
     }
-    let texts = texts_of(&missing);
+    let texts = sample_texts(&missing);
     let (clock, count) = (clock.clone(), missing.texts);
     let cost = blocking(move || {
         estimate::cost(&mut models.large, &prepared, &clock, &texts, &pairs, count)
@@ -63,8 +63,8 @@ pub async fn dry_run(
     Ok((missing, cost.await??))
 }
 
-/// The texts of the sample.
-fn texts_of(missing: &Missing) -> Vec<String> {
+/// Returns the texts of the sample.
+fn sample_texts(missing: &Missing) -> Vec<String> {
     missing
         .sample
         .iter()
@@ -78,20 +78,20 @@ async fn sought(
     set: &LabelSet,
     prepared: &PreparedLabels,
 ) -> Result<Sought, StoreError> {
-    let model = row_of(models);
+    let model = models_row(models);
     store
         .labels()
         .seek(&model, &set.hash(), prepared.keys())
         .await
 }
 
-/// A backlog of fewer texts is not worth a search for the best budget.
+/// Minimum number of texts for which a search for the best token budget pays off.
 const WORTH_TUNING: u64 = 4_000;
-/// Share of the expected time that a search may take, and its longest.
+/// The share of the expected labelling time that a search may take, and its maximum.
 const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
 
-/// Searches for the best token budget on texts that are to be labelled, where there are enough of them within the
-/// limit. What it computes is not stored.
+/// Searches for the best token budget on unlabelled texts, if there are enough of them within `limit`. The computed
+/// scores are not stored.
 ///
 /// # Errors
 /// See [`BacklogError`].
@@ -109,22 +109,22 @@ pub async fn tune(
     if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
         return Ok((models, None));
     }
-    let texts = texts_of(&missing);
+    let texts = sample_texts(&missing);
     let clock = clock.clone();
     #[expect(clippy::cast_precision_loss, reason = "estimates")]
     let tuned = blocking(move || {
         let texts = models.large.encoder().encode(&texts)?;
         let rows = models.large.rows(&prepared, &texts);
         let tokens: usize = rows.iter().map(|row| row.len).sum();
-        let of_each = tokens as f64 / texts.len() as f64;
-        // A label set that only grew has fewer pairs to compute than texts × labels.
+        let per_text = tokens as f64 / texts.len() as f64;
+        // Pairs of a label set's older labels may be stored, so fewer than texts × labels are computed.
         let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
         let labels = prepared.keys().len();
         let scored = models.scored_labels(labels);
         let share = share * scored as f64 / labels as f64;
         let allowance = SearchLimit::Share {
             share: TUNING.0,
-            tokens: of_each * to_label as f64 * share,
+            tokens: per_text * to_label as f64 * share,
             most: TUNING.1,
         };
         let found = autotune::tune(&mut models.large, &prepared, &texts, &clock, allowance)?;
