@@ -4,11 +4,11 @@
 //! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
 //! the other topics go on.
 
-mod by_rank;
-mod by_time;
+mod archive;
+mod goal;
 mod import;
+mod listing;
 mod refill;
-mod span;
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_store::{Page, StoreError};
 
+pub use self::goal::TimeRange;
 pub use self::import::{ImportPlan, NamedTopics, import};
 pub use self::refill::{RefillPlan, refill};
-pub use self::span::Span;
 
 /// Posts that Reddit lists at most, whoever asks.
-const MOST_LISTED: u32 = 1_000;
+const MAX_LISTED: u32 = 1_000;
 /// Rejected records that are told one by one; the others are counted.
-const REJECTED_SHOWN: u64 = 5;
+const MAX_LOGGED_REJECTIONS: u64 = 5;
 
 /// Why collecting ended before all topics were read.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// Options for reading topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ReadOptions {
     /// Topics read side by side.
     pub concurrency: usize,
     /// Overlap with the newest known post when `new` is read: posts may appear late.
@@ -67,12 +67,12 @@ pub struct Pace {
     /// Pages read of one listing at most.
     pub page_cap: u32,
     /// Only posts of this time are wanted, and all of them; `None`: what came since the last run, or the first posts.
-    pub span: Option<Span>,
+    pub time_range: Option<TimeRange>,
 }
 
-impl Pace {
+impl ReadOptions {
     /// Returns the time back to which posts are read if posts up to `known` are stored.
-    fn back_from(self, known: Timestamp) -> Timestamp {
+    fn overlap_start(self, known: Timestamp) -> Timestamp {
         let overlap = TimeDelta::from_std(self.overlap).ok();
         overlap
             .and_then(|overlap| known.as_datetime().checked_sub_signed(overlap))
@@ -101,24 +101,24 @@ pub async fn collect(
     sink: &Sink<'_>,
     source: &dyn Source,
     topics: &[Topic],
-    pace: Pace,
+    options: ReadOptions,
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
 ) -> Result<(), CollectError> {
     // All entries are made before the first topic is read: whatever ends the run, each topic has one.
-    reports.extend(topics.iter().map(begun));
+    reports.extend(topics.iter().map(new_report));
     // Cancelled by what the other topics would meet, too.
     let halt = sink.worker.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
-        .try_for_each_concurrent(pace.concurrency.max(1), |(topic, report)| {
+        .try_for_each_concurrent(options.concurrency.max(1), |(topic, report)| {
             let halt = &halt;
             async move {
                 let read = Read {
                     sink,
                     source,
                     topic,
-                    pace,
+                    options,
                     stop: halt,
                 };
                 read.topic(report).await?;
@@ -161,8 +161,8 @@ fn log_report(report: &TopicReport) {
     }
 }
 
-/// The report of a topic that is begun; nothing has come of it yet.
-fn begun(topic: &Topic) -> TopicReport {
+/// The report of a topic that is new_report; nothing has come of it yet.
+fn new_report(topic: &Topic) -> TopicReport {
     TopicReport {
         topic: topic.slug.clone(),
         subreddit: String::new(),
@@ -184,7 +184,7 @@ struct Read<'a> {
     sink: &'a Sink<'a>,
     source: &'a dyn Source,
     topic: &'a Topic,
-    pace: Pace,
+    options: ReadOptions,
     stop: &'a CancellationToken,
 }
 
@@ -246,7 +246,7 @@ impl Read<'_> {
 }
 
 /// Reads one subreddit: a listing to its end, to the limit of the topic, or, of new posts, to those that are
-/// known; an archive as [`by_time`] says. A stretch of time as [`span`] says.
+/// known; an archive as [`by_time`] says. A stretch of time as [`range`] says.
 struct Reader<'a, 'r> {
     read: &'a Read<'a>,
     subreddit: &'a str,
@@ -336,9 +336,9 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn note_rejected(&mut self, rejected: &[Rejected]) {
+    fn log_rejected(&mut self, rejected: &[Rejected]) {
         for Rejected { at, reason } in rejected {
-            if self.report.rejected.total() < REJECTED_SHOWN {
+            if self.report.rejected.total() < MAX_LOGGED_REJECTIONS {
                 tracing::warn!(subreddit = %self.subreddit, %at, "passed over: {reason}");
             }
             self.report.rejected.add(reason);

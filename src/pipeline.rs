@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError, LabelStep};
-use crate::collect::{self, CollectError, ImportPlan, NamedTopics, Pace, RefillPlan, Sink};
+use crate::collect::{self, CollectError, ImportPlan, NamedTopics, ReadOptions, RefillPlan, Sink};
 use crate::metrics::Metrics;
 use crate::notify::Notify;
 use crate::purge::{self, PurgeError};
@@ -151,7 +151,7 @@ impl Context {
         &self,
         source: &dyn Source,
         topics: &[Topic],
-        pace: Pace,
+        options: ReadOptions,
         store_author: bool,
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
@@ -160,7 +160,7 @@ impl Context {
             .count_requests_of(source.kind(), source.http().meter());
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, source, topics, pace, progress, reports).await
+            collect::collect(&sink, source, topics, options, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()

@@ -5,7 +5,7 @@ use clap::Args;
 use super::setup::{PipelineFlags, RunFlags, Setup, parse_word};
 use super::time_range::parse_range;
 use super::{CliError, Exit, collect_summary};
-use crate::collect::{Pace, Span};
+use crate::collect::{ReadOptions, TimeRange};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
 use crate::telemetry::Progress;
@@ -70,7 +70,7 @@ impl Collect {
 pub struct Collector {
     source: Box<dyn Source>,
     topics: Vec<Topic>,
-    span: Option<Span>,
+    time_range: Option<TimeRange>,
 }
 
 impl Collector {
@@ -97,12 +97,12 @@ impl Collector {
             topic.limit = flags.limit.unwrap_or(topic.limit);
         }
         let kind = parse_word::<SourceKind>("--source", &flags.source)?;
-        let span = parse_range(
+        let time_range = parse_range(
             flags.since.as_deref(),
             flags.until.as_deref(),
             setup.clock.now(),
         )?;
-        check_span(kind, listing, span)?;
+        check_time_range(kind, listing, time_range)?;
         let source =
             topicmill_sources::open(kind, setup.source_settings(), setup.clock.clone()).await?;
         check_order(kind, listing, &pipeline)?;
@@ -110,7 +110,7 @@ impl Collector {
         Ok(Self {
             source,
             topics,
-            span,
+            time_range,
         })
     }
 
@@ -119,12 +119,14 @@ impl Collector {
         let topics = &self.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
         let store_author = setup.settings().collect.store_author;
-        let pace = Pace {
-            span: self.span,
-            ..setup.pace()
+        let options = ReadOptions {
+            time_range: self.time_range,
+            ..setup.read_options()
         };
         let collected = context
-            .collect(&*self.source, topics, pace, store_author, &|n| bar.add(n))
+            .collect(&*self.source, topics, options, store_author, &|n| {
+                bar.add(n)
+            })
             .await;
         drop(bar);
         let (reports, status) = collected?;
@@ -154,20 +156,20 @@ fn check_order(
 }
 
 /// Returns an error if the source or `--listing` does not allow a time range.
-fn check_span(
+fn check_time_range(
     kind: SourceKind,
     asked: Option<Listing>,
-    span: Option<Span>,
+    time_range: Option<TimeRange>,
 ) -> Result<(), CliError> {
     let about = kind.traits();
-    if span.is_some() && !about.listings.contains(&Listing::New) {
+    if time_range.is_some() && !about.listings.contains(&Listing::New) {
         return Err(CliError::Usage(format!(
             "{} cannot be read by time: leave out --since, or give another --source",
             about.title
         )));
     }
     match asked {
-        Some(listing) if span.is_some() && listing != Listing::New => Err(CliError::Usage(
+        Some(listing) if time_range.is_some() && listing != Listing::New => Err(CliError::Usage(
             format!("--since reads new posts: leave out `--listing {listing}`"),
         )),
         _ => Ok(()),

@@ -17,7 +17,7 @@ pub use self::model::{DEFAULT_MODEL, ModelFlags, SmallFlags};
 use super::{CliError, Global};
 use crate::atomic_file::{self, IfExists};
 use crate::classify::{self, MakeCurrent, Options};
-use crate::collect::Pace;
+use crate::collect::ReadOptions;
 use crate::config::{self, Loaded, Origin, Settings};
 use crate::gpu::GpuWatch;
 use crate::metrics::Metrics;
@@ -291,13 +291,13 @@ impl Setup {
     }
 
     /// Returns the concurrency, overlap and page cap of `collect`.
-    pub fn pace(&self) -> Pace {
+    pub fn read_options(&self) -> ReadOptions {
         let set = &self.settings().collect;
-        Pace {
+        ReadOptions {
             concurrency: set.concurrency,
             overlap: Duration::from_secs(set.overlap_secs),
             page_cap: set.page_cap,
-            span: None,
+            time_range: None,
         }
     }
 

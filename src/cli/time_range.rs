@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::CliError;
-use crate::collect::Span;
+use crate::collect::TimeRange;
 use topicmill_core::{Timestamp, parse_duration};
 
 /// Parses `--since` and `--until` of `collect`. A day starts at midnight for `--since`, and ends with its last second for
@@ -12,7 +12,7 @@ pub fn parse_range(
     since: Option<&str>,
     until: Option<&str>,
     now: DateTime<Utc>,
-) -> Result<Option<Span>, CliError> {
+) -> Result<Option<TimeRange>, CliError> {
     let Some(since_text) = since else {
         return Ok(None);
     };
@@ -33,7 +33,7 @@ pub fn parse_range(
     if end.is_some_and(|end| end > now) {
         tracing::info!("--until is in the future: reading posts up to now");
     }
-    Ok(Some(Span {
+    Ok(Some(TimeRange {
         since: since.into(),
         until: end.map(Timestamp::from),
     }))
@@ -86,9 +86,9 @@ mod tests {
     fn read(since: &str, until: Option<&str>) -> Result<(String, Option<String>), String> {
         let now = "2026-11-22T10:30:00Z".parse().unwrap();
         let words = |time: Timestamp| time.as_datetime().format("%Y-%m-%dT%H:%M:%S").to_string();
-        let span = parse_range(Some(since), until, now).map_err(|error| error.to_string())?;
-        let span = span.expect("--since is given");
-        Ok((words(span.since), span.until.map(words)))
+        let time_range = parse_range(Some(since), until, now).map_err(|error| error.to_string())?;
+        let time_range = time_range.expect("--since is given");
+        Ok((words(time_range.since), time_range.until.map(words)))
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         ] {
             assert_eq!(read(since, None).unwrap().0, expected, "{since}");
         }
-        let until = |until| read("2026-11-20", Some(until)).map(|span| span.1.unwrap());
+        let until = |until| read("2026-11-20", Some(until)).map(|time_range| time_range.1.unwrap());
         assert_eq!(until("2026-11-20").unwrap(), "2026-11-21T00:00:00");
         // The end may be in the future.
         assert_eq!(until("2027-01-01").unwrap(), "2027-01-02T00:00:00");

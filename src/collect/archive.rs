@@ -2,7 +2,7 @@
 //!
 //! A subreddit that was never read is read from its newest post back to the limit of the topic. One that was is
 //! read from a little before the newest post known towards now, however much that is: so each page follows the
-//! one before without a hole, the watermark moves with it, and whatever dies goes on behind the last page that is
+//! one before without a hole, the watermark advances_watermark with it, and whatever dies goes on behind the last page that is
 //! stored.
 //!
 //! A page ends somewhere among the posts of one second. The next one begins with that second again, and what
@@ -21,21 +21,21 @@ impl Reader<'_, '_> {
         archive: &dyn Archived,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
-        self.note_hole(known);
+        self.log_unread_range(known);
         let goal = self.goal(known);
         self.listing = goal.listing;
-        let (way, mut wanted) = match goal.back_to {
+        let (order, mut wanted) = match goal.back_to {
             None => (TimeOrder::NewestFirst, goal.limit),
             // Without a limit: what is left out here would never be read, because the next run begins behind it.
             Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
-        let until = self.read.pace.span.and_then(|span| span.until);
-        let mut border: Option<Timestamp> = goal.back_to;
+        let until = self.read.options.time_range.and_then(|range| range.until);
+        let mut boundary: Option<Timestamp> = goal.back_to;
         let mut limit = wanted.min(PAGE_LIMIT);
-        let mut twice = HashSet::new();
+        let mut previous_page = HashSet::new();
         let mut newest: Option<Timestamp> = None;
         loop {
-            let page = match archive.page(self.subreddit, way, border, limit).await {
+            let page = match archive.page(self.subreddit, order, boundary, limit).await {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
@@ -47,21 +47,22 @@ impl Reader<'_, '_> {
                 full,
             } = page;
             self.begin_gap().await?;
-            self.note_rejected(&rejected);
+            self.log_rejected(&rejected);
             let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
             let posts = posts
                 .into_iter()
-                .filter(|post| !twice.contains(&post.fullname) && self.is_wanted(post))
+                .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
             let posts = self.read.sink.authors.prepare(posts);
             // Only the names of the last page: what comes twice is of the second at its end.
-            twice = names;
+            previous_page = names;
             newest = newest.max(self.newest(&posts));
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
             let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
             // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
-            let watermark =
-                newest.filter(|_| goal.moves && (way == TimeOrder::OldestFirst || next.is_none()));
+            let watermark = newest.filter(|_| {
+                goal.advances_watermark && (order == TimeOrder::OldestFirst || next.is_none())
+            });
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
             self.save(posts, cursor.as_deref(), watermark).await?;
             let Some(next) = next else {
@@ -69,15 +70,15 @@ impl Reader<'_, '_> {
                     self.fill_gaps(back_to).await?;
                 }
                 // Nobody can tell a quiet subreddit from a missing one that was never read.
-                self.is_quiet = self.read.pace.span.is_some() && known.is_some();
+                self.is_quiet = self.read.options.time_range.is_some() && known.is_some();
                 return Ok(Ok(()));
             };
-            let moved = border.is_none_or(|border| match way {
-                TimeOrder::NewestFirst => next < border,
-                TimeOrder::OldestFirst => next > border,
+            let moved = boundary.is_none_or(|boundary| match order {
+                TimeOrder::NewestFirst => next < boundary,
+                TimeOrder::OldestFirst => next > boundary,
             });
             if moved {
-                border = Some(next);
+                boundary = Some(next);
                 // What was too much once may not be the next time.
                 limit = (2 * given).min(PAGE_LIMIT);
             // The archive gave a smaller page than was asked for, or the largest there is: no other page would reach

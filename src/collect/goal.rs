@@ -4,7 +4,7 @@
 //! are wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts
 //! are there. So a gap is left whatever ends the run.
 
-use super::{MOST_LISTED, Reader, Result};
+use super::{MAX_LISTED, Reader, Result};
 use topicmill_core::{Listing, Post, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Paging;
@@ -12,20 +12,20 @@ use topicmill_store::Gap;
 
 /// A stretch of time whose posts are all wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeRange {
     /// Its first second.
     pub since: Timestamp,
     /// The first second behind it; `None`: it ends now.
     pub until: Option<Timestamp>,
 }
 
-impl Span {
+impl TimeRange {
     /// True if a post is of this time.
-    pub(super) fn takes(self, post: &Post) -> bool {
+    pub(super) fn contains(self, post: &Post) -> bool {
         self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
     }
 
-    /// Returns the end of the span, at most now: posts of the future are not missing.
+    /// Returns the end of the range, at most now: posts of the future are not missing.
     fn end(self, now: Timestamp) -> Timestamp {
         self.until.map_or(now, |until| until.min(now))
     }
@@ -42,51 +42,54 @@ pub(super) struct Goal {
     /// Posts read at most.
     pub limit: u32,
     /// True if the posts up to the newest one are then complete, so that the next run continues there.
-    pub moves: bool,
+    pub advances_watermark: bool,
 }
 
 impl Reader<'_, '_> {
     /// Returns the goal for a subreddit whose posts are known up to a time.
     pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
-        let (topic, pace) = (self.read.topic, self.read.pace);
+        let (topic, options) = (self.read.topic, self.read.options);
         let now: Timestamp = self.read.sink.worker.clock.now().into();
         let listing = self.read.source.kind().listing(topic.listing);
-        match (pace.span, known) {
-            (Some(span), known) => Goal {
+        match (options.time_range, known) {
+            (Some(range), known) => Goal {
                 listing: Listing::New,
-                back_to: Some(span.since),
-                from: Some(span.since),
-                limit: MOST_LISTED,
-                moves: match known {
-                    // A span that begins behind the known posts leaves a hole before it, which the next run is to
+                back_to: Some(range.since),
+                from: Some(range.since),
+                limit: MAX_LISTED,
+                advances_watermark: match known {
+                    // A range that begins behind the known posts leaves a hole before it, which the next run is to
                     // read.
-                    Some(known) => span.since <= known,
-                    // Nothing is known. If the span ends now, the next run may go on from it; if it ends earlier, it
+                    Some(known) => range.since <= known,
+                    // Nothing is known. If the range ends now, the next run may go on from it; if it ends earlier, it
                     // may not.
-                    None => span.end(now) == now,
+                    None => range.end(now) == now,
                 },
             },
             // What came since the last run is read whole, however much it is: a limit would tear a hole.
             (None, Some(known)) if topic.is_default_listing || listing == Listing::New => Goal {
                 listing: Listing::New,
-                back_to: Some(pace.back_from(known)),
+                back_to: Some(options.overlap_start(known)),
                 from: Some(known),
-                limit: MOST_LISTED,
-                moves: true,
+                limit: MAX_LISTED,
+                advances_watermark: true,
             },
             (None, known) => Goal {
                 listing,
                 back_to: None,
                 from: None,
                 limit: topic.limit,
-                moves: known.is_none(),
+                advances_watermark: known.is_none(),
             },
         }
     }
 
     /// True if a post is of the requested time.
     pub(super) fn is_wanted(&self, post: &Post) -> bool {
-        self.read.pace.span.is_none_or(|span| span.takes(post))
+        self.read
+            .options
+            .time_range
+            .is_none_or(|range| range.contains(post))
     }
 
     pub(super) async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
@@ -105,18 +108,22 @@ impl Reader<'_, '_> {
 
     /// Records what is asked for as missing: until it is there.
     pub(super) async fn begin_gap(&mut self) -> Result<()> {
-        let Some(span) = self.read.pace.span.filter(|_| !self.has_gap) else {
+        let Some(range) = self.read.options.time_range.filter(|_| !self.has_gap) else {
             return Ok(());
         };
         self.has_gap = true;
-        let until = span.end(self.read.sink.worker.clock.now().into());
-        self.store_gap(span.since, until).await
+        let until = range.end(self.read.sink.worker.clock.now().into());
+        self.store_gap(range.since, until).await
     }
 
     /// Posts were read from a time on: they are missing no longer.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
         let (sink, now) = (self.read.sink, self.read.sink.worker.clock.now().into());
-        let until = self.read.pace.span.map_or(now, |span| span.end(now));
+        let until = self
+            .read
+            .options
+            .time_range
+            .map_or(now, |range| range.end(now));
         if from >= until {
             return Ok(());
         }
@@ -125,8 +132,8 @@ impl Reader<'_, '_> {
     }
 
     /// A listing ended before it reached the time back to which it was to be read.
-    pub(super) async fn fell_short(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
-        let Some(span) = self.read.pace.span else {
+    pub(super) async fn record_shortfall(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
+        let Some(range) = self.read.options.time_range else {
             tracing::warn!(
                 topic = %self.read.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
                 "Reddit's listing of r/{} ends before the newest stored post: those between are missing; `--source \
@@ -134,7 +141,7 @@ impl Reader<'_, '_> {
             );
             return self.store_gap(from, oldest).await;
         };
-        let until = oldest.min(span.end(self.read.sink.worker.clock.now().into()));
+        let until = oldest.min(range.end(self.read.sink.worker.clock.now().into()));
         tracing::warn!(
             topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
             "Reddit lists no posts of r/{} that are so old: those between are missing; `--source arctic-shift` may have them",
@@ -167,8 +174,8 @@ impl Reader<'_, '_> {
     }
 
     /// Tells of posts that neither the last run nor this one reads.
-    pub(super) fn note_hole(&self, known: Option<Timestamp>) {
-        let since = self.read.pace.span.map(|span| span.since);
+    pub(super) fn log_unread_range(&self, known: Option<Timestamp>) {
+        let since = self.read.options.time_range.map(|range| range.since);
         if let (Some(known), Some(since)) = (known, since)
             && since > known
         {

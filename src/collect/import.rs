@@ -1,6 +1,6 @@
 //! Files into the store, block by block.
 
-use super::{REJECTED_SHOWN, Sink};
+use super::{MAX_LOGGED_REJECTIONS, Sink};
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{AuthorPolicy, Post, ReadyPost, Rejections, SourceKind, Topic};
 use topicmill_sources::file::dump::{Block, Blocks, End};
@@ -61,7 +61,7 @@ pub async fn import(
     }
     // Unpacking, parsing and hashing have a thread of their own: one block is made ready while another one is stored.
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
-    let naming = Naming {
+    let preparer = Preparer {
         topics: plan.topics.to_vec(),
         named_topics: plan.named_topics,
         authors: sink.authors.clone(),
@@ -71,7 +71,7 @@ pub async fn import(
             let block = blocks.next_block();
             let ended = block.end.is_some();
             // Nobody listens any more once the import is stopped.
-            if sender.blocking_send(naming.prepare(block)).is_err() || ended {
+            if sender.blocking_send(preparer.prepare(block)).is_err() || ended {
                 break;
             }
         }
@@ -106,15 +106,15 @@ pub async fn import(
         tracing::warn!(file = %plan.name, "{nulls} values were `NaN`, `None` or the like, and are stored as NULL");
     }
     // The first ones are told one by one: every row of a table may be wrong.
-    if let Some(more) = not_shown(&done.rejected) {
+    if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::error!(file = %plan.name, "{more}");
     }
     stored.map(|()| end)
 }
 
 /// Describes the rejected records that were not logged one by one.
-pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
-    let more = rejected.total().saturating_sub(REJECTED_SHOWN);
+pub(super) fn unlogged_rejections(rejected: &Rejections) -> Option<String> {
+    let more = rejected.total().saturating_sub(MAX_LOGGED_REJECTIONS);
     (more > 0).then(|| {
         format!(
             "passed over {more} more, which are not shown: the record that --run-json FILE writes has the number for \
@@ -124,7 +124,7 @@ pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
 }
 
 /// Prepares blocks on another thread than the one that stores them.
-struct Naming {
+struct Preparer {
     topics: Vec<Topic>,
     named_topics: NamedTopics,
     authors: AuthorPolicy,
@@ -140,7 +140,7 @@ struct ReadyBlock {
     block: Block,
 }
 
-impl Naming {
+impl Preparer {
     fn prepare(&self, mut block: Block) -> ReadyBlock {
         let posts = block.records.len() as u64;
         let (mut topics_mapped, mut topics_differ) = (0, 0);
@@ -211,7 +211,7 @@ async fn store_block(
     done.left_out += position.left_out - plan.left_out;
     plan.left_out = position.left_out;
     for Rejected { at, reason } in rejected {
-        if done.rejected.total() < REJECTED_SHOWN {
+        if done.rejected.total() < MAX_LOGGED_REJECTIONS {
             tracing::error!(file = %plan.name, %at, "passed over: {reason}");
         }
         done.rejected.add(&reason);

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::span::Goal;
+use super::goal::Goal;
 use super::{Reader, Result, take};
 use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::error::SourceError;
@@ -47,24 +47,24 @@ impl Walk {
     }
 
     /// Ranks the posts of a page, and keeps those that are new and wanted.
-    fn keep_wanted(&mut self, posts: &mut Vec<ReadyPost>) {
+    fn rank_and_filter(&mut self, posts: &mut Vec<ReadyPost>) {
         posts.retain_mut(|post| {
             // Every post of the page counts, so that the rank is the position on the listing.
             post.rank = Some(self.rank);
             self.rank += 1;
-            // A listing that moves while it is read shows posts twice.
+            // A listing that advances_watermark while it is read shows posts twice.
             self.seen.insert(post.fullname.clone()) && (post.stickied || take(&mut self.wanted))
         });
     }
 
     /// Notes how far a page reads back. Only the last page with posts says where the listing ended.
-    fn pass(&mut self, listed: &[ReadyPost]) {
-        let mut times = lasting(listed).map(|post| post.created_at).peekable();
+    fn note_times(&mut self, listed: &[ReadyPost]) {
+        let mut times = unpinned(listed).map(|post| post.created_at).peekable();
         if times.peek().is_some() {
             self.end.last_two = [None; 2];
         }
         for time in times {
-            self.end.pass(time, self.goal.from, self.known);
+            self.end.note_time(time, self.goal.from, self.known);
         }
     }
 
@@ -86,7 +86,7 @@ impl Walk {
 }
 
 /// The posts of a page that are not pinned.
-fn lasting(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
+fn unpinned(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
     listed.iter().filter(|post| !post.stickied)
 }
 
@@ -96,8 +96,8 @@ impl Reader<'_, '_> {
         reddit: &dyn Listed,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
-        self.note_hole(known);
-        let mut walk = Walk::new(self.goal(known), known, self.read.pace.page_cap);
+        self.log_unread_range(known);
+        let mut walk = Walk::new(self.goal(known), known, self.read.options.page_cap);
         self.listing = walk.goal.listing;
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
@@ -108,24 +108,26 @@ impl Reader<'_, '_> {
                 Err(error) => return Ok(Err(error)),
             };
             self.begin_gap().await?;
-            self.note_rejected(&page.rejected);
+            self.log_rejected(&page.rejected);
             let mut listed = self.read.sink.authors.prepare(page.posts);
-            walk.keep_wanted(&mut listed);
-            walk.pass(&listed);
+            walk.rank_and_filter(&mut listed);
+            walk.note_times(&listed);
             // Before the posts are chosen by time: a page without any post of that time may be followed by one that
             // has some.
             after = walk.next(page.after, listed.is_empty());
             if walk.is_capped {
                 tracing::warn!(
-                    topic = %self.read.topic.slug, pages = self.read.pace.page_cap,
+                    topic = %self.read.topic.slug, pages = self.read.options.page_cap,
                     "r/{} goes on behind `collect.page_cap`: what follows is not read", self.subreddit
                 );
             }
             listed.retain(|post| self.is_wanted(post));
-            walk.newest = walk.newest.max(self.newest(lasting(&listed)));
+            walk.newest = walk.newest.max(self.newest(unpinned(&listed)));
             // Only with the last page: a listing goes from new to old, so a run that dies in the middle leaves a hole
             // below it.
-            let newest = walk.newest.filter(|_| after.is_none() && walk.goal.moves);
+            let newest = walk
+                .newest
+                .filter(|_| after.is_none() && walk.goal.advances_watermark);
             self.save(listed, after.as_deref(), newest).await?;
             if after.is_none() {
                 return Ok(Ok(self.end_listing(&walk).await?));
@@ -137,7 +139,7 @@ impl Reader<'_, '_> {
     /// Records what is missing behind the end of a listing, or no longer missing before it.
     async fn end_listing(&mut self, walk: &Walk) -> Result<()> {
         let Goal { from, back_to, .. } = walk.goal;
-        self.is_quiet = !walk.seen.is_empty() && self.read.pace.span.is_some();
+        self.is_quiet = !walk.seen.is_empty() && self.read.options.time_range.is_some();
         let full = walk.is_capped || walk.seen.len() >= FULL_LISTING;
         let short = walk.end.is_short(walk.known, from, full);
         let reached = walk.has_reached();
@@ -145,7 +147,7 @@ impl Reader<'_, '_> {
             (Some(from), _) if short && !reached => {
                 let now = self.read.sink.worker.clock.now().into();
                 let oldest = walk.end.oldest_new.unwrap_or(now);
-                self.fell_short(from, oldest).await
+                self.record_shortfall(from, oldest).await
             }
             (_, Some(back_to)) => {
                 let few = walk.seen.len() < PAGE_LIMIT as usize;
@@ -171,7 +173,7 @@ struct ListingEnd {
 }
 
 impl ListingEnd {
-    fn pass(&mut self, time: Timestamp, from: Option<Timestamp>, known: Option<Timestamp>) {
+    fn note_time(&mut self, time: Timestamp, from: Option<Timestamp>, known: Option<Timestamp>) {
         self.last_two = [self.last_two[1], Some(time)];
         self.has_known |= known == Some(time);
         if from.is_none_or(|from| time > from) {

@@ -3,8 +3,8 @@
 //! The input is fullnames. The output is stored posts, and the number of posts that are gone. Reddit is asked about a
 //! hundred at a time. Stored posts are not requested, so a stopped or killed run continues where it was.
 
-use super::import::{not_shown, store_by_topic, topic_of};
-use super::{CollectError, REJECTED_SHOWN, Sink};
+use super::import::{store_by_topic, topic_of, unlogged_rejections};
+use super::{CollectError, MAX_LOGGED_REJECTIONS, Sink};
 use topicmill_core::record::ImportCounts;
 use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
@@ -35,14 +35,14 @@ pub async fn refill(
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<(), CollectError> {
-    let asked = ask_all(sink, reddit, plan, done).await;
-    if let Some(more) = not_shown(&done.rejected) {
+    let asked = fetch_all(sink, reddit, plan, done).await;
+    if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::warn!("{more}");
     }
     asked
 }
 
-async fn ask_all(
+async fn fetch_all(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
@@ -66,20 +66,20 @@ async fn ask_all(
         // Every request is full, however many of the ids are stored.
         while wanted.len() >= INFO_LIMIT as usize {
             let rest = wanted.split_off(INFO_LIMIT as usize);
-            if !ask(sink, reddit, plan, &wanted, done).await? {
+            if !fetch(sink, reddit, plan, &wanted, done).await? {
                 return Ok(());
             }
             wanted = rest;
         }
     }
     if !wanted.is_empty() && !sink.worker.stop.is_cancelled() {
-        ask(sink, reddit, plan, &wanted, done).await?;
+        fetch(sink, reddit, plan, &wanted, done).await?;
     }
     Ok(())
 }
 
 /// One request, and what it answered into the store; false where a signal came first.
-async fn ask(
+async fn fetch(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
@@ -95,7 +95,7 @@ async fn ask(
     done.asked += asked;
     let FoundPosts { page, fates } = found;
     for Rejected { at, reason } in page.rejected {
-        if done.rejected.total() < REJECTED_SHOWN {
+        if done.rejected.total() < MAX_LOGGED_REJECTIONS {
             tracing::warn!(%at, "passed over: {reason}");
         }
         done.rejected.add(&reason);

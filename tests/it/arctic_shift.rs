@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::collect::Pace;
+use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
 use topicmill_core::clock::ManualClock;
 use topicmill_core::{Outcome, SourceKind, Topic, TopicReport};
@@ -17,7 +17,7 @@ use topicmill_sources::arctic_shift::ArcticShift;
 use topicmill_store::Store;
 use wiremock::ResponseTemplate;
 
-use crate::collect::{PACE, climate, topic};
+use crate::collect::{READ_OPTIONS, climate, topic};
 use crate::support::arctic_shift::{
     Archive, Bounds, NOW, START, client, minutes, row, row_with, settings,
 };
@@ -67,7 +67,7 @@ impl Scene {
     async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
         let collected = self
             .context
-            .collect(&self.source, topics, PACE, false, &|_| {});
+            .collect(&self.source, topics, READ_OPTIONS, false, &|_| {});
         collected.await.unwrap().0
     }
 
@@ -548,7 +548,7 @@ async fn from_reddit(scene: &Scene, child: Value) {
     let topics = [climate(5)];
     let collected = scene
         .context
-        .collect(&reddit, &topics, PACE, false, &|_| {});
+        .collect(&reddit, &topics, READ_OPTIONS, false, &|_| {});
     assert_eq!(collected.await.unwrap().0[0].outcome, Outcome::Ok);
 }
 
@@ -626,12 +626,12 @@ async fn topics_share_one_request_at_a_time() {
     let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
     let names: Vec<String> = (0..6).map(|i| format!("topic{i}")).collect();
     let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 1)).collect();
-    let pace = Pace {
+    let options = ReadOptions {
         concurrency: 6,
-        ..PACE
+        ..READ_OPTIONS
     };
     let source = archive;
-    let collected = context.collect(&source, &topics, pace, false, &|_| {});
+    let collected = context.collect(&source, &topics, options, false, &|_| {});
     collected.await.unwrap();
     assert_eq!(load.all.load(Ordering::SeqCst), 6);
     assert_eq!(load.most.load(Ordering::SeqCst), 1);

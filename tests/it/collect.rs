@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
-use topicmill::collect::Pace;
+use topicmill::collect::ReadOptions;
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill_core::clock::{Clock, ManualClock};
 use topicmill_core::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
@@ -26,11 +26,11 @@ use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
 
 /// One topic after another, so that the order of requests is known.
-pub const PACE: Pace = Pace {
+pub const READ_OPTIONS: ReadOptions = ReadOptions {
     concurrency: 1,
     overlap: Duration::from_mins(10),
     page_cap: 50,
-    span: None,
+    time_range: None,
 };
 
 /// A Reddit, its client, and a database to collect into.
@@ -122,7 +122,7 @@ impl Scene {
     async fn collect_with(&self, topics: &[Topic], store_author: bool) -> Vec<TopicReport> {
         let collected = self
             .context
-            .collect(&self.reddit, topics, PACE, store_author, &|_| {})
+            .collect(&self.reddit, topics, READ_OPTIONS, store_author, &|_| {})
             .await;
         collected.unwrap().0
     }
@@ -869,13 +869,13 @@ async fn topics_are_read_concurrently_and_reported_in_order() {
                 .await;
         }
         let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 5)).collect();
-        let pace = Pace {
+        let options = ReadOptions {
             concurrency: 4,
-            ..PACE
+            ..READ_OPTIONS
         };
         let collected = scene
             .context
-            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+            .collect(&scene.reddit, &topics, options, false, &|_| {});
         let (reports, status) = collected.await.unwrap();
         assert_eq!(status, RunStatus::Done);
         assert!(

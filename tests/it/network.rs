@@ -13,7 +13,7 @@ use topicmill_sources::{ListingPage, Source, SourceError};
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
-use crate::collect::{PACE, Scene, child, children, climate, outcomes, topic};
+use crate::collect::{READ_OPTIONS, Scene, child, children, climate, outcomes, topic};
 use crate::support::postgres::{databases, sqlite};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{
@@ -164,13 +164,13 @@ async fn a_revoked_token_causes_one_refresh_and_the_run_continues() {
         let scene = Scene::on(server, &database).await;
         let names: Vec<String> = (0..12).map(|i| format!("topic{i}")).collect();
         let topics: Vec<_> = names.iter().map(|name| topic(name, &[name], 5)).collect();
-        let pace = topicmill::collect::Pace {
+        let options = topicmill::collect::ReadOptions {
             concurrency: 4,
-            ..PACE
+            ..READ_OPTIONS
         };
         let collected = scene
             .context
-            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+            .collect(&scene.reddit, &topics, options, false, &|_| {});
         let (reports, status) = collected.await.unwrap();
         assert!(outcomes(&reports).iter().all(|o| *o == Outcome::Ok));
         assert_eq!(status, RunStatus::Done);
@@ -363,15 +363,15 @@ async fn an_endless_listing_stops_at_the_page_limit() {
         if listing == Listing::New {
             scene.collect_one(endless.clone()).await;
         }
-        let pace = topicmill::collect::Pace {
+        let options = topicmill::collect::ReadOptions {
             page_cap: 7,
-            span: None,
-            ..PACE
+            time_range: None,
+            ..READ_OPTIONS
         };
         let topics = [endless];
         let collected = scene
             .context
-            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+            .collect(&scene.reddit, &topics, options, false, &|_| {});
         let reports = collected.await.unwrap().0;
         assert_eq!(
             (reports[0].outcome, reports[0].pages, reports[0].posts),

@@ -21,7 +21,7 @@ use topicmill_core::{FailureKind, Outcome};
 use topicmill_sources::Source;
 use topicmill_store::{QuotaReservation, QuotaTerms, Store};
 
-use crate::collect::{PACE, Scene, children, climate, outcomes, topic};
+use crate::collect::{READ_OPTIONS, Scene, children, climate, outcomes, topic};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, finished, on_reddit};
 use crate::support::reddit::{client_with, requests, settings};
@@ -343,7 +343,7 @@ async fn a_store_that_cannot_hold_the_quota_ends_the_run_before_any_request() {
         let topics = [climate(5)];
         let collected = scene
             .context
-            .collect(&scene.reddit, &topics, PACE, false, &|_| {});
+            .collect(&scene.reddit, &topics, READ_OPTIONS, false, &|_| {});
         let error = collected.await.unwrap_err();
         assert_eq!(error.kind(), FailureKind::Database, "{error:?}");
         assert!(error.to_string().contains("shared quota"), "{error}");
@@ -388,7 +388,9 @@ async fn a_429_seen_by_one_process_pauses_the_other() {
         hasty.client.tries = 1;
         let hasty = Arc::into_inner(client_with(hasty).0).unwrap();
         let topics = [climate(5)];
-        let refused = scene.context.collect(&hasty, &topics, PACE, false, &|_| {});
+        let refused = scene
+            .context
+            .collect(&hasty, &topics, READ_OPTIONS, false, &|_| {});
         let (reports, _) = refused.await.unwrap();
         assert_eq!(outcomes(&reports), [Outcome::RateLimited]);
 
@@ -399,7 +401,7 @@ async fn a_429_seen_by_one_process_pauses_the_other() {
         let store = database.open().await;
         let context = Context::new(store, clock.clone(), stop, "w2".into());
         let topics = [topic("food", &["food"], 5)];
-        let collected = context.collect(&reddit, &topics, PACE, false, &|_| {});
+        let collected = context.collect(&reddit, &topics, READ_OPTIONS, false, &|_| {});
         let (reports, _) = collected.await.unwrap();
         assert_eq!(outcomes(&reports), [Outcome::Ok]);
         assert_eq!(clock.sleeps(), [Duration::from_secs(30)]);

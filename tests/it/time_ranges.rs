@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use topicmill::collect::{Pace, Span};
+use topicmill::collect::{ReadOptions, TimeRange};
 use topicmill_core::{Outcome, SourceKind, Timestamp, Topic, TopicReport};
 use topicmill_sources::Source;
 use topicmill_store::Gap;
 use wiremock::ResponseTemplate;
 
-use crate::collect::{PACE, Scene, climate, new_climate, posted, topic};
+use crate::collect::{READ_OPTIONS, Scene, climate, new_climate, posted, topic};
 use crate::support::arctic_shift::{Archive, Bounds, client, row_with};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
@@ -34,12 +34,17 @@ async fn collect(
     since: i64,
     until: Option<i64>,
 ) -> Vec<TopicReport> {
-    let span = Some(Span {
+    let time_range = Some(TimeRange {
         since: minute(since),
         until: until.map(minute),
     });
-    let pace = Pace { span, ..PACE };
-    let collected = scene.context.collect(source, topics, pace, false, &|_| {});
+    let options = ReadOptions {
+        time_range,
+        ..READ_OPTIONS
+    };
+    let collected = scene
+        .context
+        .collect(source, topics, options, false, &|_| {});
     collected.await.unwrap().0
 }
 

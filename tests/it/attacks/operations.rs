@@ -8,7 +8,7 @@ use topicmill_core::RunStatus;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::collect::{PACE, topic};
+use crate::collect::{READ_OPTIONS, topic};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, RunOutput, finished, on_reddit};
 use crate::support::reddit;
@@ -178,7 +178,7 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
             let panics = |_| panic!("on purpose");
             drop(
                 collecting
-                    .collect(&source, &topics, PACE, false, &panics)
+                    .collect(&source, &topics, READ_OPTIONS, false, &panics)
                     .await,
             );
         });

@@ -10,7 +10,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use topicmill::collect::Pace;
+use topicmill::collect::ReadOptions;
 use topicmill::pipeline::Context;
 use topicmill_core::{Outcome, SourceKind, Timestamp};
 use topicmill_sources::arctic_shift::ArcticShift;
@@ -126,16 +126,16 @@ impl ArchiveScene {
     }
 
     async fn collect(&self, overlap: Duration) -> u64 {
-        let pace = Pace {
+        let options = ReadOptions {
             concurrency: 1,
             overlap,
             page_cap: 50,
-            span: None,
+            time_range: None,
         };
         let topics = [climate(500)];
         let collected = self
             .context
-            .collect(&self.source, &topics, pace, false, &|_| {});
+            .collect(&self.source, &topics, options, false, &|_| {});
         collected.await.unwrap().0.remove(0).new
     }
 }
