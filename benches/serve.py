@@ -40,7 +40,8 @@ def main() -> None:
             time.sleep(0.5)
             overview = ask_json(port, "/api/overview")
         print(f"all texts searched after {time.perf_counter() - began:.1f} s, {cpu(server.pid):.1f} s of processor time")
-        print(f"{overview['posts']:,} posts, {int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) // 256} MiB of memory")
+        pages_in_memory = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+        print(f"{overview['posts']:,} posts, {pages_in_memory // 256} MiB of memory")
         pages = pages_of(port, overview)
         for clients in (1, arguments.clients):
             print(f"\n{clients} clients at once, load {os.getloadavg()[0]:.1f}\n")
