@@ -26,7 +26,7 @@ SELECT p.fullname, p.subreddit, p.topic, p.title, p.selftext, p.url, p.permalink
   JOIN current_target t ON t.model_id = c.model_id AND t.label_set_id = c.label_set_id
  ORDER BY c.fullname
 """
-LABELS = "SELECT l.slug FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id ORDER BY l.position"
+LABELS = "SELECT l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id ORDER BY l.position"
 PANDAS = """
 import sys, numpy, pandas
 url, out, query, labels = sys.argv[1:]

@@ -235,12 +235,12 @@ CREATE TABLE label_sets (
 CREATE TABLE labels (
     label_set_id BIGINT NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE, -- the label set
     position     BIGINT NOT NULL, -- its position in the set, from 0
-    slug         TEXT NOT NULL, -- its short name
-    label        TEXT NOT NULL, -- the candidate label
+    label        TEXT NOT NULL, -- the label: its slug, such as `climate`
+    label_name   TEXT NOT NULL, -- the candidate label in words, such as `climate change`
     hypothesis   TEXT NOT NULL, -- the template with the label inserted
     descriptions JSONB NOT NULL DEFAULT '[]', -- further descriptions: an array of texts, for embedding models
     PRIMARY KEY (label_set_id, position),
-    UNIQUE (label_set_id, slug)
+    UNIQUE (label_set_id, label)
 );
 
 -- The only row is the model and the label set that the views show.
@@ -449,8 +449,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
        c.score, -- number or NULL: the score of the best label, 0 to 1
        c.margin, -- number or NULL: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean or NULL: true if the post got no label: `outcome` is `other` or `unsure`
@@ -464,13 +464,17 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.author, -- text or NULL: its author, hashed unless `collect.store_author` is set
        p.source, -- text: where it came from: `reddit`, `sample`, `arctic-shift` or `import`
        p.crosspost_parent, -- text or NULL: the fullname of the post that a crosspost shows
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text or NULL: the outcome: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, -- text or NULL: the outcome: the slug of its label, `other` or `unsure` (docs/label.md); NULL without a label
+       (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold, -- text or NULL: the gold label: the slug on which all annotators of its present text agree, `other` for none of the labels; NULL without an answer, or if they disagree
+       (SELECT string_agg(g.reviewer, ', ' ORDER BY g.reviewer)
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by -- text or NULL: the annotators of its present text
   FROM posts p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
 -- come first. A post that is clearly `other` is not included.
@@ -479,8 +483,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words; NULL if the model abstained
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words; NULL if the model abstained
        c.score, -- number: the score of the best label, 0 to 1
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
@@ -497,7 +501,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the outcome: the slug of its label, `other` or `unsure` (docs/label.md)
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
  WHERE c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND (c.margin < 0.2 OR c.abstained)
@@ -517,8 +521,8 @@ SELECT p.fullname, -- text: the post
 -- A row is the score of one label for one post, for the current model and label set.
 CREATE VIEW post_scores AS
 SELECT s.fullname, -- text: the post
-       l.slug AS label_topic, -- text: the slug of the label
-       l.label, -- text: the label in words
+       l.label, -- text: the slug of the label
+       l.label_name, -- text: the label in words
        s.score -- number: its score, 0 to 1
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
@@ -529,12 +533,12 @@ SELECT s.fullname, -- text: the post
 -- without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
-       SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
+       SELECT l.label, l.label_name FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
        named AS (
-       SELECT slug AS name, slug FROM ours
+       SELECT label AS name, label FROM ours
         UNION ALL
-       SELECT label, MIN(slug) FROM ours
-        WHERE label NOT IN (SELECT slug FROM ours) GROUP BY label HAVING COUNT(*) = 1),
+       SELECT label_name, MIN(label) FROM ours
+        WHERE label_name NOT IN (SELECT label FROM ours) GROUP BY label_name HAVING COUNT(*) = 1),
        counted AS (
        SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
          FROM posts WHERE topic IS NOT NULL GROUP BY topic
@@ -553,16 +557,16 @@ CREATE VIEW topic_agreement AS
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL AND p.topic IS NOT NULL)
-SELECT COALESCE(n.slug, c.topic) AS topic, -- text: the slug of the topic
+SELECT COALESCE(n.label, c.topic) AS topic, -- text: the slug of the topic
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: its posts
        CAST(SUM(c.labelled) AS BIGINT) AS labelled, -- integer: its labelled posts
-       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts with this topic as label
-       CAST(SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS double precision)
+       CAST(SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS BIGINT) AS agreed, -- integer: its posts with this topic as label
+       CAST(SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS double precision)
          / NULLIF(SUM(c.labelled), 0)::double precision AS agreement -- number or NULL: `agreed` divided by `labelled`
   FROM counted c
   LEFT JOIN named n ON n.name = c.topic
- WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
- GROUP BY COALESCE(n.slug, c.topic);
+ WHERE n.label IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
+ GROUP BY COALESCE(n.label, c.topic);
 
 -- A row is the number of posts of one day with one outcome.
 CREATE VIEW topic_daily AS
@@ -582,7 +586,7 @@ CREATE VIEW topic_daily AS
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL)
 SELECT DATE '1970-01-01' + CAST(c.day AS INTEGER) AS day, -- day: the day on which the posts were posted (UTC)
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL for abstained posts
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL for abstained posts
        CAST(SUM(c.posts) AS BIGINT) AS posts, -- integer: posts of this day with this outcome
        SUM(c.score) / CAST(SUM(c.posts) AS double precision) AS mean_score, -- number: the mean of their best scores
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome -- text: the slug of the label, `other` or `unsure`
@@ -602,8 +606,8 @@ SELECT p.fullname, -- text: Reddit's name of the post
        p.subreddit, -- text: where it was posted
        p.topic, -- text or NULL: the topic that it was last collected for
        p.title, -- text: its title
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, -- text or NULL: the slug of the label; NULL if the model abstained
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name, -- text or NULL: the label in words, such as `climate change`; NULL if the model abstained
        c.score, -- number: the score of the best label, 0 to 1
        c.margin, -- number: the best score minus the second best; `other` counts like a label
        c.abstained, -- boolean: true if the post got no label
@@ -623,7 +627,7 @@ SELECT p.fullname, -- text: Reddit's name of the post
   JOIN label_sets s ON s.id = c.label_set_id
   JOIN models m ON m.id = c.model_id
   JOIN posts p ON p.fullname = c.fullname AND CASE WHEN p.text_hash = c.text_hash THEN TRUE ELSE FALSE END
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
 -- stay until the post is scored again.
@@ -634,8 +638,8 @@ SELECT p.fullname, -- text: the post
        m.name AS model, -- text: the name of the model
        m.number_format, -- text: the number format of the model; models may share a name
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current, -- boolean: true if this is the current model and version, which the other views show
-       l.slug AS label_topic, -- text: the slug of the label
-       l.label, -- text: the label in words
+       l.label, -- text: the slug of the label
+       l.label_name, -- text: the label in words
        e.score, -- number: its score, 0 to 1
        substr(m.manifest_hash, 1, 12) AS model_hash -- text: the first 12 letters of `models.manifest_hash`, which distinguish models with the same name
   FROM packed_scores p

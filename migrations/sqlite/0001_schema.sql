@@ -219,12 +219,12 @@ CREATE TABLE label_sets (
 CREATE TABLE labels (
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
     position     INTEGER NOT NULL,
-    slug         TEXT NOT NULL,
     label        TEXT NOT NULL,
+    label_name   TEXT NOT NULL,
     hypothesis   TEXT NOT NULL,
     descriptions TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (label_set_id, position),
-    UNIQUE (label_set_id, slug)
+    UNIQUE (label_set_id, label)
 ) WITHOUT ROWID;
 
 -- The only row is the model and the label set that the views show.
@@ -377,8 +377,8 @@ SELECT p.fullname,
        p.subreddit,
        p.topic,
        p.title,
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name,
        c.score,
        c.margin,
        c.abstained,
@@ -392,13 +392,17 @@ SELECT p.fullname,
        p.author,
        p.source,
        p.crosspost_parent,
-       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
+       (SELECT CASE WHEN COUNT(DISTINCT COALESCE(g.label, 'other')) = 1 THEN MIN(COALESCE(g.label, 'other')) END
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold,
+       (SELECT group_concat(g.reviewer, ', ')
+          FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash) AS gold_by
   FROM posts p
   LEFT JOIN classifications c NOT INDEXED
     ON c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND c.fullname = p.fullname AND c.text_hash = p.text_hash
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is a labelled post whose two best scores differ by less than 0.2, or whose outcome is `unsure`. The closest
 -- come first. A post that is clearly `other` is not included.
@@ -407,8 +411,8 @@ SELECT p.fullname,
        p.subreddit,
        p.topic,
        p.title,
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name,
        c.score,
        c.margin,
        c.abstained,
@@ -425,7 +429,7 @@ SELECT p.fullname,
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label
  WHERE c.model_id = (SELECT model_id FROM current_target)
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND (c.margin < 0.2 OR c.abstained)
@@ -440,7 +444,7 @@ SELECT p.fullname, p.model_id, p.label_set_id, s.key AS position, s.value AS sco
 
 -- A row is the score of one label for one post, for the current model and label set.
 CREATE VIEW post_scores AS
-SELECT s.fullname, l.slug AS label_topic, l.label, s.score
+SELECT s.fullname, l.label, l.label_name, s.score
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
@@ -450,12 +454,12 @@ SELECT s.fullname, l.slug AS label_topic, l.label, s.score
 -- without a current label set, all topics are included.
 CREATE VIEW topic_agreement AS
   WITH ours AS (
-       SELECT l.slug, l.label FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
+       SELECT l.label, l.label_name FROM labels l JOIN current_target t ON t.label_set_id = l.label_set_id),
        named AS (
-       SELECT slug AS name, slug FROM ours
+       SELECT label AS name, label FROM ours
         UNION ALL
-       SELECT label, MIN(slug) FROM ours
-        WHERE label NOT IN (SELECT slug FROM ours) GROUP BY label HAVING COUNT(*) = 1),
+       SELECT label_name, MIN(label) FROM ours
+        WHERE label_name NOT IN (SELECT label FROM ours) GROUP BY label_name HAVING COUNT(*) = 1),
        counted AS (
        SELECT topic, NULL AS label, FALSE AS abstained, COUNT(*) AS posts, 0 AS labelled
          FROM posts WHERE topic >= '' GROUP BY topic
@@ -473,16 +477,16 @@ CREATE VIEW topic_agreement AS
         WHERE c.model_id = (SELECT model_id FROM current_target)
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL AND p.topic IS NOT NULL)
-SELECT COALESCE(n.slug, c.topic) AS topic,
+SELECT COALESCE(n.label, c.topic) AS topic,
        SUM(c.posts) AS posts,
        SUM(c.labelled) AS labelled,
-       SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END) AS agreed,
-       1.0 * SUM(CASE WHEN c.label = n.slug AND NOT c.abstained THEN c.labelled ELSE 0 END)
+       SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END) AS agreed,
+       1.0 * SUM(CASE WHEN c.label = n.label AND NOT c.abstained THEN c.labelled ELSE 0 END)
          / NULLIF(SUM(c.labelled), 0) AS agreement
   FROM counted c
   LEFT JOIN named n ON n.name = c.topic
- WHERE n.slug IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
- GROUP BY COALESCE(n.slug, c.topic);
+ WHERE n.label IS NOT NULL OR NOT EXISTS (SELECT 1 FROM current_target)
+ GROUP BY COALESCE(n.label, c.topic);
 
 -- A row is the number of posts of one day with one outcome.
 CREATE VIEW topic_daily AS
@@ -501,7 +505,7 @@ CREATE VIEW topic_daily AS
           AND c.label_set_id = (SELECT label_set_id FROM current_target)
           AND c.day IS NULL)
 SELECT date(c.day * 86400, 'unixepoch') AS day,
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label,
        SUM(c.posts) AS posts,
        SUM(c.score) / SUM(c.posts) AS mean_score,
        CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
@@ -521,8 +525,8 @@ SELECT p.fullname,
        p.subreddit,
        p.topic,
        p.title,
-       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
-       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE l.label_name END AS label_name,
        c.score,
        c.margin,
        c.abstained,
@@ -542,7 +546,7 @@ SELECT p.fullname,
  CROSS JOIN models m
  CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
  CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
-  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label;
 
 -- A row is the score of one label for one post, for any model and any version of a label set. Scores of an edited text
 -- stay until the post is scored again.
@@ -553,8 +557,8 @@ SELECT p.fullname,
        m.name AS model,
        m.number_format,
        EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
-       l.slug AS label_topic,
        l.label,
+       l.label_name,
        e.value AS score,
        substr(m.manifest_hash, 1, 12) AS model_hash
   FROM label_sets s

@@ -1,6 +1,6 @@
 -- Posts whose label differs from their topic, highest scores first.
-SELECT fullname, topic, label_topic, score, title
+SELECT fullname, topic, label, score, title
   FROM labeled_posts
- WHERE label_topic <> topic
+ WHERE label <> topic
  ORDER BY score DESC, fullname
  LIMIT 20

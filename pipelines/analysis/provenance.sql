@@ -1,6 +1,6 @@
 -- Provenance of labels: model, tokenizer, label set, text, run and worker, latest first.
 SELECT c.fullname,
-       CASE WHEN c.abstained THEN '(none of these)' ELSE c.label END AS label_topic,
+       CASE WHEN c.abstained THEN '(none of these)' ELSE c.label END AS label,
        c.score,
        m.name AS model,
        m.number_format,

@@ -1,6 +1,6 @@
 -- Posts per topic and label.
-SELECT topic, COALESCE(label_topic, '(none of these)') AS label_topic, COUNT(*) AS posts, AVG(score) AS mean_score
+SELECT topic, COALESCE(label, '(none of these)') AS label, COUNT(*) AS posts, AVG(score) AS mean_score
   FROM labeled_posts
  WHERE classified_at IS NOT NULL
- GROUP BY topic, COALESCE(label_topic, '(none of these)')
+ GROUP BY topic, COALESCE(label, '(none of these)')
  ORDER BY topic, posts DESC, 2

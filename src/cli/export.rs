@@ -11,7 +11,7 @@ use super::labels::{no_labels_yet, selected_labels};
 use super::time_range::parse_times;
 use super::{CliError, Exit, OutputFormat, Setup, output};
 use crate::export::{
-    self, Counts, DatasetFormat, Destination, Filters, Shares, Split, SplitBy, Subject, Terms,
+    self, Counts, DatasetFormat, Destination, Filters, Split, SplitBy, Subject, Terms,
 };
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
@@ -79,14 +79,15 @@ pub struct Export {
     /// Write ' before a CSV text that begins with = + - @, so that spreadsheets do not run it as a formula
     #[arg(help_heading = "CSV", long)]
     safe_csv: bool,
-    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test. A
-    /// folder has a file for each split, a file has a column `split`. Near-duplicates go to the same split
-    #[arg(help_heading = "Split", long, value_name = "80/10/10")]
-    split: Option<Shares>,
+    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test;
+    /// with `gold`, the posts that people checked are test. A folder has a file for each split, a file has a column
+    /// `split`. Near-duplicates go to the same split
+    #[arg(help_heading = "Split", long, value_name = "80/10/10|gold")]
+    split: Option<Split>,
     /// Split by `text`, which assigns a post to the same split in every export, or by `time`, which assigns the oldest
-    /// posts of each label to train
-    #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], default_value = "text", requires = "split")]
-    split_by: String,
+    /// posts of each label to train [default: text]
+    #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], requires = "split")]
+    split_by: Option<String>,
     /// Allow --where as a PostgreSQL superuser, who can read the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -112,6 +113,20 @@ enum ExportFormat {
 }
 
 impl Export {
+    fn split(&self) -> Result<Option<Split>, CliError> {
+        let mut split = self.split.clone();
+        match (&mut split, self.split_by.as_deref()) {
+            (Some(Split::Gold), Some(_)) => Err(CliError::Usage(
+                "--split gold splits by what people checked: leave out --split-by".to_owned(),
+            )),
+            (Some(Split::Shares { by, .. }), Some("time")) => {
+                *by = SplitBy::Time;
+                Ok(split)
+            }
+            _ => Ok(split),
+        }
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
@@ -142,17 +157,13 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
-        let by = match self.split_by.as_str() {
-            "time" => SplitBy::Time,
-            _ => SplitBy::Text,
-        };
         let destination = Destination {
             path: self.out.clone(),
             format,
             overwrite: self.overwrite,
             bom: self.bom,
             safe_csv: self.safe_csv,
-            split: self.split.clone().map(|shares| Split { shares, by }),
+            split: self.split()?,
         };
         // Only the data card of a folder has it.
         let reconciled_at = if format.is_some() {
@@ -307,11 +318,14 @@ fn log_parts(counts: &Counts) {
     for part in &counts.parts {
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let share = part.rows as f64 * 100.0 / counts.rows as f64;
+        let requested = part
+            .wanted
+            .map(|wanted| format!(" (requested: {wanted} %)"));
         tracing::info!(
             posts = part.rows,
-            "split {}: {share:.1} % of the posts (requested: {} %)",
+            "split {}: {share:.1} % of the posts{}",
             part.name,
-            part.wanted
+            requested.unwrap_or_default()
         );
         let missing = counts.labels.keys().map(String::as_str);
         let missing = missing.filter(|label| !part.outcomes.contains_key(*label));

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use super::columns::DatasetColumn;
 use super::counts::Counts;
 use super::{ExportError, Subject};
-use topicmill_core::Timestamp;
+use topicmill_core::{ColumnKind, Timestamp};
+use topicmill_score::Label;
 use topicmill_store::Store;
 
 /// The line by which `export` recognises its own folders.
@@ -26,6 +27,7 @@ pub(super) struct Facts {
     version: String,
     mode: String,
     threshold: f64,
+    labels: Vec<Label>,
     reconciled_at: Option<Timestamp>,
 }
 
@@ -53,6 +55,7 @@ impl Facts {
             version,
             mode: set.mode.to_string(),
             threshold: set.threshold,
+            labels: set.labels.clone(),
             reconciled_at,
         })
     }
@@ -121,7 +124,8 @@ fn of_parts(counts: &Counts) -> String {
 
 /// The card.
 pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
-    let mut card = front(counts, facts) + table(counts, facts).as_str();
+    let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
+    card += &descriptions(&facts.labels);
     if !counts.parts.is_empty() {
         card += &of_parts(counts);
     }
@@ -154,7 +158,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
 const STRING: &str = "a string takes what is written";
 
 /// Formats the YAML front matter, the title and the introduction.
-fn front(counts: &Counts, facts: &Facts) -> String {
+fn front(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) -> String {
     let size = match counts.rows {
         0..1_000 => "n<1K",
         1_000..10_000 => "1K<n<10K",
@@ -175,13 +179,64 @@ fn front(counts: &Counts, facts: &Facts) -> String {
          license_link: https://redditinc.com/policies/data-api-terms\n\
          task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
          tags:\n- reddit\n- topicmill\n\
+         dataset_info:\n  features:\n{features}\
          configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
          # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. The labels \
          were not checked by hand.\n\n",
-        name = serde_json::Value::from(facts.label_set.as_str()),
+        name = quoted(&facts.label_set),
         title = cell(&facts.label_set),
+        features = features(columns, &facts.labels),
         files = files.collect::<String>(),
     )
+}
+
+/// Formats the features of the front matter. Labels are classes, so that trainers need not number them.
+fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
+    let mut text = String::new();
+    for column in columns {
+        let outcomes: &[&str] = match column.name.as_str() {
+            "label" => &[],
+            "outcome" => &["other", "unsure"],
+            name => {
+                let kind = match column.kind {
+                    ColumnKind::Text | ColumnKind::Hex => "string",
+                    ColumnKind::Integer => "int64",
+                    ColumnKind::Number => "float64",
+                    ColumnKind::Boolean => "bool",
+                    ColumnKind::Time => "timestamp[ms, tz=UTC]",
+                };
+                writeln!(text, "  - name: {}\n    dtype: {kind}", quoted(name)).expect(STRING);
+                continue;
+            }
+        };
+        let name = &column.name;
+        writeln!(
+            text,
+            "  - name: {name}\n    dtype:\n      class_label:\n        names:"
+        )
+        .expect(STRING);
+        let names = labels.iter().map(|label| label.slug.as_str());
+        for (class, name) in names.chain(outcomes.iter().copied()).enumerate() {
+            writeln!(text, "          '{class}': {}", quoted(name)).expect(STRING);
+        }
+    }
+    text
+}
+
+/// Quotes a YAML string, which may be any JSON string.
+fn quoted(text: &str) -> serde_json::Value {
+    serde_json::Value::from(text)
+}
+
+/// Formats the labels with their descriptions.
+fn descriptions(labels: &[Label]) -> String {
+    let mut text = "## Labels\n\n| label | in words | descriptions |\n|---|---|---|\n".to_owned();
+    for label in labels {
+        let (slug, words) = (cell(&label.slug), cell(&label.label));
+        let about = cell(&label.descriptions.join(" · "));
+        writeln!(text, "| `{slug}` | {words} | {about} |").expect(STRING);
+    }
+    text + "\n"
 }
 
 /// Formats the summary table.

@@ -1,5 +1,6 @@
 //! The columns of a data set, and the SQL statement that reads them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use topicmill_score::LabelSet;
@@ -39,7 +40,7 @@ impl DatasetColumn {
 }
 
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 22] = [
+const FIXED: [(&str, ColumnKind, &str); 25] = [
     ("fullname", Text, "Reddit's name of the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
@@ -59,11 +60,8 @@ const FIXED: [(&str, ColumnKind, &str); 22] = [
         "number of comments, when it was last seen",
     ),
     ("source", Text, "where topicmill read it"),
-    (
-        "label",
-        Text,
-        "the best label, by its short name; empty if the post gets none",
-    ),
+    ("label", Text, "the best label; empty if the post gets none"),
+    ("label_name", Text, "the label in words"),
     ("score", Number, "the score of the best label, 0 to 1"),
     ("margin", Number, "the best score less the second best"),
     ("abstained", Boolean, "true if no label fits well enough"),
@@ -72,6 +70,12 @@ const FIXED: [(&str, ColumnKind, &str); 22] = [
         Text,
         "the label; `other` if a topic of the background fits better than every label, `unsure` if the score is too low",
     ),
+    (
+        "gold",
+        Text,
+        "the label that people gave; `other` for none of the labels; empty without an answer, or if people disagree",
+    ),
+    ("gold_by", Text, "the people who gave it"),
     ("classified_at", Time, "when it got its label"),
     ("model", Text, "the model"),
     (
@@ -88,6 +92,11 @@ const FIXED: [(&str, ColumnKind, &str); 22] = [
     ),
 ];
 
+/// The outcome that an annotator chose.
+const GOLD: &str = "COALESCE(g.label, 'other')";
+/// The answers about the present text of a post, as in the view `labeled_posts`.
+const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_hash = p.text_hash";
+
 /// Returns the SQL expression of a fixed column; `key` is the fullname of the driving table.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
     // NULL without a label. An uncorrelated subquery is evaluated once.
@@ -103,6 +112,16 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         "outcome" => {
             "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END"
                 .to_owned()
+        }
+        "label_name" => format!(
+            "CASE WHEN c.abstained THEN NULL ELSE \
+             (SELECT label_name FROM labels l WHERE l.label_set_id = {set} AND l.label = c.label) END"
+        ),
+        "gold" => format!(
+            "(SELECT CASE WHEN COUNT(DISTINCT {GOLD}) = 1 THEN MIN({GOLD}) END {FROM_GOLD})"
+        ),
+        "gold_by" => {
+            format!("(SELECT string_agg(g.reviewer, ', ' ORDER BY g.reviewer) {FROM_GOLD})")
         }
         "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
         "model" => of("name", "models", model),
@@ -140,9 +159,15 @@ pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<DatasetColumn> {
     let fixed = FIXED
         .iter()
         .map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
+    let mut names = BTreeSet::new();
     let labels = set.labels.iter().map(|label| {
         let meaning = format!("the score of the label \"{}\", 0 to 1", label.label);
-        DatasetColumn::new(&format!("{SCORE_OF}{}", label.slug), Number, &meaning)
+        // A name without hyphens needs no quotes in SQL, nor as an attribute in pandas.
+        let mut name = format!("{SCORE_OF}{}", label.slug.replace('-', "_"));
+        if !names.insert(name.clone()) {
+            name = format!("{SCORE_OF}{}", label.slug);
+        }
+        DatasetColumn::new(&name, Number, &meaning)
     });
     let meaning = "the part that the post is in: train, validation or test";
     let split = is_split.then(|| DatasetColumn::new(SPLIT, Text, meaning));
@@ -164,8 +189,14 @@ pub(super) enum SelectedColumns {
 }
 
 /// The columns of [`SelectedColumns::ForSplit`].
-pub(super) const SPLIT_COLUMNS: [&str; 5] =
-    ["title", "selftext", "created_at", "outcome", "text_hash"];
+pub(super) const SPLIT_COLUMNS: [&str; 6] = [
+    "title",
+    "selftext",
+    "created_at",
+    "outcome",
+    "gold",
+    "text_hash",
+];
 
 /// Builds the statement.
 pub(super) fn statement(

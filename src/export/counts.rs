@@ -11,7 +11,7 @@ use topicmill_store::ColumnBatch;
 const TOPIC: usize = 2;
 const CREATED_AT: usize = 7;
 const LABEL: usize = 11;
-const OUTCOME: usize = 15;
+const OUTCOME: usize = 16;
 
 /// The counts of an export.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,8 +45,8 @@ pub struct Counts {
 pub struct SplitPart {
     /// `train`, `validation` or `test`.
     pub name: String,
-    /// The requested share in percent.
-    pub wanted: u32,
+    /// The requested share in percent; `None` if a share was not requested.
+    pub wanted: Option<u32>,
     /// Rows.
     pub rows: u64,
     /// Rows of each outcome: a label, `other` or `unsure`.
@@ -55,7 +55,7 @@ pub struct SplitPart {
 
 impl SplitPart {
     /// Creates a part without rows.
-    pub(super) fn new((name, wanted): (&str, u32)) -> Self {
+    pub(super) fn new((name, wanted): (&str, Option<u32>)) -> Self {
         Self {
             name: name.to_owned(),
             wanted,

@@ -31,7 +31,7 @@ impl DatasetFile {
             None | Some(DatasetFormat::Parquet) => {
                 let files = to.split.as_ref().filter(|_| to.format.is_none());
                 // A split folder has one open file per part.
-                let files = files.map_or(1, |split| split.shares.parts().count());
+                let files = files.map_or(1, |split| split.parts().len());
                 Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
             }
             Some(DatasetFormat::Csv) => {

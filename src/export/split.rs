@@ -29,9 +29,9 @@ const ROWS: usize = 5;
 const MAX_COMPARED: usize = 8;
 /// Minimum similarity of near-duplicates, as used to deduplicate the data of `StarCoder` (Li et al. 2023, section 3.4).
 const MIN_SIMILARITY: f64 = 0.7;
-/// Bytes in memory per post during the split: the sketch, then hash, time, outcome, group, and a slot for sorting a
-/// band.
-pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 4 + 16;
+/// Bytes in memory per post during the split: the sketch, then hash, time, outcome, gold, group, and an entry
+/// for sorting a band.
+pub const BYTES_PER_POST: usize = PERMUTATIONS + 8 + 8 + 2 + 1 + 4 + 16;
 /// Sketches per block, so that growing never copies all of them.
 const BLOCK: usize = 1 << 14;
 
@@ -49,11 +49,43 @@ pub enum SplitBy {
 
 /// A requested split.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Split {
-    /// The shares of the parts in percent; the sum is 100.
-    pub shares: Shares,
-    /// The criterion.
-    pub by: SplitBy,
+pub enum Split {
+    /// By shares.
+    Shares {
+        /// The shares of the parts in percent; the sum is 100.
+        shares: Shares,
+        /// The criterion.
+        by: SplitBy,
+    },
+    /// Posts with a gold label, and their near-duplicates, are `test`; all others are `train`.
+    Gold,
+}
+
+impl Split {
+    /// Returns the names of the parts with their requested shares in percent.
+    pub fn parts(&self) -> Vec<(&'static str, Option<u32>)> {
+        match self {
+            Self::Gold => vec![("train", None), ("test", None)],
+            Self::Shares { shares, .. } => {
+                let parts = shares.parts();
+                parts.map(|(name, share)| (name, Some(share))).collect()
+            }
+        }
+    }
+}
+
+impl FromStr for Split {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "gold" => Ok(Self::Gold),
+            shares => Ok(Self::Shares {
+                shares: shares.parse()?,
+                by: SplitBy::Text,
+            }),
+        }
+    }
 }
 
 /// The shares of two or three parts in percent.
@@ -82,8 +114,8 @@ impl FromStr for Shares {
         if matches!(shares.len(), 2 | 3) && sum == 100 && shares.iter().all(|share| *share > 0) {
             return Ok(Self(shares));
         }
-        Err("give two or three positive integers with the sum 100: 80/20 for train and test, 80/10/10 for train, \
-             validation and test"
+        Err("give `gold`, or two or three positive integers with the sum 100: 80/20 for train and test, 80/10/10 \
+             for train, validation and test"
             .to_owned())
     }
 }
@@ -94,6 +126,7 @@ pub(super) struct Splitter {
     hashes: Vec<u64>,
     times: Vec<i64>,
     outcomes: Vec<u16>,
+    has_gold: Vec<bool>,
     names: BTreeMap<String, u16>,
 }
 
@@ -135,6 +168,7 @@ impl Splitter {
             hashes: Vec::new(),
             times: Vec::new(),
             outcomes: Vec::new(),
+            has_gold: Vec::new(),
             names: BTreeMap::new(),
         }
     }
@@ -142,8 +176,10 @@ impl Splitter {
     /// Adds rows with the columns [`super::columns::SPLIT_COLUMNS`].
     pub fn add(&mut self, batch: &ColumnBatch) {
         // In the order of the fixed columns.
-        let [titles, texts, times, outcomes, hashes] =
-            [0, 1, 2, 3, 4].map(|column| batch.columns[column].cells());
+        let [titles, texts, times, outcomes, gold, hashes] =
+            [0, 1, 2, 3, 4, 5].map(|column| batch.columns[column].cells());
+        let gold = gold.map(|gold| matches!(gold, ColumnCell::Text(_)));
+        self.has_gold.extend(gold);
         let text = |cell| match cell {
             ColumnCell::Text(text) => text,
             _ => "",
@@ -196,9 +232,16 @@ impl Splitter {
         for root in &groups {
             sizes[*root as usize] += 1;
         }
-        let roots = match split.by {
-            SplitBy::Text => self.by_text(&groups, &split.shares),
-            SplitBy::Time => self.by_time(&groups, &sizes, &split.shares),
+        let roots = match split {
+            Split::Gold => self.by_gold(&groups),
+            Split::Shares {
+                shares,
+                by: SplitBy::Text,
+            } => self.by_text(&groups, shares),
+            Split::Shares {
+                shares,
+                by: SplitBy::Time,
+            } => self.by_time(&groups, &sizes, shares),
         };
         Assigned {
             parts: groups.iter().map(|root| roots[*root as usize]).collect(),
@@ -274,6 +317,15 @@ impl Splitter {
         parts
             .map(|part| part.expect("three parts at most"))
             .collect()
+    }
+
+    /// Assigns groups that contain a post with gold to the second part.
+    fn by_gold(&self, groups: &[u32]) -> Vec<u8> {
+        let mut parts = vec![0; groups.len()];
+        for (root, has_gold) in groups.iter().zip(&self.has_gold) {
+            parts[*root as usize] |= u8::from(*has_gold);
+        }
+        parts
     }
 
     /// Assigns the oldest groups of each outcome first; a part is full when it has its share of their posts.
@@ -353,11 +405,11 @@ fn joined(words: &[u64]) -> u64 {
 }
 
 /// Builds the split column of a file.
-pub(super) fn column(parts: &[u8], shares: &Shares) -> ColumnCells {
-    let names: Vec<&str> = shares.parts().map(|(name, _)| name).collect();
+pub(super) fn column(parts: &[u8], split: &Split) -> ColumnCells {
+    let names = split.parts();
     let mut column = ColumnCells::new(ColumnKind::Text);
     for part in parts {
-        column.push(ColumnCell::Text(names[usize::from(*part)]));
+        column.push(ColumnCell::Text(names[usize::from(*part)].0));
     }
     column
 }
@@ -416,7 +468,7 @@ mod tests {
     }
 
     fn split(shares: &str, by: SplitBy) -> Split {
-        Split {
+        Split::Shares {
             shares: shares.parse().unwrap(),
             by,
         }

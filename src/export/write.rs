@@ -60,7 +60,7 @@ impl<'o> Files<'o> {
         let made = TempOutput::new(&order.to)?;
         let names: Vec<&str> = match (&made, &order.to.split) {
             (TempOutput::Folder(_), Some(split)) => {
-                split.shares.parts().map(|(name, _)| name).collect()
+                split.parts().into_iter().map(|(name, _)| name).collect()
             }
             _ => vec![WHOLE],
         };
@@ -151,7 +151,7 @@ pub(super) fn write(
         if let (Some(splitter), Some(split)) = (splitter.take(), &to.split) {
             let decided = splitter.assign(split);
             counts.groups = Some(decided.groups);
-            counts.parts = split.shares.parts().map(SplitPart::new).collect();
+            counts.parts = split.parts().into_iter().map(SplitPart::new).collect();
             assigned = Some(decided);
         }
         let rows = batch.rows as u64;
@@ -203,7 +203,7 @@ impl Files<'_> {
             return self.add(0, batch);
         };
         if matches!(self.made, TempOutput::File(_)) {
-            batch.columns.push(split::column(parts, &split.shares));
+            batch.columns.push(split::column(parts, split));
             return self.add(0, batch);
         }
         for part in 0..self.parts.len() {

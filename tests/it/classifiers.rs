@@ -403,7 +403,7 @@ fn a_classifier_assigns_its_own_labels() {
     for database in databases() {
         let scene = Scene::new(&database.url);
         let moods = model(MOODS);
-        let shown = "SELECT COUNT(*) AS n FROM labeled_posts WHERE label_topic IS NOT NULL";
+        let shown = "SELECT COUNT(*) AS n FROM labeled_posts WHERE label IS NOT NULL";
         scene.ok(&["classify", "--limit", "5"]);
         let current = scene.sql(shown);
         let ran = scene.ok(&["classify", "--model", &moods]);
@@ -412,10 +412,9 @@ fn a_classifier_assigns_its_own_labels() {
         assert_eq!(scene.sql(shown), current, "the views show what they showed");
         // With --make-current they become current, and the backlog is empty.
         assert_eq!(scene.classify(&moods, &[])["posts"], 0);
-        let scores = scene.sql(
-            "SELECT label_topic, COUNT(*) AS posts FROM post_scores GROUP BY label_topic ORDER BY label_topic",
-        );
-        let labels: Vec<&Value> = scores.iter().map(|row| &row["label_topic"]).collect();
+        let scores = scene
+            .sql("SELECT label, COUNT(*) AS posts FROM post_scores GROUP BY label ORDER BY label");
+        let labels: Vec<&Value> = scores.iter().map(|row| &row["label"]).collect();
         assert_eq!(labels, ["anger", "joy", "sadness"]);
         assert!(scores.iter().all(|row| row["posts"] == 21));
         // The same as in a file.
@@ -424,9 +423,9 @@ fn a_classifier_assigns_its_own_labels() {
         scene.program.write("texts.ndjson", texts);
         scene.ok(&["score", "texts.ndjson", "out.ndjson", "--model", &moods]);
         let of_file = rows(&scene.program.folder.path().join("out.ndjson"));
-        for row in scene.sql("SELECT title, label_topic, score FROM labeled_posts") {
+        for row in scene.sql("SELECT title, label, score FROM labeled_posts") {
             let other = &of_file[&row["title"].to_string()];
-            assert_eq!(row["label_topic"], other["label"]);
+            assert_eq!(row["label"], other["label"]);
             let off = row["score"].as_f64().unwrap() - other["score"].as_f64().unwrap();
             assert!(off.abs() < 1e-4);
         }
@@ -464,8 +463,8 @@ fn a_pipeline_file_can_rename_classifier_labels_and_set_a_threshold() {
         (&json!(21), &json!(0))
     );
     assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
-    let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
-    assert_eq!(slugs[0]["label_topic"], "angry");
+    let slugs = scene.sql("SELECT DISTINCT label FROM post_scores ORDER BY label");
+    assert_eq!(slugs[0]["label"], "angry");
     // Also from stored logits.
     let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
     let found = scene.json(&["labels", "diff", "current", &format!("{surer}@{moods}")]);

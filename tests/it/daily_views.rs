@@ -62,7 +62,8 @@ async fn labelled(f: &Fixture, step: &str) -> i64 {
             ]
         })
         .collect();
-    let view = "SELECT day, label_topic, posts, mean_score, outcome FROM topic_daily ORDER BY day, outcome";
+    let view =
+        "SELECT day, label, posts, mean_score, outcome FROM topic_daily ORDER BY day, outcome";
     assert_eq!(rows(f, view).await, days, "{step}");
     let topics: Vec<Vec<Value>> = topics
         .into_iter()

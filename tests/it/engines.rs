@@ -43,7 +43,7 @@ fn rows(program: &Program, url: &str, query: &str) -> Vec<Value> {
 
 /// Returns each score by post and label.
 fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
-    let query = "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
+    let query = "SELECT s.fullname, l.label, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
                    JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
                   WHERE m.number_format = 'fp32'";
     let text = |value: &Value| value.as_str().unwrap().to_owned();

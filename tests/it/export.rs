@@ -134,8 +134,9 @@ fn every_format_contains_the_rows_of_the_view() {
             ] {
                 assert_eq!(row[column], shown[column], "{column}");
             }
-            assert_eq!(row["label"], shown["label_topic"]);
-            assert_eq!(row["score"], shown["score"]);
+            for column in ["label", "label_name", "score"] {
+                assert_eq!(row[column], shown[column], "{column}");
+            }
             let scores = [&row["score_gaming"], &row["score_food"]];
             let best = scores.map(|score| score.as_f64().unwrap());
             assert_eq!(row["score"], json!(best[0].max(best[1])));
@@ -504,4 +505,84 @@ fn a_killed_or_failed_export_keeps_the_previous_file() {
     let file = File::open(scene.path("old.parquet")).unwrap();
     let file = SerializedFileReader::new(file).unwrap();
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gold_is_exported_and_splits_off_a_test_part() {
+    if !has_onnx_runtime("gold_is_exported_and_splits_off_a_test_part") {
+        return;
+    }
+    for database in databases() {
+        let program = Program::with_database(&database.url);
+        let texts = [
+            "the boss of the third level has a shield that breaks after nine hits",
+            "which knife do you use to cut onions without crying into the soup",
+            "my neighbour plays the trumpet at night and nobody seems to mind it",
+            "a patch of the racing game has removed my favourite car from it",
+            "how long does bread have to rest before it goes into the oven",
+        ];
+        // The last post is a near-duplicate of the first.
+        let copy = format!("{} EDIT", texts[0]);
+        let lines = texts.iter().copied().chain([copy.as_str()]).enumerate();
+        let lines = lines.map(|(i, text)| {
+            let post = json!({
+                "id": format!("k{i}"), "title": text, "selftext": "", "subreddit": "mixed", "created_utc": 1_700_000_000 + i,
+            });
+            format!("{post}\n")
+        });
+        let posts = program.write("posts.ndjson", lines.collect::<String>());
+        let labels = program.write("two.toml", LABELS);
+        let scene = Scene { program };
+        scene.ok(&["import", &posts]);
+        scene.ok(&["classify", "--pipeline", &labels]);
+        for (annotator, answers) in [
+            ("anna", "id,label\nk0,gaming\nk1,food\nk2,none\n"),
+            ("ben", "id,label\nk0,gaming\nk1,gaming\n"),
+        ] {
+            let answers = scene.program.write("answers.csv", answers);
+            scene.ok(&[
+                "labels",
+                "gold",
+                "import",
+                &answers,
+                "--reviewer",
+                annotator,
+            ]);
+        }
+        let expected = [
+            (json!("gaming"), json!("anna, ben"), "test"),
+            // They disagree.
+            (Value::Null, json!("anna, ben"), "train"),
+            (json!("other"), json!("anna"), "test"),
+            (Value::Null, Value::Null, "train"),
+            (Value::Null, Value::Null, "train"),
+            (Value::Null, Value::Null, "test"),
+        ];
+        scene.ok(&["export", "gold.jsonl", "--split", "gold"]);
+        let rows = scene.jsonl("gold.jsonl");
+        let found = rows.iter().map(|row| {
+            let split = row["split"].as_str().unwrap();
+            (row["gold"].clone(), row["gold_by"].clone(), split)
+        });
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        let shown = scene.view();
+        for row in &rows {
+            let shown = &shown[row["fullname"].as_str().unwrap()];
+            for column in ["gold", "gold_by", "label", "label_name"] {
+                assert_eq!(row[column], shown[column], "{column}");
+            }
+        }
+        // The answer about an earlier text does not count.
+        let edited = "UPDATE gold SET text_hash = substr(text_hash, 2) WHERE fullname = 't3_k2'";
+        database.run(edited).await;
+        assert_eq!(scene.view()["t3_k2"]["gold_by"], Value::Null);
+        scene.ok(&["export", "data-set", "--split", "gold"]);
+        let card = fs::read_to_string(scene.path("data-set/README.md")).unwrap();
+        let classes = "  - name: label\n    dtype:\n      class_label:\n        names:\n          '0': \"gaming\"\n          '1': \"food\"\n  - name";
+        assert!(card.contains(classes), "{card}");
+        scene.refused(
+            &["export", "x.csv", "--split", "gold", "--split-by", "time"],
+            &["leave out --split-by"],
+        );
+    }
 }

@@ -95,9 +95,9 @@ fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
     ran.stderr
 }
 
-/// Returns the label and slug of each post, in order.
+/// Returns the words and the slug of each label, in order.
 fn labels(program: &Program) -> String {
-    let query = "SELECT label, label_topic FROM labeled_posts ORDER BY fullname";
+    let query = "SELECT label_name, label FROM labeled_posts ORDER BY fullname";
     program.ok(&["sql", query, "--format", "csv"]).stdout
 }
 
@@ -293,7 +293,7 @@ fn a_list_of_labels_is_a_complete_file() {
     program.ok(&["classify", "--pipeline", &short]);
     assert_eq!(
         labels(&program),
-        "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
+        "label_name,label\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
          cooking,cooking\ncooking,cooking\n"
     );
     // The same labels with all defaults written out are the same version.
@@ -406,7 +406,7 @@ fn labels_may_share_words_if_the_model_reads_descriptions() {
     assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
     assert_eq!(
         labels(&program),
-        "label,label_topic\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
+        "label_name,label\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
     );
     let query = "SELECT COUNT(*) AS n FROM post_scores";
     let scores = program.ok(&["sql", query, "--format", "csv"]);

@@ -647,7 +647,7 @@ async fn retention_removes_the_text_and_keeps_the_label() {
              someone Discussion null",
         ];
         let texts = "SELECT p.fullname, p.title, p.selftext, p.url, p.permalink, p.author, p.flair, \
-                     l.label_topic FROM posts p JOIN labeled_posts l ON l.fullname = p.fullname \
+                     l.label FROM posts p JOIN labeled_posts l ON l.fullname = p.fullname \
                      ORDER BY p.fullname";
         assert_eq!(scene.rows(texts).await, expected);
 

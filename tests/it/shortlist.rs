@@ -78,7 +78,7 @@ impl<'a> Scene<'a> {
 
     pub fn scores(&self, model: &str) -> Scores {
         let sql = format!(
-            "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
+            "SELECT s.fullname, l.label, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
                JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
               WHERE m.name = '{model}' AND s.label_set_id = (SELECT MAX(id) FROM label_sets)"
         );

@@ -89,7 +89,7 @@ impl<'a> Scene<'a> {
 
     /// Returns every score of the current label set.
     fn scores(&self) -> Vec<f64> {
-        self.rows("SELECT score FROM post_scores ORDER BY fullname, label_topic")
+        self.rows("SELECT score FROM post_scores ORDER BY fullname, label")
             .iter()
             .map(|score| score.parse().unwrap())
             .collect()

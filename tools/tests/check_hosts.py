@@ -294,7 +294,7 @@ def disturb(hosts: Hosts) -> dict:
 
 def check(hosts: Hosts, seen: dict) -> None:
     """Compares the hosts with a single process, and the run records with the labels."""
-    statement = "SELECT fullname, label_topic, score FROM post_scores ORDER BY fullname, label_topic"
+    statement = "SELECT fullname, label, score FROM post_scores ORDER BY fullname, label"
     best = "SELECT fullname, label FROM classifications ORDER BY fullname"
     single, found = (hosts.rows(hosts.urls[name], statement) for name in ("single", "hosts"))
     assert [row[:2] for row in found] == [row[:2] for row in single], "a post or a label is missing, or there twice"

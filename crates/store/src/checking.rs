@@ -69,7 +69,7 @@ const COUNTS: [Count; 15] = [
         check: "unknown labels",
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS ( \
-               SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.slug = c.label)",
+               SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.label = c.label)",
         meaning: "posts have a label that is not in their label set",
         remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
     },
@@ -154,7 +154,7 @@ const COUNTS: [Count; 15] = [
         check: "gold labels",
         severity: Severity::Note,
         sql: "SELECT COUNT(*) FROM gold g WHERE g.label IS NOT NULL AND g.label_set_id IS NOT NULL AND NOT EXISTS ( \
-               SELECT 1 FROM labels l WHERE l.label_set_id = g.label_set_id AND l.slug = g.label)",
+               SELECT 1 FROM labels l WHERE l.label_set_id = g.label_set_id AND l.label = g.label)",
         meaning: "people gave labels that are not in the label set that they were offered",
         remedy: "look at them with `topicmill labels gold list`",
     },

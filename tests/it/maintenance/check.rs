@@ -9,7 +9,7 @@ use super::*;
 const BREAKS: [(&str, &str, &str); 13] = [
     (
         "",
-        "DELETE FROM labels WHERE slug = 'food'",
+        "DELETE FROM labels WHERE label = 'food'",
         "number of scores",
     ),
     (

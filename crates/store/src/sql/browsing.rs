@@ -47,14 +47,14 @@ impl<DB: Dialect> SqlStore<DB> {
         let (model, label_set) = keys(target);
         let mut select = QueryBuilder::<DB>::new(format!(
             "SELECT p.fullname, p.subreddit, p.topic, substr(p.title, 1, {TITLE}), substr(p.selftext, 1, {EXCERPT}), \
-                    CASE WHEN c.abstained THEN NULL ELSE l.label END, {OUTCOME}, c.score, c.margin, p.reddit_score, \
+                    CASE WHEN c.abstained THEN NULL ELSE l.label_name END, {OUTCOME}, c.score, c.margin, p.reddit_score, \
                     p.num_comments, p.created_at, p.text_purged_at IS NOT NULL \
                FROM posts p LEFT JOIN classifications c ON c.model_id = "
         ));
         select.push_bind(model).push(" AND c.label_set_id = ");
         select.push_bind(label_set).push(
             " AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-              LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label",
+              LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.label = c.label",
         );
         select
     }
@@ -138,7 +138,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn scores_of(&self, target: Target, fullname: &str) -> Result<Vec<LabelScore>> {
         sqlx::query::<DB>(
-            "SELECT l.slug, l.label, s.score FROM label_scores s \
+            "SELECT l.label, l.label_name, s.score FROM label_scores s \
                JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
               WHERE s.model_id = $1 AND s.label_set_id = $2 AND s.fullname = $3 ORDER BY s.score DESC, l.position",
         )

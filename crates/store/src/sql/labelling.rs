@@ -161,7 +161,7 @@ impl<DB: Dialect> SqlStore<DB> {
 
     async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
         sqlx::query_scalar::<DB, _>(
-            "SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position",
+            "SELECT label FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
         .bind(label_set)
         .fetch_all(&mut **tx)

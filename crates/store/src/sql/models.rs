@@ -62,7 +62,7 @@ impl<DB: Dialect> SqlStore<DB> {
         for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
             let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
             let mut insert = QueryBuilder::<DB>::new(
-                "INSERT INTO labels (label_set_id, position, slug, label, hypothesis, descriptions) ",
+                "INSERT INTO labels (label_set_id, position, label, label_name, hypothesis, descriptions) ",
             );
             insert.push_values(
                 chunk.iter().zip(&hypotheses).enumerate(),

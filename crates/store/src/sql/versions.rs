@@ -53,7 +53,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .await
         .doing(WHAT)?;
         let rows = sqlx::query::<DB>(
-            "SELECT slug, label, descriptions FROM labels WHERE label_set_id = $1 ORDER BY position",
+            "SELECT label, label_name, descriptions FROM labels WHERE label_set_id = $1 ORDER BY position",
         )
         .bind(id)
         .fetch_all(&self.pool)
