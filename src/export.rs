@@ -72,6 +72,8 @@ pub struct Subject {
     pub target: Target,
     /// The label set.
     pub set: LabelSet,
+    /// Export the embeddings of the texts, too.
+    pub vectors: bool,
 }
 
 /// Filters for posts.
@@ -156,7 +158,7 @@ pub async fn export(
     };
     let is_split = destination.split.is_some() && destination.format.is_some();
     let order = write::Order {
-        columns: columns(&subject.set, is_split),
+        columns: columns(subject, is_split),
         facts: Facts::of(store, subject, terms.reconciled_at).await?,
         to: destination,
     };

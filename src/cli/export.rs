@@ -88,6 +88,9 @@ pub struct Export {
     /// posts of each label to train [default: text]
     #[arg(help_heading = "Split", long, value_name = "HOW", value_parser = ["text", "time"], requires = "split")]
     split_by: Option<String>,
+    /// Add a column `vector`: the embedding model's vector of each text
+    #[arg(long)]
+    vectors: bool,
     /// Allow --where as a PostgreSQL superuser, who can read the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -231,7 +234,19 @@ impl Export {
         let (word, model) = (self.label_set.as_deref(), self.model.as_deref());
         let found = selected_labels(setup, store, word, model).await?;
         let (target, set) = found.ok_or_else(no_labels_yet)?;
-        Ok(Subject { target, set })
+        if self.vectors && !store.computed().has_vectors(target.model).await? {
+            return Err(CliError::Usage(
+                "--vectors needs labels of an embedding model, and this label set has none: leave it out, or name a model \
+                 with --label-set and --model"
+                    .to_owned(),
+            ));
+        }
+        let vectors = self.vectors;
+        Ok(Subject {
+            target,
+            set,
+            vectors,
+        })
     }
 
     fn filters(&self, setup: &Setup, subject: &Subject) -> Result<Filters, CliError> {

@@ -204,6 +204,11 @@ fn features(columns: &[DatasetColumn], labels: &[Label]) -> String {
                     ColumnKind::Number => "float64",
                     ColumnKind::Boolean => "bool",
                     ColumnKind::Time => "timestamp[ms, tz=UTC]",
+                    ColumnKind::Vector => {
+                        writeln!(text, "  - name: {}\n    list: float32", quoted(name))
+                            .expect(STRING);
+                        continue;
+                    }
                 };
                 writeln!(text, "  - name: {}\n    dtype: {kind}", quoted(name)).expect(STRING);
                 continue;

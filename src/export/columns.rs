@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use topicmill_score::LabelSet;
-
 use super::{Filters, Subject};
-use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time};
+use topicmill_core::ColumnKind::{self, Boolean, Hex, Integer, Number, Text, Time, Vector};
 use topicmill_core::Timestamp;
 use topicmill_store::ReadStatement;
 
@@ -35,12 +33,16 @@ impl DatasetColumn {
             Number => "number",
             Boolean => "boolean",
             Time => "time",
+            Vector => "list of numbers",
         }
     }
 }
 
+/// The column of embeddings, which is only exported on request.
+const VECTOR: &str = "vector";
+
 /// The columns before the label scores.
-const FIXED: [(&str, ColumnKind, &str); 25] = [
+const FIXED: [(&str, ColumnKind, &str); 26] = [
     ("fullname", Text, "Reddit's name of the post"),
     ("subreddit", Text, "where it was posted"),
     ("topic", Text, "the topic that it was last collected for"),
@@ -90,6 +92,11 @@ const FIXED: [(&str, ColumnKind, &str); 25] = [
         Hex,
         "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex",
     ),
+    (
+        VECTOR,
+        Vector,
+        "the model's embedding of the text, of length 1",
+    ),
 ];
 
 /// The outcome that an annotator chose.
@@ -128,6 +135,9 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
         "number_format" => of("number_format", "models", model),
         "label_set" => of("name", "label_sets", set),
         "label_set_version" => of("substr(hash, 1, 12)", "label_sets", set),
+        VECTOR => format!(
+            "(SELECT v.vector FROM text_vectors v WHERE v.model_id = {model} AND v.text_hash = c.text_hash)"
+        ),
         name => format!("p.{name}"),
     }
 }
@@ -155,9 +165,11 @@ pub(super) fn text_hash_index() -> usize {
 }
 
 /// Returns all columns of a data set, including the split column if `is_split`.
-pub(super) fn columns(set: &LabelSet, is_split: bool) -> Vec<DatasetColumn> {
+pub(super) fn columns(subject: &Subject, is_split: bool) -> Vec<DatasetColumn> {
+    let set = &subject.set;
     let fixed = FIXED
         .iter()
+        .filter(|(name, ..)| subject.vectors || *name != VECTOR)
         .map(|(name, kind, meaning)| DatasetColumn::new(name, *kind, meaning));
     let mut names = BTreeSet::new();
     let labels = set.labels.iter().map(|label| {
@@ -205,7 +217,7 @@ pub(super) fn statement(
     asked: SelectedColumns,
 ) -> ReadStatement {
     let is_asked = |name: &str| match asked {
-        SelectedColumns::All => true,
+        SelectedColumns::All => subject.vectors || name != VECTOR,
         SelectedColumns::ForSplit => SPLIT_COLUMNS.contains(&name),
     };
     let fixed = FIXED.iter().filter(|(name, ..)| is_asked(name));

@@ -49,7 +49,7 @@ fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let of = |row: &Value| {
         let score = row["score"].as_f64().unwrap();
-        ((text(&row["fullname"]), text(&row["slug"])), score)
+        ((text(&row["fullname"]), text(&row["label"])), score)
     };
     rows(program, url, query).iter().map(of).collect()
 }

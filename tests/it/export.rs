@@ -179,9 +179,9 @@ fn every_format_contains_the_rows_of_the_view() {
                 row["reddit_score"].as_i64().unwrap()
             );
             assert!(read.get_long(9).is_err(), "null stays null");
-            let best = read.get_double(12).unwrap();
+            let best = read.get_double(13).unwrap();
             assert!((best - row["score"].as_f64().unwrap()).abs() < 1e-15);
-            assert_eq!(json!(read.get_bool(14).unwrap()), row["abstained"]);
+            assert_eq!(json!(read.get_bool(15).unwrap()), row["abstained"]);
         }
         assert_eq!(count, 60);
         // Both databases give the same rows, except for the times of labelling.
@@ -446,7 +446,11 @@ async fn an_export_is_a_consistent_snapshot() {
                 }
             }
         };
-        let subject = Subject { target, set };
+        let subject = Subject {
+            target,
+            set,
+            vectors: false,
+        };
         let filters = Filters {
             unlabelled: true,
             ..Filters::default()
@@ -584,5 +588,63 @@ async fn gold_is_exported_and_splits_off_a_test_part() {
             &["export", "x.csv", "--split", "gold", "--split-by", "time"],
             &["leave out --split-by"],
         );
+        scene.refused(&["export", "x.csv", "--vectors"], &["embedding model"]);
+    }
+}
+
+#[test]
+fn vectors_are_exported_in_every_format() {
+    if !has_onnx_runtime("vectors_are_exported_in_every_format") {
+        return;
+    }
+    for database in databases() {
+        let program = Program::with_database(&database.url).with_default_model();
+        let texts = program.write("posts.ndjson", posts(7));
+        let labels = program.write("two.toml", LABELS);
+        let scene = Scene { program };
+        scene.ok(&["import", &texts]);
+        scene.ok(&["classify", "--pipeline", &labels]);
+        for out in ["v.jsonl", "v.csv", "v.parquet"] {
+            scene.ok(&["export", out, "--vectors"]);
+        }
+        let rows = scene.jsonl("v.jsonl");
+        let vectors: Vec<Vec<f32>> = rows
+            .iter()
+            .map(|row| serde_json::from_value(row["vector"].clone()).unwrap())
+            .collect();
+        for vector in &vectors {
+            let length: f32 = vector.iter().map(|x| x * x).sum();
+            assert!(
+                vector.len() == 384 && (length - 1.0).abs() < 1e-4,
+                "{length}"
+            );
+        }
+        let mut csv = csv::Reader::from_path(scene.path("v.csv")).unwrap();
+        let column = csv
+            .headers()
+            .unwrap()
+            .iter()
+            .position(|name| name == "vector");
+        for (vector, record) in vectors.iter().zip(csv.records().map(Result::unwrap)) {
+            let read: Vec<f32> = serde_json::from_str(&record[column.unwrap()]).unwrap();
+            assert_eq!(&read, vector);
+        }
+        let file = File::open(scene.path("v.parquet")).unwrap();
+        let file = SerializedFileReader::new(file).unwrap();
+        let column = column.unwrap();
+        let mut count = 0;
+        for (vector, read) in vectors.iter().zip(file.get_row_iter(None).unwrap()) {
+            let read = read.unwrap();
+            let list = read.get_list(column).unwrap().elements().iter();
+            let read: Vec<f32> = list
+                .map(|field| match field {
+                    parquet::record::Field::Float(x) => *x,
+                    other => panic!("{other}"),
+                })
+                .collect();
+            assert_eq!(&read, vector);
+            count += 1;
+        }
+        assert_eq!(count, rows.len());
     }
 }

@@ -86,7 +86,7 @@ impl<'a> Scene<'a> {
         for row in self.rows(&sql) {
             let text = |name: &str| row[name].as_str().unwrap().to_owned();
             let of_post = scores.entry(text("fullname")).or_default();
-            of_post.insert(text("slug"), row["score"].as_f64().unwrap());
+            of_post.insert(text("label"), row["score"].as_f64().unwrap());
         }
         assert_eq!(scores.len(), POSTS, "{model}");
         scores

@@ -20,6 +20,8 @@ pub enum ColumnKind {
     Time,
     /// Bytes, whose values are text of hexadecimal digits.
     Hex,
+    /// 32-bit floating-point numbers: an embedding.
+    Vector,
 }
 
 /// Texts concatenated in one buffer.
@@ -43,6 +45,27 @@ impl ColumnTexts {
     }
 }
 
+/// Vectors concatenated in one buffer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ColumnVectors {
+    /// The concatenated vectors.
+    pub numbers: Vec<f32>,
+    /// End of each vector, as an index into `numbers`.
+    pub ends: Vec<usize>,
+}
+
+impl ColumnVectors {
+    fn push(&mut self, vector: &[f32]) {
+        self.numbers.extend_from_slice(vector);
+        self.ends.push(self.numbers.len());
+    }
+
+    fn get(&self, i: usize) -> &[f32] {
+        let begin = i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.numbers[begin..self.ends[i]]
+    }
+}
+
 /// The non-NULL values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
@@ -56,6 +79,8 @@ pub enum ColumnValues {
     Boolean(Vec<bool>),
     /// Milliseconds since 1970, UTC.
     Time(Vec<i64>),
+    /// Embeddings.
+    Vector(ColumnVectors),
 }
 
 /// A column: the values of some rows.
@@ -82,6 +107,8 @@ pub enum ColumnCell<'a> {
     Boolean(bool),
     /// Milliseconds since 1970, UTC.
     Time(i64),
+    /// An embedding.
+    Vector(&'a [f32]),
 }
 
 impl ColumnCells {
@@ -93,6 +120,7 @@ impl ColumnCells {
             ColumnKind::Number => ColumnValues::Number(Vec::new()),
             ColumnKind::Boolean => ColumnValues::Boolean(Vec::new()),
             ColumnKind::Time => ColumnValues::Time(Vec::new()),
+            ColumnKind::Vector => ColumnValues::Vector(ColumnVectors::default()),
         };
         Self {
             values,
@@ -108,6 +136,7 @@ impl ColumnCells {
             ColumnValues::Number(_) => ColumnKind::Number,
             ColumnValues::Boolean(_) => ColumnKind::Boolean,
             ColumnValues::Time(_) => ColumnKind::Time,
+            ColumnValues::Vector(_) => ColumnKind::Vector,
         }
     }
 
@@ -123,6 +152,7 @@ impl ColumnCells {
             | (ColumnValues::Time(values), ColumnCell::Time(value)) => values.push(value),
             (ColumnValues::Number(values), ColumnCell::Number(value)) => values.push(value),
             (ColumnValues::Boolean(values), ColumnCell::Boolean(value)) => values.push(value),
+            (ColumnValues::Vector(vectors), ColumnCell::Vector(vector)) => vectors.push(vector),
             _ => return false,
         }
         self.present.push(1);
@@ -144,6 +174,7 @@ impl ColumnCells {
                 ColumnValues::Number(values) => ColumnCell::Number(values[i]),
                 ColumnValues::Boolean(values) => ColumnCell::Boolean(values[i]),
                 ColumnValues::Time(values) => ColumnCell::Time(values[i]),
+                ColumnValues::Vector(vectors) => ColumnCell::Vector(vectors.get(i)),
             }
         })
     }
@@ -162,7 +193,7 @@ impl ColumnCells {
 }
 
 impl<'a> ColumnCell<'a> {
-    /// Formats the value for a CSV cell; NULL is empty.
+    /// Formats the value for a CSV cell; NULL is empty, and a vector is a JSON array.
     pub fn text(self) -> Cow<'a, str> {
         match self {
             Self::Null => Cow::Borrowed(""),
@@ -173,6 +204,10 @@ impl<'a> ColumnCell<'a> {
             Self::Time(millis) => {
                 let time = DateTime::from_timestamp_millis(millis).unwrap_or_default();
                 Cow::Owned(time.to_rfc3339_opts(SecondsFormat::Secs, true))
+            }
+            Self::Vector(vector) => {
+                let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+                Cow::Owned(format!("[{}]", numbers.join(",")))
             }
         }
     }
@@ -185,6 +220,7 @@ impl Serialize for ColumnCell<'_> {
             Self::Integer(number) => serializer.serialize_i64(*number),
             Self::Number(number) => serializer.serialize_f64(*number),
             Self::Boolean(is) => serializer.serialize_bool(*is),
+            Self::Vector(vector) => vector.serialize(serializer),
             Self::Text(_) | Self::Time(_) => serializer.serialize_str(&self.text()),
         }
     }

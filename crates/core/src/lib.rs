@@ -27,7 +27,9 @@ use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::cells::{ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues};
+pub use self::cells::{
+    ColumnCell, ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnVectors,
+};
 pub use self::duration::{format_duration, parse_duration};
 pub use self::failure_kind::FailureKind;
 pub use self::quota::{QuotaReservation, QuotaTerms};

@@ -17,7 +17,7 @@ async fn with_another_label_set(url: &str) {
         url,
         "INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) VALUES \
            ('other', 'abcdef0123', 'About {}.', 'single', 0.0, '2026-01-02T09:00:00+00:00'); \
-         INSERT INTO labels (label_set_id, position, slug, label, hypothesis) VALUES \
+         INSERT INTO labels (label_set_id, position, label, label_name, hypothesis) VALUES \
            (2, 0, 'games', 'games', 'About games.'), (2, 1, 'art', 'art', 'About art.'); \
          INSERT INTO hypotheses (hash, text) VALUES (BYTES(5123456789abcdef), 'About art.'); \
          INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES \

@@ -27,7 +27,7 @@ INSERT INTO models (name, kind, manifest_hash, number_format, tokenizer_hash, ma
   ('m', 'nli', 'abc', 'fp32', 'def', 128);
 INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) VALUES
   ('two', 'h', 'About {}.', 'single', 0.0, '2026-01-01T09:00:00+00:00');
-INSERT INTO labels (label_set_id, position, slug, label, hypothesis) VALUES
+INSERT INTO labels (label_set_id, position, label, label_name, hypothesis) VALUES
   (1, 0, 'gaming', 'games', 'About games.'), (1, 1, 'food', 'food', 'About food.');
 INSERT INTO current_target (model_id, label_set_id) VALUES (1, 1);
 INSERT INTO hypotheses (hash, text) VALUES (BYTES(4123456789abcdef), 'About games.');

@@ -71,6 +71,15 @@ impl<'s> Gathering<'s> {
         self.put(ColumnCell::Text(&topicmill_score::hex(bytes)))
     }
 
+    /// Adds a stored vector of a text.
+    pub fn put_vector(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(vector) = topicmill_score::TextVector::from_bytes(bytes.to_vec()) else {
+            return Err(self.wrong("no vector"));
+        };
+        self.batch.bytes += size_of::<f32>() * vector.dimensions();
+        self.put(ColumnCell::Vector(&vector.numbers()))
+    }
+
     /// A value that is not of its column's type. It holds nothing of a text.
     pub fn wrong(&self, found: &str) -> StoreError {
         // The debug form of a cell is `Kind(value)`. The value may be somebody's words, so only the kind is told.

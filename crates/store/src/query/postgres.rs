@@ -253,6 +253,7 @@ fn put_row(gathering: &mut Gathering<'_>, asked: &ReadStatement, row: &PgRow) ->
                 gathering.put(ColumnCell::Text(&String::from_utf8_lossy(bytes)))
             }
             (ColumnKind::Hex, "BYTEA", bytes) => gathering.put_hex(bytes),
+            (ColumnKind::Vector, "BYTEA", bytes) => gathering.put_vector(bytes),
             (ColumnKind::Boolean, "BOOL", [is]) => gathering.put(ColumnCell::Boolean(*is != 0)),
             (kind, name, bytes) => match (kind, name, <[u8; 8]>::try_from(bytes)) {
                 (ColumnKind::Integer, "INT8", Ok(bytes)) => {

@@ -156,6 +156,7 @@ fn put(gathering: &mut Gathering<'_>, kind: ColumnKind, value: ValueRef<'_>) -> 
             None => Err(gathering.wrong("no time")),
         },
         (ColumnKind::Hex, ValueRef::Blob(bytes)) => gathering.put_hex(bytes),
+        (ColumnKind::Vector, ValueRef::Blob(bytes)) => gathering.put_vector(bytes),
         (ColumnKind::Boolean, ValueRef::Integer(n)) => gathering.put(ColumnCell::Boolean(n != 0)),
         (ColumnKind::Integer, ValueRef::Integer(n)) => gathering.put(ColumnCell::Integer(n)),
         (ColumnKind::Number, ValueRef::Real(n)) => gathering.put(ColumnCell::Number(n)),

@@ -5,7 +5,9 @@ use std::io::{self, BufWriter};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type,
+};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -13,7 +15,7 @@ use parquet::file::writer::{
     SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
 };
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
-use topicmill_core::{ColumnCells, ColumnKind, ColumnTexts, ColumnValues};
+use topicmill_core::{ColumnCells, ColumnKind, ColumnTexts, ColumnValues, ColumnVectors};
 
 /// A row group that is being written.
 pub(super) type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
@@ -58,6 +60,11 @@ impl ParquetWriter {
         for field in &fields {
             // Scores rarely repeat, so a dictionary would be useless.
             let is_number = field.is_primitive() && field.get_physical_type() == Physical::DOUBLE;
+            if field.is_group() {
+                let path = [field.name(), LIST, ELEMENT].map(str::to_owned);
+                properties =
+                    properties.set_column_dictionary_enabled(ColumnPath::new(path.to_vec()), false);
+            }
             if is_number || unique.contains(&field.name()) {
                 let path = ColumnPath::from(field.name());
                 properties = properties.set_column_dictionary_enabled(path, false);
@@ -99,6 +106,7 @@ impl ParquetWriter {
 /// Returns the schema of a nullable column.
 pub(super) fn field(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetError> {
     let (physical, logical) = match kind {
+        ColumnKind::Vector => return vector_field(name),
         ColumnKind::Boolean => (Physical::BOOLEAN, None),
         ColumnKind::Integer => (Physical::INT64, None),
         ColumnKind::Number => (Physical::DOUBLE, None),
@@ -112,6 +120,27 @@ pub(super) fn field(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetErro
         .with_repetition(Repetition::OPTIONAL)
         .with_logical_type(logical);
     Ok(Arc::new(column.build()?))
+}
+
+/// Names of the levels of a list (Parquet's logical types, "Lists").
+const LIST: &str = "list";
+const ELEMENT: &str = "element";
+
+/// Returns the schema of a nullable column of vectors, as a list of 32-bit floating-point numbers.
+fn vector_field(name: &str) -> Result<TypePtr, ParquetError> {
+    let element = Type::primitive_type_builder(ELEMENT, Physical::FLOAT)
+        .with_repetition(Repetition::REQUIRED)
+        .build()?;
+    let list = Type::group_type_builder(LIST)
+        .with_repetition(Repetition::REPEATED)
+        .with_fields(vec![Arc::new(element)])
+        .build()?;
+    let column = Type::group_type_builder(name)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(Some(LogicalType::List))
+        .with_fields(vec![Arc::new(list)])
+        .build()?;
+    Ok(Arc::new(column))
 }
 
 /// Writes the next column of a row group, slice by slice.
@@ -137,9 +166,37 @@ pub(super) fn write_column(
             }
             ColumnValues::Number(values) => write_batch::<DoubleType>(to, &values, &present),
             ColumnValues::Text(texts) => write_batch::<ByteArrayType>(to, &arrays(texts), &present),
+            ColumnValues::Vector(vectors) => write_vectors(to, &vectors, &present),
         }?;
     }
     column.close()
+}
+
+/// Writes vectors. Definition level 0 is a NULL, 1 an empty vector, 2 a number; a repetition level of 1 continues a
+/// vector.
+fn write_vectors(
+    column: &mut SerializedColumnWriter<'_>,
+    vectors: &ColumnVectors,
+    present: &[i16],
+) -> Result<usize, ParquetError> {
+    let levels = vectors.numbers.len() + present.len();
+    let mut defined = Vec::with_capacity(levels);
+    let mut repeated = Vec::with_capacity(levels);
+    let (mut ends, mut begin) = (vectors.ends.iter(), 0);
+    for present in present {
+        let end = if *present == 0 { None } else { ends.next() };
+        let numbers = end.map_or(0, |end| end - begin);
+        begin += numbers;
+        repeated.push(0);
+        if numbers == 0 {
+            defined.push(i16::from(end.is_some()));
+            continue;
+        }
+        defined.extend(std::iter::repeat_n(2, numbers));
+        repeated.extend(std::iter::repeat_n(1, numbers - 1));
+    }
+    let column = column.typed::<FloatType>();
+    column.write_batch(&vectors.numbers, Some(&defined), Some(&repeated))
 }
 
 /// Converts texts for the library without copying them.
