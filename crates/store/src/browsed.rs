@@ -15,8 +15,10 @@ pub struct ListedPost {
     /// Title; empty where retention took it.
     pub title: String,
     pub excerpt: String,
-    /// The label in words; none where the post has none.
+    /// The slug of the label; `None` if the post has none.
     pub label: Option<String>,
+    /// The label in words.
+    pub label_name: Option<String>,
     /// A slug, `other` or `unsure`; none where it is not labelled yet.
     pub outcome: Option<String>,
     pub score: Option<f64>,
@@ -86,7 +88,7 @@ pub struct Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabelScore {
     pub label: String,
-    pub words: String,
+    pub label_name: String,
     pub score: f64,
 }
 

@@ -73,7 +73,7 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, PageError>
         .iter()
         .map(|label| {
             let count = counts.iter().find(|(outcome, _)| *outcome == label.slug);
-            json!({ "label": label.slug, "words": label.label, "posts": count.map_or(0, |(_, posts)| *posts) })
+            json!({ "label": label.slug, "label_name": label.label, "posts": count.map_or(0, |(_, posts)| *posts) })
         })
         .collect();
     Ok(Json(

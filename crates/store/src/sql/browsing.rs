@@ -47,6 +47,7 @@ impl<DB: Dialect> SqlStore<DB> {
         let (model, label_set) = keys(target);
         let mut select = QueryBuilder::<DB>::new(format!(
             "SELECT p.fullname, p.subreddit, p.topic, substr(p.title, 1, {TITLE}), substr(p.selftext, 1, {EXCERPT}), \
+                    CASE WHEN c.abstained THEN NULL ELSE c.label END, \
                     CASE WHEN c.abstained THEN NULL ELSE l.label_name END, {OUTCOME}, c.score, c.margin, p.reddit_score, \
                     p.num_comments, p.created_at, p.text_purged_at IS NOT NULL \
                FROM posts p LEFT JOIN classifications c ON c.model_id = "
@@ -60,7 +61,7 @@ impl<DB: Dialect> SqlStore<DB> {
     }
 
     fn decode_listed(row: DB::Row) -> Result<ListedPost, sqlx::Error> {
-        row_as!(ListedPost: fullname, subreddit, topic, title, excerpt, label, outcome, score, margin, reddit_score,
+        row_as!(ListedPost: fullname, subreddit, topic, title, excerpt, label, label_name, outcome, score, margin, reddit_score,
             num_comments, created_at, text_purged)(row)
     }
 
@@ -145,7 +146,7 @@ impl<DB: Dialect> SqlStore<DB> {
         .bind(target.model)
         .bind(target.label_set)
         .bind(fullname)
-        .try_map(row_as!(LabelScore: label, words, score))
+        .try_map(row_as!(LabelScore: label, label_name, score))
         .fetch_all(&self.pool)
         .await
         .doing("read the scores of a post")

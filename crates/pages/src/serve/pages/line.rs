@@ -35,7 +35,7 @@ impl PostLine {
             (true, false) => "(no title)".to_owned(),
             _ => title,
         };
-        let outcome = match (&post.label, &post.outcome) {
+        let outcome = match (&post.label_name, &post.outcome) {
             (Some(label), _) => display::single_line(label, 60),
             (None, Some(outcome)) => outcome.clone(),
             (None, None) => "not labelled yet".to_owned(),

@@ -131,7 +131,7 @@ fn shown(post: &WholePost) -> PostPage {
 
 fn verdict(verdict: &Verdict) -> Shown {
     let scores = verdict.scores.iter().map(|one| Score {
-        words: display::single_line(&one.words, 60),
+        words: display::single_line(&one.label_name, 60),
         shown: display::score(one.score),
         percent: percent(one.score),
         is_best: one.label == verdict.outcome,
