@@ -11,7 +11,7 @@ use super::{CliError, Exit, backlog, output};
 use crate::config::Origin;
 use topicmill_core::redact_url;
 use topicmill_pages::report::{self, ReportOptions};
-use topicmill_store::{Access, Address, Store};
+use topicmill_store::{Access, Address, Store, Table};
 
 /// The default database of the demo, separate from real posts.
 const DEMO_DATABASE: &str = "sqlite:demo.db";
@@ -53,13 +53,30 @@ impl Demo {
         }
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
-        let table = output::with_bars(&context.store.query(query).await?, "agreement");
+        let table = context.store.query(query).await?;
+        let total = total(&table);
+        let table = output::with_bars(&table, "agreement");
         let report = write_report(setup, &context.store, url).await?;
         context.store.close().await?;
         output::print(&output::aligned_table(&table))?;
+        output::print(&total)?;
         output::print(&next_steps(url, report.as_deref()))?;
         Ok(labelled)
     }
+}
+
+/// Formats how many posts of all topics got their topic as label. The second column of the table is the number of posts of
+/// a topic, the third that of posts with this label.
+fn total(table: &Table) -> String {
+    let sum = |column: usize| {
+        let numbers = table.rows.iter().filter_map(|row| row[column].as_u64());
+        numbers.sum::<u64>()
+    };
+    let (posts, agreed) = (sum(1), sum(2));
+    let percent = (200 * agreed + posts) / (2 * posts.max(1));
+    format!(
+        "\n{agreed} of {posts} posts ({percent} %) are labelled as the topic of their subreddit.\n"
+    )
 }
 
 /// Writes the report next to the database and returns its path, or `None` if a file of this name exists that is not a
@@ -103,10 +120,9 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
         format!(" Open {} in a browser for an overview.", report.display())
     });
     format!(
-        "\nThe database is {path}.{report} Try next:\
+        "The database is {path}.{report} Try next:\
          \n  {program} --database {url} sql --named top-posts\
          \n  {program} --database {url} labels evaluate --gold topic\
-         \n  {program} --database {url} export labelled.parquet\
-         \n  {program} --database {url} status\n"
+         \n  {program} --database {url} export labelled.parquet\n"
     )
 }

@@ -38,6 +38,7 @@ mod sql;
 mod status;
 mod terminal;
 mod time_range;
+mod welcome;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -74,7 +75,7 @@ pub struct Cli {
 }
 
 /// Flags that every command accepts.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
     /// Read settings from this file [default: topicmill.toml in the current folder, if it exists]
@@ -170,7 +171,18 @@ impl Command {
 
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| exit_with_usage(&error));
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match welcome::text(&error) {
+            Some(text) => {
+                return match output::print(text) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => error.exit().into(),
+                };
+            }
+            None => exit_with_usage(&error),
+        },
+    };
     let mut log_format = early_log_format(&cli);
     panics::silence_caught();
     // Unwind safe: nothing in memory is used after a panic.

@@ -30,6 +30,38 @@ fn number(program: &Program, sql: &str) -> i64 {
 }
 
 #[test]
+fn without_a_command_a_new_folder_shows_how_to_begin() {
+    let program = Program::new();
+    let shown = program.ok(&[]).stdout;
+    assert_eq!(shown.lines().count(), 8, "{shown}");
+    for line in shown.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    // The commands for the user's own posts work in this order, with what one writes in between.
+    let file = program.write(
+        "posts.csv",
+        "id,subreddit,created_utc,title\na1,gaming,1700000000,a new boss fight in this game\n",
+    );
+    program.ok(&["labels", "new", "my-topics.toml", "video games", "cooking"]);
+    program.ok(&["import", &file]);
+    program.ok(&["classify", "--pipeline", "my-topics.toml"]);
+    for command in [
+        "demo",
+        "labels new my-topics.toml",
+        "run --pipeline",
+        "import posts.csv",
+        "classify",
+    ] {
+        assert!(
+            shown.contains(&format!("topicmill {command}")),
+            "{command}: {shown}"
+        );
+    }
+    // With a database, it is the ordinary help.
+    program.run(&[]).expect_exit(2, "Usage: topicmill");
+}
+
+#[test]
 fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
     let program = Program::new();
     let demo = program.ok(&["demo"]);
@@ -46,7 +78,22 @@ fn the_demo_runs_end_to_end_and_its_suggested_commands_work() {
         .lines()
         .filter(|line| line.contains("--database"))
         .collect();
-    assert_eq!(commands.len(), 4, "{}", demo.stdout);
+    assert_eq!(commands.len(), 3, "{}", demo.stdout);
+    let sql = "SELECT COUNT(*) FROM labeled_posts WHERE label = topic";
+    let ran = program.ok(&[
+        "--database",
+        "sqlite:demo.db",
+        "sql",
+        sql,
+        "--format",
+        "csv",
+    ]);
+    let agreed: u32 = ran.stdout.lines().nth(1).unwrap().parse().unwrap();
+    let percent = (f64::from(agreed) / 5.12).round();
+    let total = format!(
+        "\n{agreed} of 512 posts ({percent} %) are labelled as the topic of their subreddit.\n"
+    );
+    assert!(demo.stdout.contains(&total), "{}", demo.stdout);
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
         let ran = program.ok(&words);
