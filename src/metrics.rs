@@ -176,11 +176,11 @@ impl Counters {
         }
         for ((schedule, status), slots) in &self.slots {
             let values = [schedule.as_str(), status];
-            exposition.count("topicmill_schedule_slots_total", &values, *slots);
+            exposition.count("topicmill_scheduled_runs_total", &values, *slots);
         }
         for (schedule, late) in &self.lateness {
             exposition.put(
-                "topicmill_schedule_slot_lateness_seconds",
+                "topicmill_scheduled_run_lateness_seconds",
                 &[schedule],
                 *late,
             );
@@ -202,7 +202,7 @@ impl Counters {
         }
         for (name, count) in [
             ("topicmill_posts_failed_total", done.failed),
-            ("topicmill_posts_refused_total", done.refused),
+            ("topicmill_posts_rejected_total", done.refused),
             ("topicmill_leases_lost_total", done.leases_lost),
             ("topicmill_tokens_total", done.tokens),
             ("topicmill_padded_tokens_total", done.padded_tokens),

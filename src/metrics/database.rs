@@ -79,7 +79,7 @@ impl DatabaseFigures {
             ("topicmill_posts", standing.posts),
             ("topicmill_backlog_posts", waiting),
             ("topicmill_claimed_posts", standing.claimed),
-            ("topicmill_set_aside_posts", standing.set_aside),
+            ("topicmill_parked_posts", standing.set_aside),
         ] {
             exposition.put(name, &[], whole(posts));
         }
@@ -100,7 +100,7 @@ impl DatabaseFigures {
             exposition.put("topicmill_label_set_info", &values, 1.0);
         }
         self.put_mix(exposition);
-        exposition.count("topicmill_runs_under_way", &[], self.under_way as u64);
+        exposition.count("topicmill_runs_in_progress", &[], self.under_way as u64);
         exposition.count("topicmill_gaps", &[], self.gaps as u64);
         for last in &self.last_runs {
             let stage = [last.stage.as_str()];

@@ -61,7 +61,7 @@ metrics! {
     Counter "topicmill_posts_labelled_total" ["outcome"]
         "Posts that this process labelled: with a label, other, or unsure"
     Counter "topicmill_posts_failed_total" [] "Attempts to label a post that failed"
-    Counter "topicmill_posts_refused_total" []
+    Counter "topicmill_posts_rejected_total" []
         "Scored posts whose labels were rejected, because another worker had reclaimed them"
     Counter "topicmill_leases_lost_total" [] "Leases that another worker reclaimed while this process computed"
     Counter "topicmill_pairs_total" ["origin"] "Pairs of a text and a label: computed, or known before"
@@ -74,12 +74,12 @@ metrics! {
     Counter "topicmill_step_seconds_total" ["step"]
         "Time that the steps around the engines took: claim, look_up, shortlist (the small model), tokenize and write"
     Gauge "topicmill_gpu_busy_ratio" ["device"]
-        "GPU utilisation of the last sample, while posts are labelled"
+        "GPU utilization in the last sample, while posts are labelled"
     Gauge "topicmill_gpu_memory_used_bytes" ["device"] "GPU memory in use, by any process"
     Gauge "topicmill_gpu_memory_bytes" ["device"] "Total memory of the GPU"
     Gauge "topicmill_gpu_power_watts" ["device"] "Power that the GPU draws"
-    Counter "topicmill_schedule_slots_total" ["schedule", "status"] "Scheduled runs that ended in this process"
-    Gauge "topicmill_schedule_slot_lateness_seconds" ["schedule"] "How late the last scheduled run started"
+    Counter "topicmill_scheduled_runs_total" ["schedule", "status"] "Scheduled runs that ended in this process"
+    Gauge "topicmill_scheduled_run_lateness_seconds" ["schedule"] "How late the last scheduled run started"
     Counter "topicmill_notifications_total" ["event", "result"]
         "Notifications that this process sent, or failed to send"
     Gauge "topicmill_database_up" [] "1 if the database responded within 5 seconds"
@@ -87,7 +87,7 @@ metrics! {
     Gauge "topicmill_posts" [] "Posts stored; an estimate above 200,000, as are the gauges that follow"
     Gauge "topicmill_backlog_posts" [] "Posts that wait for a label and are not parked"
     Gauge "topicmill_claimed_posts" [] "Posts under an unexpired lease"
-    Gauge "topicmill_set_aside_posts" [] "Posts parked after too many failed attempts"
+    Gauge "topicmill_parked_posts" [] "Posts parked after too many failed attempts"
     Gauge "topicmill_oldest_unlabelled_age_seconds" []
         "How long the oldest post without a label has waited; 0 if none waits"
     Gauge "topicmill_newest_post_timestamp_seconds" [] "When the last new post was stored"
@@ -100,7 +100,7 @@ metrics! {
     Gauge "topicmill_label_drift_chance" [] "95th percentile of the drift index by chance alone"
     Gauge "topicmill_label_set_info" ["label_set", "version", "model"]
         "1, with the current label set and model"
-    Gauge "topicmill_runs_under_way" [] "Runs of any process that have not ended"
+    Gauge "topicmill_runs_in_progress" [] "Runs of any process that have not ended"
     Gauge "topicmill_last_run_timestamp_seconds" ["stage"] "When the last run of a stage ended"
     Gauge "topicmill_last_good_run_timestamp_seconds" ["stage"]
         "When the last successful run of a stage ended: one that did all or part of its work"

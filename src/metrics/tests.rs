@@ -83,7 +83,7 @@ fn counters_are_written_in_the_text_format() {
             2_147_483_648.0,
         ),
         (
-            "topicmill_schedule_slot_lateness_seconds{schedule=\"nightly\"}",
+            "topicmill_scheduled_run_lateness_seconds{schedule=\"nightly\"}",
             1.5,
         ),
         ("topicmill_database_up", 0.0),
@@ -91,7 +91,7 @@ fn counters_are_written_in_the_text_format() {
         let found = value(&text, line);
         assert!((found - expected).abs() < 1e-9, "{line} is {found}");
     }
-    let slots = &families["topicmill_schedule_slots_total"].samples;
+    let slots = &families["topicmill_scheduled_runs_total"].samples;
     let (_, labels) = slots.keys().next().unwrap();
     assert_eq!(labels["schedule"], "nightly \"odd\"\\\nname");
 }

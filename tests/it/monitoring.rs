@@ -112,7 +112,7 @@ fn a_worker_and_a_web_server_export_their_metrics_and_those_of_the_database() {
         for (name, value) in [
             ("topicmill_posts_labelled_total", "30"),
             ("topicmill_database_up", "1"),
-            ("topicmill_runs_under_way", "1"),
+            ("topicmill_runs_in_progress", "1"),
         ] {
             assert_eq!(of(name, &[]).to_string(), value, "{name}");
         }
