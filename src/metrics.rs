@@ -2,7 +2,7 @@
 //!
 //! [`Metrics`] accumulates the counts that stages record. [`serve`] answers scrapes with them and with figures read
 //! from the database, on a separate listener that no stage waits for. [`METRICS`] is the table of all names;
-//! docs/monitoring.md, the dashboard and the alert rules are tested against it.
+//! docs/monitor.md, the dashboard and the alert rules are tested against it.
 //!
 //! A command calls `metrics::serve(address, metrics, store, clock, max_attempts)` with the metrics of its
 //! [`Context`](crate::pipeline::Context).
