@@ -80,11 +80,19 @@ def of_tables(out, rows):
 
 
 def of_folders(out, rows):
+    import numpy
+    import pandas
     from datasets import load_dataset
 
     whole = load_dataset(str(out / "whole"), cache_dir=str(out / "cache"))
     check("load_dataset opens the folder", list(whole) == ["train"] and whole["train"].num_rows == len(rows), whole)
     check("its texts are those of JSON", list(whole["train"]["title"]) == [row["title"] for row in rows])
+    classes = whole["train"].features["outcome"]
+    outcomes = [classes.int2str(number) for number in whole["train"]["outcome"]]
+    check("its outcomes are classes", outcomes == [row["outcome"] for row in rows], classes)
+    vectors = pandas.read_parquet(out / "vectors.parquet")["vector"]
+    lengths = numpy.linalg.norm(numpy.stack(vectors), axis=1)
+    check("pandas reads vectors of length 1", len(vectors) == len(rows) and abs(lengths - 1).max() < 1e-3, lengths)
     parts = load_dataset(str(out / "parts"), cache_dir=str(out / "cache"))
     check("load_dataset opens the parts", list(parts) == ["train", "validation", "test"], list(parts))
     where = {}
@@ -124,6 +132,7 @@ def main():
         for name in ("a.jsonl", "a.parquet", "a.csv", "whole"):
             run(*export, str(out / name))
         run(*export, str(out / "parts"), "--split", "80/10/10")
+        run(*export, str(out / "vectors.parquet"), "--vectors")
         rows = [json.loads(line) for line in (out / "a.jsonl").read_text("utf-8").splitlines()]
         of_tables(out, rows)
         of_folders(out, rows)
