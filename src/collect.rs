@@ -1,8 +1,8 @@
-//! From a source into the store: topic by topic, page by page.
+//! Collects posts from a source into the store, topic by topic and page by page.
 //!
-//! Each page is stored before the next one is asked for, so whatever dies loses at most one page, and the
-//! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
-//! the other topics go on.
+//! Each page is stored before the next one is requested, so a crash loses at most one page. Storing is idempotent, so
+//! the next run may store the same posts again. A topic that cannot be read ends with a typed outcome, and the other
+//! topics continue.
 
 mod archive;
 mod goal;
@@ -29,18 +29,18 @@ pub use self::goal::TimeRange;
 pub use self::import::{ImportPlan, NamedTopics, import};
 pub use self::refill::{RefillPlan, refill};
 
-/// Posts that Reddit lists at most, whoever asks.
+/// Maximum number of posts that Reddit lists for any client.
 const MAX_LISTED: u32 = 1_000;
-/// Rejected records that are told one by one; the others are counted.
+/// Maximum number of rejected records that are logged separately; the others are only counted.
 const MAX_LOGGED_REJECTIONS: u64 = 5;
 
-/// Why collecting ended before all topics were read.
+/// Errors that end collecting before all topics are read.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The source refuses or does not answer, whatever it is asked for.
+    /// The source rejects every request, or does not respond.
     #[error(transparent)]
     Source(#[from] SourceError),
 }
@@ -60,13 +60,14 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// Options for reading topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Topics read side by side.
+    /// Number of topics read concurrently.
     pub concurrency: usize,
-    /// Overlap with the newest known post when `new` is read: posts may appear late.
+    /// Overlap with the stored posts when `new` is read, because posts may appear late.
     pub overlap: Duration,
-    /// Pages read of one listing at most.
+    /// Maximum number of pages read of one listing.
     pub page_cap: u32,
-    /// Only posts of this time are wanted, and all of them; `None`: what came since the last run, or the first posts.
+    /// Reads all posts of this time range and no others. `None`: reads the posts since the last run, or, in a first
+    /// run, up to the limit of the topic.
     pub time_range: Option<TimeRange>,
 }
 
@@ -82,21 +83,21 @@ impl ReadOptions {
 
 /// The destination of posts.
 pub struct Sink<'a> {
-    /// The run that all of it belongs to.
+    /// The worker, with the run that the posts belong to.
     pub worker: Worker<'a>,
     /// Policy for author names.
     pub authors: AuthorPolicy,
 }
 
-/// Collects every topic, several side by side under the one quota of the client; `progress` hears how many
-/// more topics are done.
+/// Collects all topics, several concurrently under one request quota. `progress` receives the number of newly finished
+/// topics.
 ///
-/// When the worker is stopped, what was read so far is stored. `reports` gets one entry a topic, in their order,
-/// also where an error ends the run; topics that were not read to their end are `stopped`.
+/// If the worker is stopped, the pages read so far are stored. `reports` gets one entry per topic, in the order of
+/// `topics`, even if an error ends the run; unfinished topics are `stopped`.
 ///
 /// # Errors
-/// Errors of the store, and failures that every other topic would meet, too: no token, no connection to the source.
-/// Refusals of one topic are in the reports.
+/// Errors of the store, and failures that affect every topic, such as no token or no connection. The rejection of a
+/// single topic is in its report.
 pub async fn collect(
     sink: &Sink<'_>,
     source: &dyn Source,
@@ -105,9 +106,9 @@ pub async fn collect(
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
 ) -> Result<(), CollectError> {
-    // All entries are made before the first topic is read: whatever ends the run, each topic has one.
+    // All entries are added before the first topic is read, so that each topic has one even after an error.
     reports.extend(topics.iter().map(new_report));
-    // Cancelled by what the other topics would meet, too.
+    // Cancelled by a signal, or by a rejection that every topic would meet.
     let halt = sink.worker.stop.child_token();
     let each = topics.iter().zip(reports.iter_mut()).map(Ok);
     stream::iter(each)
@@ -122,7 +123,7 @@ pub async fn collect(
                     stop: halt,
                 };
                 read.topic(report).await?;
-                // The key or this program is refused, so every other topic would meet the same.
+                // The source rejects the key or this program, so every other topic would fail in the same way.
                 if report.outcome.is_refusal() {
                     halt.cancel();
                 }
@@ -134,7 +135,7 @@ pub async fn collect(
         .await
 }
 
-/// A line a topic, and one for each subreddit that was passed over; fields that say nothing are left out.
+/// Logs one line per topic, and one per skipped subreddit. Zero counts are left out.
 fn log_report(report: &TopicReport) {
     let TopicReport {
         topic,
@@ -154,14 +155,14 @@ fn log_report(report: &TopicReport) {
     if *outcome == Outcome::Ok {
         tracing::info!(%topic, posts, new, changed, edited, tombstoned, rejected, "collected r/{subreddit}");
     } else if let Some(detail) = &report.detail {
-        // With `-q` it is all that is told.
+        // An error, because `-q` hides everything else.
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
     } else {
         tracing::warn!(%topic, %outcome, posts, "not collected: stopped");
     }
 }
 
-/// The report of a topic that is new_report; nothing has come of it yet.
+/// Returns the report of a topic before it is read.
 fn new_report(topic: &Topic) -> TopicReport {
     TopicReport {
         topic: topic.slug.clone(),
@@ -179,7 +180,7 @@ fn new_report(topic: &Topic) -> TopicReport {
     }
 }
 
-/// One topic on its way.
+/// The reading of one topic.
 struct Read<'a> {
     sink: &'a Sink<'a>,
     source: &'a dyn Source,
@@ -210,7 +211,7 @@ impl Read<'_> {
             };
             let read = tokio::select! {
                 read = reader.read() => read?,
-                // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
+                // Stored pages stay stored. The unfinished page is read again by the next run.
                 () = self.stop.cancelled() => {
                     report.outcome = Outcome::Stopped;
                     report.detail = None;
@@ -226,7 +227,7 @@ impl Read<'_> {
                 }
                 Ok(()) => {
                     report.outcome = Outcome::Empty;
-                    report.detail = Some(format!("r/{subreddit} answered without posts"));
+                    report.detail = Some(format!("r/{subreddit} returned no posts"));
                 }
                 Err(error) => {
                     report.outcome = error.outcome();
@@ -234,7 +235,7 @@ impl Read<'_> {
                     if error.is_of_every_topic() {
                         return Err(CollectError::Source(error));
                     }
-                    // What closes while it is read is not mixed with another subreddit.
+                    // A subreddit that closes while it is read is not mixed with the next one.
                     if !report.outcome.is_subreddit_specific() || report.posts > before {
                         break;
                     }
@@ -245,25 +246,24 @@ impl Read<'_> {
     }
 }
 
-/// Reads one subreddit: a listing to its end, to the limit of the topic, or, of new posts, to those that are
-/// known; an archive as [`by_time`] says. A stretch of time as [`range`] says.
+/// Reads one subreddit. See [`listing`] and [`archive`] for how a source is read, and [`goal`] for which posts.
 struct Reader<'a, 'r> {
     read: &'a Read<'a>,
     subreddit: &'a str,
     report: &'r mut TopicReport,
-    /// The order in which it is read.
+    /// The order in which the subreddit is read.
     listing: Listing,
     /// True once the requested time range is recorded as a gap.
     has_gap: bool,
-    /// True if the subreddit responded, and has no post of that time.
+    /// True if no posts are a success: the subreddit exists and has none in the time range.
     is_quiet: bool,
 }
 
 impl Reader<'_, '_> {
-    /// The newest post that is known from an earlier reading of new posts.
+    /// Returns the time of the newest post that an earlier run has read: the watermark.
     ///
-    /// While this machine's clock was ahead, a post with a wrong date may have set the watermark, and nothing behind it
-    /// would be read any more. Then it is the newest post that was stored before that one came.
+    /// If this machine's clock was ahead, a post with a wrong date may have moved the watermark into the future, where
+    /// it would prevent any further reading. Then the newest post stored before that post is used instead.
     async fn known(&self) -> Result<Option<Timestamp>> {
         let Read {
             sink,
@@ -288,14 +288,14 @@ impl Reader<'_, '_> {
         tracing::warn!(
             topic = %topic.slug, watermark = %ahead.as_datetime(),
             from = before.map(|before| tracing::field::display(before.as_datetime())),
-            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: what came \
-             since then is read now"
+            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: the posts since \
+             then are read now"
         );
         Ok(before)
     }
 
-    /// The newest of these posts, those left aside that are dated in the future: a watermark says up to when posts
-    /// were read, which is now at the latest.
+    /// Returns the time of the newest post that is not dated in the future, because a watermark must not be later than
+    /// now.
     fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p ReadyPost>) -> Option<Timestamp> {
         let now = self.read.sink.worker.clock.now().into();
         let times = posts.into_iter().map(|post| post.created_at);
@@ -339,14 +339,14 @@ impl Reader<'_, '_> {
     fn log_rejected(&mut self, rejected: &[Rejected]) {
         for Rejected { at, reason } in rejected {
             if self.report.rejected.total() < MAX_LOGGED_REJECTIONS {
-                tracing::warn!(subreddit = %self.subreddit, %at, "passed over: {reason}");
+                tracing::warn!(subreddit = %self.subreddit, %at, "skipped: {reason}");
             }
             self.report.rejected.add(reason);
         }
     }
 }
 
-/// Takes one from what is left, if anything is.
+/// Decrements a count and returns true, or returns false if it is 0.
 fn take(left: &mut u32) -> bool {
     let any = *left > 0;
     *left = left.saturating_sub(1);

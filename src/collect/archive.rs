@@ -1,12 +1,11 @@
-//! An archive into the store, page by page through time.
+//! Reads an archive into the store, page by page in order of time.
 //!
-//! A subreddit that was never read is read from its newest post back to the limit of the topic. One that was is
-//! read from a little before the newest post known towards now, however much that is: so each page follows the
-//! one before without a hole, the watermark advances_watermark with it, and whatever dies goes on behind the last page that is
-//! stored.
+//! A subreddit that was never read is read from its newest post back to the limit of the topic. A known subreddit is
+//! read forwards from a little before its newest known post, without a limit: each page adjoins the previous one, the
+//! watermark advances with it, and an interrupted run is continued after its last stored page.
 //!
-//! A page ends somewhere among the posts of one second. The next one begins with that second again, and what
-//! comes twice is passed over. Where a page does not reach past that second, a larger one is asked for.
+//! A page may end in the middle of the posts of one second. The next page begins with that second again, and repeated
+//! posts are skipped. If a page does not reach beyond that second, a larger page is requested.
 
 use std::collections::HashSet;
 
@@ -26,7 +25,7 @@ impl Reader<'_, '_> {
         self.listing = goal.listing;
         let (order, mut wanted) = match goal.back_to {
             None => (TimeOrder::NewestFirst, goal.limit),
-            // Without a limit: what is left out here would never be read, because the next run begins behind it.
+            // No limit: skipped posts would never be read, because the next run begins after them.
             Some(_) => (TimeOrder::OldestFirst, u32::MAX),
         };
         let until = self.read.options.time_range.and_then(|range| range.until);
@@ -54,12 +53,12 @@ impl Reader<'_, '_> {
                 .filter(|post| !previous_page.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted));
             let posts = self.read.sink.authors.prepare(posts);
-            // Only the names of the last page: what comes twice is of the second at its end.
+            // Only the last page is needed, because repeated posts are of the second at its end.
             previous_page = names;
             newest = newest.max(self.newest(&posts));
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
             let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
-            // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
+            // Reading forwards, the watermark advances with each page; reading backwards, only after the last page.
             let watermark = newest.filter(|_| {
                 goal.advances_watermark && (order == TimeOrder::OldestFirst || next.is_none())
             });
@@ -69,7 +68,8 @@ impl Reader<'_, '_> {
                 if let Some(back_to) = goal.back_to {
                     self.fill_gaps(back_to).await?;
                 }
-                // Nobody can tell a quiet subreddit from a missing one that was never read.
+                // An archive does not distinguish a quiet subreddit from one that does not exist, so only a known
+                // subreddit counts as quiet.
                 self.is_quiet = self.read.options.time_range.is_some() && known.is_some();
                 return Ok(Ok(()));
             };
@@ -79,10 +79,9 @@ impl Reader<'_, '_> {
             });
             if moved {
                 boundary = Some(next);
-                // What was too much once may not be the next time.
+                // The archive may have given a smaller page because it was busy.
                 limit = (2 * given).min(PAGE_LIMIT);
-            // The archive gave a smaller page than was asked for, or the largest there is: no other page would reach
-            // further.
+            // The archive gave a smaller page than requested, or the largest one: no other page would reach further.
             } else if given < limit || limit == LARGEST_PAGE {
                 return Ok(Err(SourceError::Crowded {
                     site: site_of(self.read.source.kind()),

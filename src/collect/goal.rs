@@ -1,8 +1,8 @@
 //! Selects the posts of a subreddit that a run reads, and records gaps.
 //!
-//! Without a stretch of time that is asked for, reading goes on where the last one ended. With one, all of its posts
-//! are wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts
-//! are there. So a gap is left whatever ends the run.
+//! Without a requested time range, a run continues where the last one ended. With one, the whole range is recorded as a
+//! gap before its first post is stored, and the gap is filled when its posts are stored. So an interrupted run leaves a
+//! gap.
 
 use super::{MAX_LISTED, Reader, Result};
 use topicmill_core::{Listing, Post, Timestamp};
@@ -10,22 +10,22 @@ use topicmill_sources::error::SourceError;
 use topicmill_sources::page::Paging;
 use topicmill_store::Gap;
 
-/// A stretch of time whose posts are all wanted.
+/// A time range of which all posts are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
     /// Its first second.
     pub since: Timestamp,
-    /// The first second behind it; `None`: it ends now.
+    /// The first second after it; `None`: it ends now.
     pub until: Option<Timestamp>,
 }
 
 impl TimeRange {
-    /// True if a post is of this time.
+    /// Returns true if a post was created in this range.
     pub(super) fn contains(self, post: &Post) -> bool {
         self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
     }
 
-    /// Returns the end of the range, at most now: posts of the future are not missing.
+    /// Returns the end of the range, at most now, because no post of the future is missing.
     fn end(self, now: Timestamp) -> Timestamp {
         self.until.map_or(now, |until| until.min(now))
     }
@@ -35,13 +35,13 @@ impl TimeRange {
 pub(super) struct Goal {
     /// The order in which a listing is read.
     pub listing: Listing,
-    /// It is read back to there; `None`: to the limit.
+    /// The time back to which posts are read; `None`: up to the limit.
     pub back_to: Option<Timestamp>,
     /// Start of a possible gap.
     pub from: Option<Timestamp>,
-    /// Posts read at most.
+    /// Maximum number of posts.
     pub limit: u32,
-    /// True if the posts up to the newest one are then complete, so that the next run continues there.
+    /// True if reaching the goal leaves no gap before the newest post, so that the next run continues from it.
     pub advances_watermark: bool,
 }
 
@@ -58,15 +58,13 @@ impl Reader<'_, '_> {
                 from: Some(range.since),
                 limit: MAX_LISTED,
                 advances_watermark: match known {
-                    // A range that begins behind the known posts leaves a hole before it, which the next run is to
-                    // read.
+                    // A range that begins after the known posts leaves a gap, which the next run reads.
                     Some(known) => range.since <= known,
-                    // Nothing is known. If the range ends now, the next run may go on from it; if it ends earlier, it
-                    // may not.
+                    // Without known posts, the next run may continue from this range only if it ends now.
                     None => range.end(now) == now,
                 },
             },
-            // What came since the last run is read whole, however much it is: a limit would tear a hole.
+            // All posts since the last run are read, because the topic's limit would leave a gap.
             (None, Some(known)) if topic.is_default_listing || listing == Listing::New => Goal {
                 listing: Listing::New,
                 back_to: Some(options.overlap_start(known)),
@@ -84,7 +82,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// True if a post is of the requested time.
+    /// Returns true if a post is in the requested time range.
     pub(super) fn is_wanted(&self, post: &Post) -> bool {
         self.read
             .options
@@ -97,7 +95,7 @@ impl Reader<'_, '_> {
             Paging::Listed(reddit) => self.read_listing(reddit).await?,
             Paging::Archived(archive) => self.read_archive(archive).await?,
         };
-        // Another subreddit is read in place of one that is closed.
+        // Not for a closed subreddit, because the next subreddit is read instead.
         if let Err(error) = &read
             && !error.outcome().is_subreddit_specific()
         {
@@ -106,7 +104,7 @@ impl Reader<'_, '_> {
         Ok(read)
     }
 
-    /// Records what is asked for as missing: until it is there.
+    /// Records the requested time range as a gap until its posts are stored.
     pub(super) async fn begin_gap(&mut self) -> Result<()> {
         let Some(range) = self.read.options.time_range.filter(|_| !self.has_gap) else {
             return Ok(());
@@ -116,7 +114,7 @@ impl Reader<'_, '_> {
         self.store_gap(range.since, until).await
     }
 
-    /// Posts were read from a time on: they are missing no longer.
+    /// Removes gaps from a time on, because the posts since then are stored.
     pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
         let (sink, now) = (self.read.sink, self.read.sink.worker.clock.now().into());
         let until = self
@@ -131,23 +129,25 @@ impl Reader<'_, '_> {
         sink.worker.store.posts().fill_gaps(&filled).await
     }
 
-    /// A listing ended before it reached the time back to which it was to be read.
+    /// Records that a listing ended before it reached `from`: the posts between `from` and `oldest` are missing.
     pub(super) async fn record_shortfall(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
         let Some(range) = self.read.options.time_range else {
             tracing::warn!(
                 topic = %self.read.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
-                "Reddit's listing of r/{} ends before the newest stored post: those between are missing; `--source \
-                 arctic-shift` may have them, or collect more often", self.subreddit
+                "Reddit's listing of r/{} ends before it reaches the newest stored post, so posts are missing in \
+                 between: `--source arctic-shift` may have them; collect more often to prevent this",
+                self.subreddit
             );
             return self.store_gap(from, oldest).await;
         };
         let until = oldest.min(range.end(self.read.sink.worker.clock.now().into()));
         tracing::warn!(
             topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
-            "Reddit lists no posts of r/{} that are so old: those between are missing; `--source arctic-shift` may have them",
+            "Reddit no longer lists the posts of r/{} between these times, so they are missing: `--source \
+             arctic-shift` may have them",
             self.subreddit
         );
-        // What was read is there all the same; the gap that `begin_gap` recorded shrinks to what is missing.
+        // The posts after `oldest` are stored, so the gap that `begin_gap` recorded shrinks to the missing ones.
         self.fill_gaps(oldest).await
     }
 
@@ -173,7 +173,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Tells of posts that neither the last run nor this one reads.
+    /// Logs a range of posts that neither the last run nor this one reads.
     pub(super) fn log_unread_range(&self, known: Option<Timestamp>) {
         let since = self.read.options.time_range.map(|range| range.since);
         if let (Some(known), Some(since)) = (known, since)
@@ -181,7 +181,7 @@ impl Reader<'_, '_> {
         {
             tracing::info!(
                 topic = %self.read.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
-                "what was posted to r/{} between the last run and --since is left for a run without --since", self.subreddit
+                "posts to r/{} between the last run and --since are left for a run without --since", self.subreddit
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Files into the store, block by block.
+//! Imports files into the store, block by block.
 
 use super::{MAX_LOGGED_REJECTIONS, Sink};
 use topicmill_core::record::ImportCounts;
@@ -8,44 +8,45 @@ use topicmill_sources::file::row::{Position, Record};
 use topicmill_sources::page::Rejected;
 use topicmill_store::{ImportState, Page, Result, Upserted};
 
-/// The topic of a record that names one.
+/// How the topic of a record that names one is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NamedTopics {
-    /// The one that it names.
+    /// The named topic.
     #[default]
     Kept,
-    /// The same; but the label of a topic becomes the slug of that topic.
+    /// The named topic; a topic's label is replaced by its slug.
     Mapped,
-    /// The topic that reads its subreddit, if there is one.
+    /// The topic that reads the post's subreddit, if there is one.
     BySubreddit,
 }
 
-/// Blocks of a file that are read ahead while one is stored.
+/// Number of blocks that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
 
-/// Plan for the records of a file.
+/// The plan for importing one file.
 pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
-    /// A record belongs to the topic that it names, else to the one that reads its subreddit, else to none.
+    /// The pipeline's topics. A record belongs to the topic that it names, else to the one that reads its subreddit,
+    /// else to none.
     pub topics: &'a [Topic],
     /// The topics of records that name one.
     pub named_topics: NamedTopics,
-    /// Position of an earlier run, which this one updates; `None` if the file is not resumable.
+    /// Progress of an earlier import of the file, which this one updates; `None` if the file is not resumable.
     pub state: Option<ImportState>,
-    /// Rows of the file that the filters left out so far, in earlier runs too.
+    /// Rows of the file that the filters left out so far, including earlier runs.
     pub left_out: u64,
     /// Progress callback: bytes of the file read since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// Stores the records of a file, each block in one transaction with how far the file was read.
+/// Stores the records of a file. Each block is stored in one transaction together with the position in the file.
 ///
-/// When the worker is stopped, the block under way is stored first. What is done is added to `done`, also where
-/// an error ends the run. Returns how the reading of the file ended; `None`: it was stopped.
+/// If the worker is stopped, the current block is stored first. The counts are added to `done`, even after an error.
+/// Returns how the file ended; `None` if the import was stopped.
 ///
 /// # Errors
-/// Errors of the store. Records that cannot be read are counted, and the first ones logged.
+/// Errors of the store. Unreadable records are counted, and the first ones are logged.
 pub async fn import(
     sink: &Sink<'_>,
     mut blocks: Blocks,
@@ -59,7 +60,7 @@ pub async fn import(
             left_out: state.left_out,
         });
     }
-    // Unpacking, parsing and hashing have a thread of their own: one block is made ready while another one is stored.
+    // Decompressing, parsing and hashing run on another thread, concurrently with storing.
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
     let preparer = Preparer {
         topics: plan.topics.to_vec(),
@@ -70,7 +71,7 @@ pub async fn import(
         loop {
             let block = blocks.next_block();
             let ended = block.end.is_some();
-            // Nobody listens any more once the import is stopped.
+            // The channel is closed if the import was stopped.
             if sender.blocking_send(preparer.prepare(block)).is_err() || ended {
                 break;
             }
@@ -91,46 +92,46 @@ pub async fn import(
         (read, nulls, end) = (block.block.read, block.block.nulls, block.block.end);
         stored = store_block(sink, block, &mut plan, done).await;
     }
-    // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
+    // The reader may be blocked on a full channel. Without a receiver its send fails, and it ends.
     drop(receiver);
-    // A reader that waits for input is not waited for.
+    // A stopped import does not wait for a reader that is blocked on input.
     let read_all = tokio::select! {
         ended = reader => ended,
         () = sink.worker.stop.cancelled() => Ok(()),
     };
     if let Err(error) = read_all {
-        // A bug in reading is no less one for having happened on another thread.
+        // A panic of the reader is a bug, so it is propagated.
         std::panic::resume_unwind(error.into_panic());
     }
     if nulls > 0 {
         tracing::warn!(file = %plan.name, "{nulls} values were `NaN`, `None` or the like, and are stored as NULL");
     }
-    // The first ones are told one by one: every row of a table may be wrong.
+    // The first rejections are logged separately; a wrong table may have one in every row.
     if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::error!(file = %plan.name, "{more}");
     }
     stored.map(|()| end)
 }
 
-/// Describes the rejected records that were not logged one by one.
+/// Returns a message about the rejected records that were not logged separately.
 pub(super) fn unlogged_rejections(rejected: &Rejections) -> Option<String> {
     let more = rejected.total().saturating_sub(MAX_LOGGED_REJECTIONS);
     (more > 0).then(|| {
         format!(
-            "passed over {more} more, which are not shown: the record that --run-json FILE writes has the number for \
-             each reason"
+            "skipped {more} more, which are not shown: the record that --run-json FILE writes has the number for each \
+             reason"
         )
     })
 }
 
-/// Prepares blocks on another thread than the one that stores them.
+/// Assigns topics to records and prepares them for the store, on the reader's thread.
 struct Preparer {
     topics: Vec<Topic>,
     named_topics: NamedTopics,
     authors: AuthorPolicy,
 }
 
-/// A block that only waits to be stored.
+/// A block that is ready to be stored.
 struct ReadyBlock {
     by_topic: Vec<(Option<String>, Vec<ReadyPost>)>,
     posts: u64,
@@ -194,7 +195,7 @@ async fn store_block(
     let now = sink.worker.clock.now().into();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset || posts > 0 || !rejected.is_empty();
-        // While an earlier reading is skipped, there is nothing to store yet.
+        // Nothing to store while the part that an earlier run has imported is skipped.
         if !moved && end.is_none() {
             return Ok(());
         }
@@ -205,14 +206,14 @@ async fn store_block(
         state.rejected += rejected.len() as u64;
         state.run = sink.worker.run;
         state.updated_at = now;
-        // A file that broke off is no less unfinished for having been read as far as it goes.
+        // A truncated file stays unfinished, so that a later import continues it.
         state.finished_at = (end == Some(End::Whole)).then_some(now);
     }
     done.left_out += position.left_out - plan.left_out;
     plan.left_out = position.left_out;
     for Rejected { at, reason } in rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
-            tracing::error!(file = %plan.name, %at, "passed over: {reason}");
+            tracing::error!(file = %plan.name, %at, "skipped: {reason}");
         }
         done.rejected.add(&reason);
     }
@@ -237,14 +238,14 @@ pub(super) async fn store_by_topic(
     store_ready(sink, source, by_topic, None).await
 }
 
-/// Posts of each topic together, as they may be stored.
+/// Groups posts by topic and prepares them for the store.
 fn by_topic(
     posts: impl IntoIterator<Item = (Option<String>, Post)>,
     authors: &AuthorPolicy,
 ) -> Vec<(Option<String>, Vec<ReadyPost>)> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
-        // A list and no map: there are a few topics, and they stay in the order in which they came.
+        // A list instead of a map, because there are few topics and their order is kept.
         match by_topic.iter_mut().find(|(known, _)| *known == topic) {
             Some((_, posts)) => posts.push(post),
             None => by_topic.push((topic, vec![post])),
@@ -280,9 +281,9 @@ async fn store_ready(
     sink.worker.store.posts().save_pages(&pages, state).await
 }
 
-/// The slug of the topic whose label a record names, where no topic has that name for its slug.
+/// Returns the slug of the topic whose label is `named`; `None` if `named` is already a slug.
 fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
-    // A slug goes before a label: a record that already names a topic must not move to another one of that label.
+    // A slug takes precedence over a label, so that a record that names a topic does not move to another one.
     if topics.iter().any(|topic| topic.slug == named) {
         return None;
     }
@@ -290,7 +291,7 @@ fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
     known.map(|topic| topic.slug.as_str())
 }
 
-/// The topic that a post's subreddit is read for.
+/// Returns the slug of the topic that reads a post's subreddit.
 pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
     let reads = |topic: &&Topic| {
         topic

@@ -1,5 +1,5 @@
-//! A listing of Reddit into the store, page by page: to its end, to the limit of the topic, or, of new posts, to those
-//! that are known.
+//! Reads a Reddit listing into the store, page by page: to its end, to the limit of the topic, or, for new posts, back
+//! to the stored ones.
 
 use std::collections::HashSet;
 
@@ -9,24 +9,24 @@ use topicmill_core::{Fullname, ReadyPost, Timestamp};
 use topicmill_sources::error::SourceError;
 use topicmill_sources::page::{Listed, PAGE_LIMIT};
 
-/// A first listing that ends after fewer posts has shown all there are; a later one, if it also met a stored post.
+/// Number of posts from which a listing may be cut off by Reddit's maximum. A shorter one is complete.
 const FULL_LISTING: usize = 900;
 
-/// A listing, from its first page to its last.
+/// State of the reading of a listing.
 struct Walk {
     goal: Goal,
-    /// The newest post known before.
+    /// The time of the newest post known before.
     known: Option<Timestamp>,
-    /// Posts that are still wanted; pinned ones come on top of the limit.
+    /// Number of posts that are still wanted. Pinned posts do not count.
     wanted: u32,
-    /// Place on the listing of the next post.
+    /// Position of the next post on the listing.
     rank: u32,
     seen: HashSet<Fullname>,
     cursors: HashSet<String>,
     newest: Option<Timestamp>,
     end: ListingEnd,
     pages_left: u32,
-    /// True once the listing went on behind the last page that may be read.
+    /// True if the listing has more pages than may be read.
     is_capped: bool,
 }
 
@@ -46,18 +46,18 @@ impl Walk {
         }
     }
 
-    /// Ranks the posts of a page, and keeps those that are new and wanted.
+    /// Ranks the posts of a page, and keeps those that are wanted and not seen before.
     fn rank_and_filter(&mut self, posts: &mut Vec<ReadyPost>) {
         posts.retain_mut(|post| {
             // Every post of the page counts, so that the rank is the position on the listing.
             post.rank = Some(self.rank);
             self.rank += 1;
-            // A listing that advances_watermark while it is read shows posts twice.
+            // A listing that changes while it is read repeats posts.
             self.seen.insert(post.fullname.clone()) && (post.stickied || take(&mut self.wanted))
         });
     }
 
-    /// Notes how far a page reads back. Only the last page with posts says where the listing ended.
+    /// Records how far back a page reaches. The end of the listing is taken from the last page with posts.
     fn note_times(&mut self, listed: &[ReadyPost]) {
         let mut times = unpinned(listed).map(|post| post.created_at).peekable();
         if times.peek().is_some() {
@@ -68,14 +68,14 @@ impl Walk {
         }
     }
 
-    /// True if it was read as far back as requested.
+    /// Returns true if the listing was read as far back as requested.
     fn has_reached(&self) -> bool {
         let (time, back_to) = (self.end.time(), self.goal.back_to);
         time.is_some_and(|time| back_to.is_some_and(|back_to| time < back_to))
     }
 
-    /// The cursor of the page to read next. `after` may come back unchanged, lead round in a circle, or lead on and on
-    /// to nothing new.
+    /// Returns the cursor of the next page to read. Reddit may repeat `after`, return cursors in a loop, or return ever
+    /// new cursors without new posts.
     fn next(&mut self, after: Option<String>, is_last: bool) -> Option<String> {
         let goes_on = !is_last && !self.has_reached() && self.wanted > 0;
         let next = after.filter(|cursor| self.cursors.insert(cursor.clone()) && goes_on);
@@ -85,7 +85,7 @@ impl Walk {
     }
 }
 
-/// The posts of a page that are not pinned.
+/// Returns the posts of a page that are not pinned.
 fn unpinned(listed: &[ReadyPost]) -> impl Iterator<Item = &ReadyPost> {
     listed.iter().filter(|post| !post.stickied)
 }
@@ -102,8 +102,8 @@ impl Reader<'_, '_> {
         let mut after: Option<String> = None;
         while walk.wanted > 0 {
             let limit = walk.wanted.min(PAGE_LIMIT);
-            let asked = reddit.page(self.subreddit, self.listing, limit, after.as_deref());
-            let page = match asked.await {
+            let request = reddit.page(self.subreddit, self.listing, limit, after.as_deref());
+            let page = match request.await {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
@@ -112,19 +112,19 @@ impl Reader<'_, '_> {
             let mut listed = self.read.sink.authors.prepare(page.posts);
             walk.rank_and_filter(&mut listed);
             walk.note_times(&listed);
-            // Before the posts are chosen by time: a page without any post of that time may be followed by one that
-            // has some.
+            // Before posts are filtered by time, because a page without a post of the time range may be followed by one
+            // with some.
             after = walk.next(page.after, listed.is_empty());
             if walk.is_capped {
                 tracing::warn!(
                     topic = %self.read.topic.slug, pages = self.read.options.page_cap,
-                    "r/{} goes on behind `collect.page_cap`: what follows is not read", self.subreddit
+                    "r/{} has more pages than `collect.page_cap`: the rest is not read", self.subreddit
                 );
             }
             listed.retain(|post| self.is_wanted(post));
             walk.newest = walk.newest.max(self.newest(unpinned(&listed)));
-            // Only with the last page: a listing goes from new to old, so a run that dies in the middle leaves a hole
-            // below it.
+            // Only with the last page: a listing goes from new to old, so a crash in the middle leaves a gap below the
+            // newest post.
             let newest = walk
                 .newest
                 .filter(|_| after.is_none() && walk.goal.advances_watermark);
@@ -136,7 +136,7 @@ impl Reader<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// Records what is missing behind the end of a listing, or no longer missing before it.
+    /// Records a gap if the listing ended too early; otherwise fills gaps.
     async fn end_listing(&mut self, walk: &Walk) -> Result<()> {
         let Goal { from, back_to, .. } = walk.goal;
         self.is_quiet = !walk.seen.is_empty() && self.read.options.time_range.is_some();
@@ -151,8 +151,8 @@ impl Reader<'_, '_> {
             }
             (_, Some(back_to)) => {
                 let few = walk.seen.len() < PAGE_LIMIT as usize;
-                let is_whole = !reached && !walk.is_capped && few;
-                self.fill_gaps(walk.end.read_to(back_to, is_whole)).await
+                let is_complete = !reached && !walk.is_capped && few;
+                self.fill_gaps(walk.end.read_to(back_to, is_complete)).await
             }
             _ => Ok(()),
         }
@@ -161,12 +161,13 @@ impl Reader<'_, '_> {
 
 /// The time back to which a listing of new posts was read.
 ///
-/// One post with a wrong date, of 1970 say, must not look like its end, so the last two posts of a page have a say.
+/// A single post with a wrong date, for example of 1970, must not count as the end, so the last two posts of a page are
+/// used.
 #[derive(Debug, Default)]
 struct ListingEnd {
-    /// The last two dates of the page read last.
+    /// The times of the last two posts of the last page.
     last_two: [Option<Timestamp>; 2],
-    /// The oldest post that was not known before.
+    /// The time of the oldest post that was not known before.
     oldest_new: Option<Timestamp>,
     /// True once the newest stored post was listed.
     has_known: bool,
@@ -185,17 +186,18 @@ impl ListingEnd {
         self.last_two[0].max(self.last_two[1])
     }
 
-    /// Returns true if posts may be missing between the end of the listing and the newest stored post, which is of time
-    /// `known`: whatever ended the listing, it did not meet that post. A `full` listing must reach back to `from`, too.
+    /// Returns true if posts may be missing between the end of the listing and the newest stored post, of time `known`,
+    /// because the listing did not reach that post. A `full` listing must also reach back to `from`.
     fn is_short(&self, known: Option<Timestamp>, from: Option<Timestamp>, full: bool) -> bool {
         let time = self.time();
         let reaches = |known| self.has_known || time.is_some_and(|time| time <= known);
         known.is_some_and(|known| !reaches(known)) || full && time > from
     }
 
-    /// Returns how far back the listing was read: further than it must, or as far as there is anything.
-    fn read_to(&self, back_to: Timestamp, is_whole: bool) -> Timestamp {
-        let all = is_whole.then_some(Timestamp::EPOCH);
+    /// Returns the time from which no post is missing: the end of the listing, at most `back_to`; the epoch if the
+    /// listing is complete.
+    fn read_to(&self, back_to: Timestamp, is_complete: bool) -> Timestamp {
+        let all = is_complete.then_some(Timestamp::EPOCH);
         all.or(self.time())
             .map_or(back_to, |time| time.min(back_to))
     }

@@ -1,7 +1,7 @@
-//! Fetches posts by their ids from Reddit: fills in ids that were shared without texts.
+//! Fetches posts from Reddit by their ids, for data sets that are shared without texts.
 //!
-//! The input is fullnames. The output is stored posts, and the number of posts that are gone. Reddit is asked about a
-//! hundred at a time. Stored posts are not requested, so a stopped or killed run continues where it was.
+//! Input: fullnames. Output: stored posts, and the number of posts that are gone. Each request has a hundred ids.
+//! Stored posts are not requested, so an interrupted run continues where it ended.
 
 use super::import::{store_by_topic, topic_of, unlogged_rejections};
 use super::{CollectError, MAX_LOGGED_REJECTIONS, Sink};
@@ -10,36 +10,35 @@ use topicmill_core::{Fullname, Post, PurgeReason, Topic};
 use topicmill_sources::page::{Rejected, Source};
 use topicmill_sources::reddit::{FoundPosts, INFO_LIMIT, PostFate, Reddit};
 
-/// Whose posts are filled again.
+/// The plan for fetching posts by id.
 pub struct RefillPlan<'a> {
-    /// The posts.
+    /// The fullnames of the posts.
     pub ids: &'a [Fullname],
-    /// Ask for those that are stored, too.
+    /// Also requests posts that are stored.
     pub refresh: bool,
-    /// A post belongs to the topic that reads its subreddit, else to none.
+    /// The pipeline's topics. A post belongs to the topic that reads its subreddit, else to none.
     pub topics: &'a [Topic],
-    /// Hears how many more ids are done.
+    /// Progress callback: the number of ids done since the last call.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// Asks Reddit for posts and stores them, each answer in one transaction.
+/// Requests posts from Reddit and stores them, each response in one transaction.
 ///
-/// When the worker is stopped, what was answered is stored. What is done is added to `done`, also where an error ends
-/// it.
+/// If the worker is stopped, received responses are stored first. The counts are added to `done`, even after an error.
 ///
 /// # Errors
-/// Errors of the store, and refusals of Reddit.
+/// Errors of the store, and rejections by Reddit.
 pub async fn refill(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,
     done: &mut ImportCounts,
 ) -> Result<(), CollectError> {
-    let asked = fetch_all(sink, reddit, plan, done).await;
+    let fetched = fetch_all(sink, reddit, plan, done).await;
     if let Some(more) = unlogged_rejections(&done.rejected) {
         tracing::warn!("{more}");
     }
-    asked
+    fetched
 }
 
 async fn fetch_all(
@@ -63,7 +62,7 @@ async fn fetch_all(
             (plan.progress)(known);
         }
         wanted.append(&mut ids);
-        // Every request is full, however many of the ids are stored.
+        // Every request but the last is full, even if some of the ids are stored.
         while wanted.len() >= INFO_LIMIT as usize {
             let rest = wanted.split_off(INFO_LIMIT as usize);
             if !fetch(sink, reddit, plan, &wanted, done).await? {
@@ -78,7 +77,7 @@ async fn fetch_all(
     Ok(())
 }
 
-/// One request, and what it answered into the store; false where a signal came first.
+/// Sends one request and stores the posts of its response. Returns false if a signal came first.
 async fn fetch(
     sink: &Sink<'_>,
     reddit: &Reddit,
@@ -86,24 +85,24 @@ async fn fetch(
     ids: &[Fullname],
     done: &mut ImportCounts,
 ) -> Result<bool, CollectError> {
-    let asked = ids.len() as u64;
+    let requested = ids.len() as u64;
     let found = tokio::select! {
         found = reddit.posts(ids) => found?,
         () = sink.worker.stop.cancelled() => return Ok(false),
     };
     done.requests += 1;
-    done.asked += asked;
+    done.asked += requested;
     let FoundPosts { page, fates } = found;
     for Rejected { at, reason } in page.rejected {
         if done.rejected.total() < MAX_LOGGED_REJECTIONS {
-            tracing::warn!(%at, "passed over: {reason}");
+            tracing::warn!(%at, "skipped: {reason}");
         }
         done.rejected.add(&reason);
     }
     let Some(fates) = fates else {
-        // Nothing follows from what such an answer lacks; the next run asks again.
-        done.unclear += asked;
-        (plan.progress)(asked);
+        // The response does not show which posts are gone, so the next run requests them again.
+        done.unclear += requested;
+        (plan.progress)(requested);
         return Ok(true);
     };
     for id in ids {
@@ -116,7 +115,7 @@ async fn fetch(
     }
     let is_there = |post: &Post| {
         let fate = fates.fates.get(&post.fullname);
-        // Only what was asked for, and is there: Reddit also shows posts that are gone, without their texts.
+        // Only requested posts that still exist: Reddit also returns deleted posts, without their texts.
         matches!(fate, Some(PostFate::Alive | PostFate::Authorless)) && ids.contains(&post.fullname)
     };
     let posts = page.posts.into_iter().filter(is_there);
@@ -129,6 +128,6 @@ async fn fetch(
     done.changed += stored.changed;
     done.edited += stored.edited;
     done.tombstoned += stored.tombstoned;
-    (plan.progress)(asked);
+    (plan.progress)(requested);
     Ok(true)
 }

@@ -22,8 +22,8 @@ pub enum TimetableError {
     Fields(String, usize),
     /// Both the day of month and the day of week are restricted.
     #[error(
-        "the cron line `{0}` names days of the month and days of the week, which programs read in different ways: write \
-         two schedules, and `*` for one of the two fields in each"
+        "the cron line `{0}` names days of the month and days of the week, which programs read in different ways: \
+         write two schedules, and `*` for one of the two fields in each"
     )]
     Days(String),
     /// A field cannot be parsed.
