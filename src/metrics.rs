@@ -42,7 +42,7 @@ struct Counters {
     clients: Vec<(SourceKind, Arc<Meter>)>,
     /// Traffic of clients that have been dropped.
     traffic: BTreeMap<&'static str, Traffic>,
-    slots: BTreeMap<(String, String), u64>,
+    scheduled_runs: BTreeMap<(String, String), u64>,
     lateness: BTreeMap<String, f64>,
     notifications: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -88,9 +88,9 @@ impl Metrics {
     }
 
     /// Counts scheduled runs that ended or were missed.
-    pub fn scheduled_runs_ended(&self, schedule: &str, status: &str, slots: u64) {
+    pub fn scheduled_runs_ended(&self, schedule: &str, status: &str, scheduled_runs: u64) {
         let key = (schedule.to_owned(), status.to_owned());
-        *self.lock().slots.entry(key).or_default() += slots;
+        *self.lock().scheduled_runs.entry(key).or_default() += scheduled_runs;
     }
 
     /// Records how late a scheduled run started.
@@ -174,9 +174,9 @@ impl Counters {
             let watts = gpu.watts.map(f64::from);
             exposition.put_some("topicmill_gpu_power_watts", &device, watts);
         }
-        for ((schedule, status), slots) in &self.slots {
+        for ((schedule, status), scheduled_runs) in &self.scheduled_runs {
             let values = [schedule.as_str(), status];
-            exposition.count("topicmill_scheduled_runs_total", &values, *slots);
+            exposition.count("topicmill_scheduled_runs_total", &values, *scheduled_runs);
         }
         for (schedule, late) in &self.lateness {
             exposition.put(

@@ -321,7 +321,7 @@ impl Context {
             classify::label(&worker, models, set, options, &on_step, done).await
         };
         self.recorded(Stage::Classify, work, |done: &mut ClassifyCounts| {
-            let whole = done.failed == 0 && done.set_aside == 0;
+            let whole = done.failed == 0 && done.parked == 0;
             let counts = RunCounts::Classify(Box::new(done.clone()));
             (done_if(whole), counts, json!([]))
         })

@@ -255,7 +255,7 @@ impl Shared<'_> {
             self.left.load(Ordering::Relaxed) > 0 && !self.worker.stop.is_cancelled();
         // Posts that stayed claimable to the end belong to a stalled worker.
         let unclaimed = if ran_to_the_end { waiting.claimable } else { 0 };
-        (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
+        (done.held_elsewhere, done.parked) = (waiting.held + unclaimed, waiting.set_aside);
         Ok(())
     }
 

@@ -224,19 +224,19 @@ async fn parked_posts_are_retried_on_request() {
     };
     for (attempt, posts) in [(1, 49), (2, 0), (3, 0)] {
         let done = run(poisoned(), false, posts + 1).await;
-        let set_aside = u64::from(attempt == MAX_ATTEMPTS);
+        let parked = u64::from(attempt == MAX_ATTEMPTS);
         assert_eq!(
-            (done.posts, done.failed, done.set_aside),
+            (done.posts, done.failed, done.parked),
             (posts, 1, set_aside),
             "{attempt}"
         );
     }
     let done = run(ScriptedEngine::default(), false, 1).await;
     assert_eq!(
-        (done.posts, done.set_aside),
+        (done.posts, done.parked),
         (0, 1),
         "not retried without a request"
     );
     let done = run(ScriptedEngine::default(), true, 1).await;
-    assert_eq!((done.posts, done.set_aside), (1, 0));
+    assert_eq!((done.posts, done.parked), (1, 0));
 }

@@ -109,7 +109,7 @@ pub async fn label(
     let (done, _) = labelled?;
     log_result(&done);
     Ok(match done {
-        _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
+        _ if done.failed > 0 || done.parked > 0 => Exit::Partial,
         // The limit was reached.
         _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
         // Other workers hold the rest: not a failure, but not finished either.
@@ -200,9 +200,9 @@ fn log_result(done: &ClassifyCounts) {
     if advice::verdict(done).on_target == Some(false) {
         tracing::info!("`topicmill doctor --bottleneck` shows what to change");
     }
-    if done.set_aside > 0 {
+    if done.parked > 0 {
         tracing::warn!(
-            posts = done.set_aside,
+            posts = done.parked,
             "posts parked after repeated failures: `topicmill status` shows the errors, `classify --select failed` retries them"
         );
     }

@@ -91,8 +91,8 @@ fn counters_are_written_in_the_text_format() {
         let found = value(&text, line);
         assert!((found - expected).abs() < 1e-9, "{line} is {found}");
     }
-    let slots = &families["topicmill_scheduled_runs_total"].samples;
-    let (_, labels) = slots.keys().next().unwrap();
+    let runs = &families["topicmill_scheduled_runs_total"].samples;
+    let (_, labels) = runs.keys().next().unwrap();
     assert_eq!(labels["schedule"], "nightly \"odd\"\\\nname");
 }
 

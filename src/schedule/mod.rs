@@ -46,7 +46,7 @@ pub enum EventKind<'a> {
         /// The delay of its first start after the due time.
         late: Duration,
         /// The number of processes that crashed while running it.
-        deaths: u32,
+        crashes: u32,
     },
     /// Its stages ended. The status is `waiting` if a signal stopped them and the next scheduler resumes it.
     Ended {

@@ -140,7 +140,7 @@ pub(super) async fn run(
     };
     emit(EventKind::Started {
         late: late.unwrap_or_default(),
-        deaths: taken.deaths,
+        crashes: taken.deaths,
     });
     let halt = stop.child_token();
     let heartbeat = Heartbeat::start(&context, taken.lease, halt.clone());

@@ -20,7 +20,7 @@ pub struct Limits {
 /// A failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `slot_failed` or `set_aside`.
+    /// The check: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `scheduled_run_failed` or `parked`.
     pub check: &'static str,
     /// One line that says what to do.
     pub problem: String,
@@ -54,7 +54,7 @@ impl Limits {
             let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
             let (schedule, error) = (&run.schedule, why(&run.error));
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
-            problems.push(failed("slot_failed", text, run.finished_at));
+            problems.push(failed("scheduled_run_failed", text, run.finished_at));
         }
         problems.extend(self.too_old(status));
         let (posts, classify) = (status.backlog.set_aside, status.classify());
@@ -62,7 +62,7 @@ impl Limits {
             let text = format!(
                 "{posts} posts are parked after repeated failures: `{classify} --select failed` retries them"
             );
-            problems.push(failed("set_aside", text, None));
+            problems.push(failed("parked", text, None));
         }
         problems
     }

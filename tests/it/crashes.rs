@@ -140,20 +140,20 @@ async fn worker() {
         started: text("started").map(PathBuf::from),
     };
     let mut labeler = Some(scripted(engine));
-    let (mut posts, mut refused, mut pairs, mut set_aside) = (0, 0, 0, 0);
+    let (mut posts, mut refused, mut pairs, mut parked) = (0, 0, 0, 0);
     loop {
         let labeler = labeler.take().unwrap_or_else(|| scripted(engine));
         let done = label_with(&store, run, labeler, LEASE).await;
         posts += done.posts;
         refused += done.refused;
         pairs += done.pairs;
-        set_aside = set_aside.max(done.set_aside);
+        parked = parked.max(done.parked);
         if done.held_elsewhere == 0 {
             break;
         }
         clock.sleep(Duration::from_millis(200)).await;
     }
-    let told = json!({"posts": posts, "refused": refused, "pairs": pairs, "set_aside": set_aside});
+    let told = json!({"posts": posts, "refused": refused, "pairs": pairs, "parked": parked});
     std::fs::write(report, told.to_string()).unwrap();
 }
 
@@ -313,7 +313,7 @@ async fn assert_classifications_complete(store: &Store) {
 async fn assert_labelled_once(store: &Store, n: usize) {
     let last = label(store, ScriptedEngine::default(), LEASE).await;
     assert_eq!(
-        (last.posts, last.set_aside),
+        (last.posts, last.parked),
         (0, 0),
         "nothing was left to do"
     );
@@ -397,7 +397,7 @@ async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usiz
     );
     let rest = label(&store, ScriptedEngine::default(), LEASE).await;
     assert_eq!(
-        (rest.posts, rest.set_aside),
+        (rest.posts, rest.parked),
         (left, 0),
         "no post is blamed for what somebody else did"
     );
@@ -483,7 +483,7 @@ async fn a_text_that_crashes_its_worker_is_parked_and_its_neighbours_are_labelle
         );
         // 1,024, 256, 64, 16 and 4 posts were suspected in turn, and then the one post.
         assert_eq!(deaths, 5 + MAX_ATTEMPTS);
-        assert_eq!(done["set_aside"], 1);
+        assert_eq!(done["parked"], 1);
         assert_eq!(count(&store, "classifications").await, n as u64);
         let rest = "SELECT fullname, deaths, attempts, error FROM backlog";
         let rest = store.query(rest).await.unwrap().rows;

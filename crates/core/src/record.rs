@@ -42,7 +42,7 @@ pub struct ClassifyCounts {
     /// Backlog posts leased to other workers at the end of the run.
     pub held_elsewhere: u64,
     /// Backlog posts that are parked after too many failures or worker crashes, in this run or earlier.
-    pub set_aside: u64,
+    pub parked: u64,
     /// Seconds from the first claim to the last write, without waits for new posts.
     pub seconds: f64,
     /// Posts per second.

@@ -109,11 +109,11 @@ fn log(event: &Event<'_>) {
         EventKind::Skipped(why) => {
             tracing::warn!(schedule, %due, "a scheduled run is skipped: {why}");
         }
-        EventKind::Started { late, deaths } => {
+        EventKind::Started { late, crashes } => {
             let late = TimeDelta::from_std(late).ok().filter(|_| late > LATE);
             let late = late.map(format_duration);
-            let deaths = Some(deaths).filter(|deaths| *deaths > 0);
-            tracing::info!(schedule, %due, late, deaths, "a scheduled run starts");
+            let crashes = Some(crashes).filter(|crashes| *crashes > 0);
+            tracing::info!(schedule, %due, late, crashes, "a scheduled run starts");
         }
         EventKind::Ended {
             status,

@@ -34,7 +34,7 @@ pub fn render(status: &StatusReport, url: &str) -> String {
         ("Posts", Some(posts(status))),
         ("Labelled", labelled(status)),
         ("Waiting", waiting(status)),
-        ("Parked", set_aside(status)),
+        ("Parked", parked(status)),
         ("Labels", labels(status)),
         ("Other sets", other_backlogs(status)),
         ("Deletions", deletions(status)),
@@ -221,7 +221,7 @@ fn waiting(status: &StatusReport) -> Option<String> {
     Some(text)
 }
 
-fn set_aside(status: &StatusReport) -> Option<String> {
+fn parked(status: &StatusReport) -> Option<String> {
     let reasons = join_all(&status.failures, |failure| {
         format!("{} × {}", failure.posts, failure.error)
     });
