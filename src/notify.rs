@@ -119,7 +119,7 @@ impl Notify {
 /// True if the run succeeded, `None` if it was stopped.
 fn works(status: RunStatus, counts: &RunCounts) -> Option<bool> {
     match status {
-        RunStatus::Failed | RunStatus::Died => Some(false),
+        RunStatus::Failed | RunStatus::Crashed => Some(false),
         RunStatus::Stopped | RunStatus::Running => None,
         // A few failed posts or topics do not notify; `status` shows them. A source that fails for every topic is down.
         RunStatus::Partial => Some(!no_topic_was_read(counts)),
@@ -229,7 +229,7 @@ mod tests {
             (RunStatus::Partial, &none, Some(false)),
             (RunStatus::Stopped, &none, None),
             (RunStatus::Failed, &none, Some(false)),
-            (RunStatus::Died, &some, Some(false)),
+            (RunStatus::Crashed, &some, Some(false)),
         ] {
             assert_eq!(works(status, counts), expected, "{status}");
         }

@@ -224,7 +224,7 @@ impl StatusReport {
 
 fn mark_crashed(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
     if let Some(run) = runs.iter_mut().find(|run| run.id == id) {
-        run.status = RunStatus::Died;
+        run.status = RunStatus::Crashed;
         run.finished_at = Some(seen_at);
         run.error = Some(why.to_owned());
     }
@@ -235,7 +235,7 @@ fn mark_crashed_stage(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestam
     let crashed = LastRun {
         stage: row.stage,
         id: row.id,
-        status: RunStatus::Died,
+        status: RunStatus::Crashed,
         finished_at: seen_at,
         error: Some(why.to_owned()),
         good_at: None,

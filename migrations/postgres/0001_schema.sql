@@ -50,7 +50,7 @@ CREATE INDEX scheduled_runs_waiting ON scheduled_runs (schedule, due_at) WHERE s
 CREATE TABLE runs (
     id               BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- key
     stage            TEXT NOT NULL, -- `collect`, `import`, `classify` or `purge`
-    status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `died`
+    status           TEXT NOT NULL, -- `running`, `done`, `partial`, `failed`, `stopped` or `crashed`
     worker           TEXT NOT NULL, -- host and process
     started_at       TIMESTAMPTZ NOT NULL, -- when it began
     finished_at      TIMESTAMPTZ, -- when it ended

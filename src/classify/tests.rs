@@ -227,7 +227,7 @@ async fn parked_posts_are_retried_on_request() {
         let parked = u64::from(attempt == MAX_ATTEMPTS);
         assert_eq!(
             (done.posts, done.failed, done.parked),
-            (posts, 1, set_aside),
+            (posts, 1, parked),
             "{attempt}"
         );
     }

@@ -89,7 +89,7 @@ pub(super) async fn record_crashed_runs(context: &Context) -> Result<(), StoreEr
                 .notify_ended(&EndedWork {
                     what: row.stage.as_str(),
                     run: row.id,
-                    status: RunStatus::Died,
+                    status: RunStatus::Crashed,
                     counts: &RunCounts::read(row.stage, &row.counts),
                     error: Some(why),
                     worker: &run.worker,

@@ -43,7 +43,7 @@ impl StatusReport {
         }
         if let Some(last) = self.failed_stages().max_by_key(|last| last.id) {
             let stage = last.stage;
-            if last.status != RunStatus::Died {
+            if last.status != RunStatus::Crashed {
                 let why = format!("the last {stage} failed; check the setup");
                 return run("topicmill doctor", &why);
             }

@@ -312,11 +312,7 @@ async fn assert_classifications_complete(store: &Store) {
 /// empty.
 async fn assert_labelled_once(store: &Store, n: usize) {
     let last = label(store, ScriptedEngine::default(), LEASE).await;
-    assert_eq!(
-        (last.posts, last.parked),
-        (0, 0),
-        "nothing was left to do"
-    );
+    assert_eq!((last.posts, last.parked), (0, 0), "nothing was left to do");
     assert_classifications_complete(store).await;
     assert_eq!(count(store, "backlog").await, 0);
     assert_eq!(count(store, "leases").await, 0);

@@ -190,7 +190,7 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
         let status = scene.status();
         assert_eq!(answer(&status, "Running"), Some("nothing"), "{status}");
         assert!(
-            answer(&status, "Died")
+            answer(&status, "Crashed")
                 .unwrap()
                 .contains("its process was killed"),
             "{status}"
@@ -202,13 +202,13 @@ async fn a_live_run_is_running_and_one_without_a_process_crashed() {
             "{status}"
         );
         let all = scene.json(&["status"]);
-        assert_eq!(all["runs"][0]["status"], "died");
+        assert_eq!(all["runs"][0]["status"], "crashed");
         let checked = scene.run(&["status", "--check"]);
         assert_eq!(checked.code, 1);
         assert!(
             checked
                 .stdout
-                .contains(&format!("classify ({}) died", killed.0)),
+                .contains(&format!("classify ({}) crashed", killed.0)),
             "{}",
             checked.stdout
         );

@@ -247,7 +247,7 @@ string_enum! {
         /// Cancelled by a signal, after draining.
         Stopped = "stopped",
         /// The process exited without recording an end, or its heartbeat expired.
-        Died = "died",
+        Crashed = "crashed",
     }
 }
 

@@ -82,6 +82,6 @@ pub struct LastRun {
 impl LastRun {
     /// True if it failed or crashed.
     pub fn is_bad(&self) -> bool {
-        matches!(self.status, RunStatus::Failed | RunStatus::Died)
+        matches!(self.status, RunStatus::Failed | RunStatus::Crashed)
     }
 }

@@ -115,7 +115,7 @@ impl ScheduleOutlook {
         let running = self.state.running.as_ref();
         let crashed = running.is_some_and(|held| held.is_expired);
         Some(match last.status {
-            ScheduledRunStatus::Running if crashed => "died",
+            ScheduledRunStatus::Running if crashed => "crashed",
             // It was stopped and released.
             ScheduledRunStatus::Waiting => "to go on",
             status => status.as_str(),

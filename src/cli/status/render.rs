@@ -128,8 +128,8 @@ impl Lines {
             let error = last.error.as_deref().unwrap_or("no error is recorded");
             let ended = format_duration(status.since(last.finished_at));
             let described = format!("{} {ended} ago (run {}): {error}", last.stage, last.id);
-            let name = if last.status == RunStatus::Died {
-                "Died"
+            let name = if last.status == RunStatus::Crashed {
+                "Crashed"
             } else {
                 "Failed"
             };

@@ -373,7 +373,7 @@ async fn a_run_sends_heartbeats_and_recovers_after_being_declared_crashed() {
             })
             .await;
             // The old run was marked as crashed; the one that just started, on another machine, was not.
-            assert_eq!(status(2).await.0, RunStatus::Died);
+            assert_eq!(status(2).await.0, RunStatus::Crashed);
             assert!(status(2).await.1.is_some());
             assert_eq!(status(elsewhere.0).await, (RunStatus::Running, None));
             // Marked as crashed although it is alive.

@@ -289,7 +289,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(since)
             .bind(RunStatus::Failed.as_str())
-            .bind(RunStatus::Died.as_str())
+            .bind(RunStatus::Crashed.as_str())
             .bind(RunStatus::Partial.as_str())
             .try_map(row_as!(StageRuns: stage, runs, failed, partial, posts, new))
             .fetch_all(&self.pool)

@@ -56,7 +56,7 @@ impl<DB: Dialect> SqlStore<DB> {
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(run.0)
             .bind(RunStatus::Running.as_str())
-            .bind(RunStatus::Died.as_str())
+            .bind(RunStatus::Crashed.as_str())
             .execute(&self.pool)
             .await
             .done("record that the run lives")
@@ -96,7 +96,7 @@ impl<DB: Dialect> SqlStore<DB> {
               WHERE id = $1 AND status = $4",
         )
         .bind(run.0)
-        .bind(RunStatus::Died.as_str())
+        .bind(RunStatus::Crashed.as_str())
         .bind(why)
         .bind(RunStatus::Running.as_str())
         .execute(&self.pool)
