@@ -57,11 +57,11 @@ pub struct RunVerdict {
 /// Diagnoses a run.
 pub fn verdict(run: &ClassifyCounts) -> RunVerdict {
     let gpus: Vec<GpuTargets> = run.gpu.iter().map(compare_with_targets).collect();
-    let told = gpus
+    let all_measured = gpus
         .iter()
         .all(|gpu| gpu.gpu.is_some() && gpu.memory.is_some());
     let within = |stand| stand == Some(TargetRange::Within);
-    let on_target = (told && !gpus.is_empty())
+    let on_target = (all_measured && !gpus.is_empty())
         .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
     // An engine that got no posts was not waiting for any.
     let worked = run.posts + run.failed > 0;
@@ -139,8 +139,8 @@ pub fn gpu_line(figures: &GpuUsage) -> String {
         _ => missed.join(", "),
     };
     let head = format!("{} {}", figures.gpu.device, figures.gpu.name);
-    let told = Some(parts.join(", ")).filter(|told| !told.is_empty());
-    [Some(head), told, Some(end)]
+    let measured = Some(parts.join(", ")).filter(|text| !text.is_empty());
+    [Some(head), measured, Some(end)]
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()

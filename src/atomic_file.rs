@@ -113,9 +113,9 @@ pub fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        let of =
+        let inode =
             |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
-        of(file.metadata()) == of(path.metadata())
+        inode(file.metadata()) == inode(path.metadata())
     }
     #[cfg(not(unix))]
     {

@@ -237,12 +237,12 @@ fn read_layer(path: &Path) -> Result<Layer, ConfigError> {
     let too_large = values
         .find(|value| is_too_large(value.get_ref()))
         .map(|value| {
-            let said = "this number is larger than any setting allows: write a smaller one";
-            (value.span().start, said.to_owned())
+            let message = "this number is larger than any setting allows: write a smaller one";
+            (value.span().start, message.to_owned())
         });
-    if let Some((at, said)) = mistakes.into_iter().next().or(too_large) {
+    if let Some((at, message)) = mistakes.into_iter().next().or(too_large) {
         let (line, column) = toml_text::line_and_column(&text, at);
-        return Err(refused(format!("line {line}, column {column}: {said}")));
+        return Err(refused(format!("line {line}, column {column}: {message}")));
     }
     collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }

@@ -159,19 +159,19 @@ pub async fn export(
     let is_split = destination.split.is_some() && destination.format.is_some();
     let order = write::Order {
         columns: columns(subject, is_split),
-        facts: Facts::of(store, subject, terms.reconciled_at).await?,
+        facts: Facts::read(store, subject, terms.reconciled_at).await?,
         to: destination,
     };
     let (into, batches) = batches();
     // Compression is CPU-bound: on a blocking thread it does not delay signals, and overlaps with reading.
     let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &on_rows));
-    let asked = store.read(reading, into).await;
+    let read = store.read(reading, into).await;
     let written = written.await.expect("the writer does not panic");
     if terms.stop.is_cancelled() {
         // The writer deletes its temporary file.
         return Err(ExportError::Stopped);
     }
-    asked?;
+    read?;
     let whole = written?.ok_or(ExportError::Stopped)?;
     whole.rename_into_place()
 }

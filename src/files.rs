@@ -111,7 +111,7 @@ pub fn score_files(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let layout = layout_of(job, set)?;
+    let layout = choose_layout(job, set)?;
     let fingerprint = partial::fingerprint(job, &layout, &models.identity().1, set);
     // An invalid label set fails before a file is created.
     let prepared = prepare(models, set)?;
@@ -161,7 +161,7 @@ pub fn score_to(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    let layout = layout_of(job, set)?;
+    let layout = choose_layout(job, set)?;
     if layout.is_lines() {
         let prepared = prepare(models, set)?;
         let mut sink = Sink::Pipe {
@@ -193,7 +193,7 @@ pub fn score_to(
 }
 
 /// Checks the job and returns the layout of its output.
-fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
+fn choose_layout(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
         let (named, _) = TableFormat::from_path(path);
@@ -201,7 +201,7 @@ fn layout_of(job: &FileJob, set: &LabelSet) -> Result<OutputLayout, FilesError> 
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::have_same_schema(&job.inputs);
     let delimiter = input::delimiter(job);
-    Ok(OutputLayout::of(job, set, delimiter, copied))
+    Ok(OutputLayout::new(job, set, delimiter, copied))
 }
 
 /// The labels prepared for the large model and the small one.

@@ -224,13 +224,13 @@ fn list_processes(nvml: &Nvml, place: usize) -> ListedGpu {
 
 /// Lists the name and UUID of every GPU in NVML's order. An inaccessible GPU keeps its place.
 fn list(nvml: &Nvml) -> Result<Vec<(String, String)>, NvmlError> {
-    let tell = |index| {
+    let name_and_uuid = |index| {
         let gpu = nvml.device_by_index(index)?;
         Ok::<_, NvmlError>((gpu.name()?, gpu.uuid()?))
     };
     let count = nvml.device_count()?;
     Ok((0..count)
-        .map(|index| tell(index).unwrap_or_default())
+        .map(|index| name_and_uuid(index).unwrap_or_default())
         .collect())
 }
 
@@ -299,11 +299,11 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples until dropped. Calls `tell` each time, with a line for people and with the figure of each GPU.
+    /// Samples until dropped. Calls `on_sample` for each sample, with a display line and the sample of each GPU.
     pub(crate) async fn sample(
         &mut self,
         clock: &SharedClock,
-        tell: impl Fn(String, Vec<GpuSample>),
+        on_sample: impl Fn(String, Vec<GpuSample>),
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
             clock.sleep(INTERVAL).await;
@@ -314,14 +314,14 @@ impl Sampler {
             for (tally, reading) in self.tallies.iter_mut().zip(&readings) {
                 tally.add(reading);
             }
-            let of_each = self.watch.gpus.iter().zip(&readings);
-            let now = of_each.map(|(gpu, reading)| GpuSample {
+            let pairs = self.watch.gpus.iter().zip(&readings);
+            let now = pairs.map(|(gpu, reading)| GpuSample {
                 device: gpu.device.clone(),
                 gpu_percent: reading.gpu_percent,
                 memory_mib: reading.memory_mib,
                 watts: reading.watts,
             });
-            tell(line(&readings), now.collect());
+            on_sample(line(&readings), now.collect());
         }
         // The sampler runs next to other work, which must not end with it.
         std::future::pending().await
@@ -329,8 +329,8 @@ impl Sampler {
 
     /// Returns the summary of all samples.
     pub(crate) fn figures(&self) -> Vec<GpuUsage> {
-        let of_each = self.watch.gpus.iter().zip(&self.tallies);
-        of_each.map(|(gpu, tally)| tally.figures(gpu)).collect()
+        let pairs = self.watch.gpus.iter().zip(&self.tallies);
+        pairs.map(|(gpu, tally)| tally.figures(gpu)).collect()
     }
 }
 
@@ -345,10 +345,10 @@ fn line(readings: &[GpuReading]) -> String {
         1 => "GPU".to_owned(),
         several => format!("{several} GPUs"),
     };
-    let of = u32::try_from(busy.len()).unwrap_or(u32::MAX).max(1);
+    let count_busy = u32::try_from(busy.len()).unwrap_or(u32::MAX).max(1);
     let busy = match busy.iter().sum::<u32>() {
         _ if busy.is_empty() => count,
-        sum => format!("{count} {} %", (sum + of / 2) / of),
+        sum => format!("{count} {} %", (sum + count_busy / 2) / count_busy),
     };
     let memory =
         memory.map(|(used, total)| format!("{} of {} GiB", gib(used.into()), gib(total.into())));

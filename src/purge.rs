@@ -314,23 +314,23 @@ async fn check_deleted(
     while report.requests < budget && !worker.stop.is_cancelled() {
         // Posts without a verdict stay due and come first again; skip them.
         let limit = INFO_LIMIT + unclear;
-        let asked = worker.store.purging().due(due, limit).await?;
-        let asked: Vec<Fullname> = asked.into_iter().skip(unclear as usize).collect();
-        if asked.is_empty() {
+        let due = worker.store.purging().due(due, limit).await?;
+        let due: Vec<Fullname> = due.into_iter().skip(unclear as usize).collect();
+        if due.is_empty() {
             break;
         }
         let answer = tokio::select! {
-            answer = fetch_fates(worker.store, reddit, &asked, report, budget) => answer?,
+            answer = fetch_fates(worker.store, reddit, &due, report, budget) => answer?,
             () = worker.stop.cancelled() => break,
         };
-        report.checked += asked.len() as u64;
-        progress(PurgeStep::Checked(asked.len() as u64));
+        report.checked += due.len() as u64;
+        progress(PurgeStep::Checked(due.len() as u64));
         let Some(Fates { fates, shows }) = answer else {
-            unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
-            report.unclear += asked.len() as u64;
+            unclear += u32::try_from(due.len()).expect("at most INFO_LIMIT");
+            report.unclear += due.len() as u64;
             continue;
         };
-        let mut checked = classify_fates(asked, &fates, report);
+        let mut checked = classify_fates(due, &fates, report);
         add_crosspost_fates(&mut checked, &fates, report);
         checked.shows = shows;
         // A clock that was set back must not make the same posts due again.
@@ -356,16 +356,16 @@ async fn check_deleted(
 async fn fetch_fates(
     store: &Store,
     reddit: &Reddit,
-    asked: &[Fullname],
+    due: &[Fullname],
     report: &mut PurgeCounts,
     budget: u64,
 ) -> Result<Option<Fates>, PurgeError> {
     report.requests += 1;
-    let Some(answer) = reddit.info(asked).await? else {
+    let Some(answer) = reddit.info(due).await? else {
         return Ok(None);
     };
     let knows = |name: &Fullname| answer.fates.contains_key(name);
-    if asked.iter().any(knows) {
+    if due.iter().any(knows) {
         return Ok(Some(answer));
     }
     // The control request would exceed the budget, and nothing may be purged without it.
@@ -374,15 +374,15 @@ async fn fetch_fates(
     }
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.purging().last_seen(sample, CONTROLS).await?;
-    controls.retain(|fullname| !asked.contains(fullname));
+    controls.retain(|fullname| !due.contains(fullname));
     // The controls take part of the hundred. The first response did not have the omitted posts either.
-    let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
+    let again = due.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
     let answer = reddit.info(&question).await?;
     let shown = |fates: &HashMap<_, _>| question.iter().any(|name| fates.contains_key(name));
     // A small database may have no controls.
-    let few = controls.is_empty() && asked.len() < CONTROLS as usize;
+    let few = controls.is_empty() && due.len() < CONTROLS as usize;
     Ok(answer.filter(|answer| few || shown(&answer.fates)))
 }
 
@@ -406,12 +406,12 @@ fn add_crosspost_fates(
 }
 
 fn classify_fates(
-    asked: Vec<Fullname>,
+    due: Vec<Fullname>,
     fates: &HashMap<Fullname, PostFate>,
     report: &mut PurgeCounts,
 ) -> Checked {
     let mut checked = Checked::default();
-    for fullname in asked {
+    for fullname in due {
         let fate = fates.get(&fullname).copied();
         match fate.unwrap_or(PostFate::Gone(PurgeReason::Missing)) {
             PostFate::Alive => checked.alive.push(fullname),

@@ -56,7 +56,7 @@ pub struct StatusReport {
     /// Topics that failed in the latest collection.
     pub failed_topics: Vec<FailedTopic>,
     /// Schedules whose latest run failed.
-    pub failed_slots: Vec<FailedScheduledRun>,
+    pub failed_scheduled_runs: Vec<FailedScheduledRun>,
     /// Reasons why posts are parked.
     pub failures: Vec<Failure>,
     /// Other label sets under which posts are unlabelled.
@@ -189,7 +189,7 @@ impl StatusReport {
                 .await?,
             posts_per_sec,
             failed_topics: topics::failed(&store.runs().outcomes(RECENT_COLLECT_RUNS).await?),
-            failed_slots: failed.into_iter().map(FailedScheduledRun::from).collect(),
+            failed_scheduled_runs: failed.into_iter().map(FailedScheduledRun::from).collect(),
             failures,
             beside: store.outlook().beside().await?,
             labelled_beside,

@@ -116,20 +116,23 @@ fn printout(all: Value, run: &RunRow, done: &ClassifyCounts, verdict: &RunVerdic
 }
 
 fn stages(done: &ClassifyCounts) -> Table {
-    let of = &done.stages;
-    let all = of.engine_busy_secs + of.engine_idle_secs + of.engine_blocked_secs;
+    let stages = &done.stages;
+    let all = stages.engine_busy_secs + stages.engine_idle_secs + stages.engine_blocked_secs;
     let row = |stage: &str, secs: f64| json!([stage, secs, (all > 0.0).then(|| secs / all)]);
     let mut rows = vec![
-        row("engine: computing", of.engine_busy_secs),
-        row("engine: waiting for posts", of.engine_idle_secs),
-        row("engine: waiting for the writer", of.engine_blocked_secs),
-        row("concurrently: claiming posts", of.claim_secs),
-        row("concurrently: looking up known pairs", of.look_up_secs),
-        row("concurrently: tokenising", of.tokenize_secs),
-        row("concurrently: writing labels", of.write_secs),
+        row("engine: computing", stages.engine_busy_secs),
+        row("engine: waiting for posts", stages.engine_idle_secs),
+        row("engine: waiting for the writer", stages.engine_blocked_secs),
+        row("concurrently: claiming posts", stages.claim_secs),
+        row("concurrently: looking up known pairs", stages.look_up_secs),
+        row("concurrently: tokenising", stages.tokenize_secs),
+        row("concurrently: writing labels", stages.write_secs),
     ];
     if of.shortlist_secs > 0.0 {
-        rows.insert(5, row("concurrently: the small model", of.shortlist_secs));
+        rows.insert(
+            5,
+            row("concurrently: the small model", stages.shortlist_secs),
+        );
     }
     output::table(["stage", "seconds", "share of the engine's time"], rows)
 }

@@ -102,11 +102,11 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
         ("pairs already computed".into(), json!(missing.known)),
         ("posts that need no inference".into(), json!(missing.ready)),
     ];
-    for (what, of) in [
+    for (what, estimate) in [
         ("tokens to compute", cost.tokens),
         ("seconds with this model and device", cost.seconds),
     ] {
-        let Some(CostEstimate { mean, low, high }) = of else {
+        let Some(CostEstimate { mean, low, high }) = estimate else {
             continue;
         };
         for (end, value) in [("", mean), (", at least", low), (", at most", high)] {

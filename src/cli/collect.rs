@@ -138,12 +138,12 @@ impl Collector {
 /// Returns an error if `--listing` names an order that the source does not have; for a pipeline file, only logs it.
 fn check_order(
     kind: SourceKind,
-    asked: Option<Listing>,
+    listing: Option<Listing>,
     pipeline: &Pipeline,
 ) -> Result<(), CliError> {
     let (title, only) = (kind.traits().title, kind.listing(Listing::New));
     let can = |listing| kind.listing(listing) == listing;
-    match asked {
+    match listing {
         Some(listing) if !can(listing) => Err(CliError::Usage(format!(
             "{title} can only be read in order of time: leave out `--listing {listing}`, or give `--listing {only}`"
         ))),
@@ -158,7 +158,7 @@ fn check_order(
 /// Returns an error if the source or `--listing` does not allow a time range.
 fn check_time_range(
     kind: SourceKind,
-    asked: Option<Listing>,
+    listing: Option<Listing>,
     time_range: Option<TimeRange>,
 ) -> Result<(), CliError> {
     let about = kind.traits();
@@ -168,7 +168,7 @@ fn check_time_range(
             about.title
         )));
     }
-    match asked {
+    match listing {
         Some(listing) if time_range.is_some() && listing != Listing::New => Err(CliError::Usage(
             format!("--since reads new posts: leave out `--listing {listing}`"),
         )),

@@ -116,15 +116,15 @@ impl Install {
         &self,
         library: Library,
         data: &Path,
-        asked: Option<&Path>,
+        path: Option<&Path>,
     ) -> Result<(&'static str, PathBuf), CliError> {
         let there = match library {
             _ if self.force => None,
-            Library::OnnxRuntime => load_runtime(asked)
+            Library::OnnxRuntime => load_runtime(path)
                 .ok()
                 .filter(|runtime| runtime.has_cuda() || !self.cuda)
                 .map(|runtime| runtime.library().to_owned()),
-            Library::OpenVino => load_openvino(asked)
+            Library::OpenVino => load_openvino(path)
                 .ok()
                 .map(|runtime| runtime.library().to_owned()),
         };
@@ -156,21 +156,21 @@ impl Install {
     /// Downloads and unpacks the wheel into a folder, with `uv` if it is installed, else with Python's pip.
     fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
         let list = to.with_extension("txt");
-        let mut asked = vec!["--target".into(), to.as_os_str().to_owned()];
+        let mut arguments = vec!["--target".into(), to.as_os_str().to_owned()];
         if self.cuda && library == Library::OnnxRuntime {
-            asked.push(CUDA.into());
+            arguments.push(CUDA.into());
         } else {
             let requirements = match library {
                 Library::OnnxRuntime => REQUIREMENTS,
                 Library::OpenVino => REQUIREMENTS_OPENVINO,
             };
             fs::write(&list, requirements).map_err(CliError::writing(&list))?;
-            asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
-            asked.push(list.clone().into_os_string());
+            arguments.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
+            arguments.push(list.clone().into_os_string());
         }
         // Never build from source. Also, pip accepts --python-version only with this flag.
-        asked.extend(["--only-binary", ":all:"].map(Into::into));
-        asked.extend(WHEEL_PYTHON.map(Into::into));
+        arguments.extend(["--only-binary", ":all:"].map(Into::into));
+        arguments.extend(WHEEL_PYTHON.map(Into::into));
         let mut failed = None;
         for (program, first, last) in INSTALLERS {
             if !has_pip(program) {
@@ -178,7 +178,7 @@ impl Install {
             }
             tracing::info!(by = program, to = %to.display(), "fetching {library}");
             let mut command = Command::new(program);
-            command.args(first.split_whitespace()).args(&asked);
+            command.args(first.split_whitespace()).args(&arguments);
             command.args(last.split_whitespace());
             // The user's own PIP_USER conflicts with --target.
             command.env("PIP_USER", "0").stdin(Stdio::null());

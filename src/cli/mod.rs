@@ -202,8 +202,8 @@ pub fn main() -> ExitCode {
 
 /// Returns the log format of the flag or environment, for errors before the settings are loaded.
 fn early_log_format(cli: &Cli) -> LogFormat {
-    let asked = cli.global.log_format.clone();
-    match asked.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
+    let flag = cli.global.log_format.clone();
+    match flag.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
         Some(format) if format == "json" => LogFormat::Json,
         _ => LogFormat::Text,
     }

@@ -101,13 +101,13 @@ impl Sql {
         let (format, safe_csv) = (self.format, self.safe_csv);
         // On another thread, because a slow reader must not block signal handling.
         let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));
-        let mut asking = pin!(store.ask(inquiry, into));
-        let (asked, is_late) = tokio::select! {
-            asked = &mut asking => (asked, false),
+        let mut running = pin!(store.ask(inquiry, into));
+        let (answer, is_late) = tokio::select! {
+            answer = &mut running => (answer, false),
             () = setup.clock.sleep(at_most.unwrap_or_default()), if at_most.is_some() => {
                 // Cancel from here; the server's own `at_most` is for clients that are gone.
                 stop.cancel();
-                (asking.await, true)
+                (running.await, true)
             }
         };
         let rows = tokio::select! {
@@ -116,16 +116,16 @@ impl Sql {
             // A reader this slow does not get the rest.
             () = setup.clock.sleep(WRITE_GRACE), if is_late => 0,
         };
-        let asked = asked?;
+        let answer = answer?;
         if is_late {
             let secs = self.timeout.unwrap_or_default();
             let text =
                 format!("the query was cancelled after {secs} s: narrow it, or raise `--timeout`");
             return Err(CliError::Message(Exit::Partial, text));
         }
-        if self.format == OutputFormat::Table && asked != Answered::Stopped {
+        if self.format == OutputFormat::Table && answer != Answered::Stopped {
             let s = if rows == 1 { "" } else { "s" };
-            let more = Some("; there are more").filter(|_| asked == Answered::Cut);
+            let more = Some("; there are more").filter(|_| answer == Answered::Cut);
             let more = more.unwrap_or_default();
             output::print(&format!("({rows} row{s}{more})\n"))?;
         }

@@ -24,7 +24,7 @@ impl Agreement {
     pub const EXACT: Self = Self(1.0);
 
     /// Creates an agreement above 0 and up to 1, where 1 is [`Agreement::EXACT`].
-    pub fn of(share: f64) -> Option<Self> {
+    pub fn new(share: f64) -> Option<Self> {
         (share > 0.0 && share <= 1.0).then_some(Self(share))
     }
 
@@ -101,7 +101,7 @@ impl Measured {
             return Some(Agreement::EXACT);
         }
         let share = (self.share() * 1e4).floor() / 1e4;
-        Agreement::of(share.min(NEARLY)).filter(|_| self.texts >= ENOUGH_TEXTS)
+        Agreement::new(share.min(NEARLY)).filter(|_| self.texts >= ENOUGH_TEXTS)
     }
 }
 
@@ -141,21 +141,21 @@ mod tests {
             measured("int8", 392, 0.2, 40.0),
             measured("wrong", 391, 0.2, 90.0),
         ];
-        let agreement = |share| Agreement::of(share).unwrap();
-        let of = |share, precision| {
+        let agreement = |share| Agreement::new(share).unwrap();
+        let chosen = |share, precision| {
             let found = fastest(&all, agreement(share), precision);
             found.map(|one| one.config.precision.as_str())
         };
-        assert_eq!(of(1.0, None), Some("fp32"));
-        assert_eq!(of(0.995, None), Some("bf16"));
-        assert_eq!(of(0.98, None), Some("int8"));
-        assert_eq!(of(0.98, Some("fp32")), Some("fp32"));
-        assert_eq!(of(0.995, Some("int8")), None);
+        assert_eq!(chosen(1.0, None), Some("fp32"));
+        assert_eq!(chosen(0.995, None), Some("bf16"));
+        assert_eq!(chosen(0.98, None), Some("int8"));
+        assert_eq!(chosen(0.98, Some("fp32")), Some("fp32"));
+        assert_eq!(chosen(0.995, Some("int8")), None);
         assert_eq!(all[3].agreement(), Some(agreement(0.9775)));
         // All labels may agree although scores differ.
         let same = measured("bf16", 400, 0.02, 20.0);
         assert_eq!(same.agreement(), Some(agreement(NEARLY)));
-        assert_eq!([0.0, 1.01, f64::NAN].map(Agreement::of), [None; 3]);
+        assert_eq!([0.0, 1.01, f64::NAN].map(Agreement::new), [None; 3]);
     }
 
     #[test]

@@ -277,7 +277,7 @@ fn tune_within(
     )]
     let rows = sample_rows(&all, (seconds * speed / MEASUREMENTS) as usize);
     // Each measurement fills at least two batches.
-    let most = (tokens_of(&rows) / 2).min(MAX_BUDGET);
+    let most = (total_tokens(&rows) / 2).min(MAX_BUDGET);
     // Budgets above the default could not be measured, and smaller ones are not worth a search.
     if most < 2 * default {
         return Ok(nothing);
@@ -330,17 +330,17 @@ fn measure(
     let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
     // A test clock may not advance.
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
-    let speed = tokens_of(rows) as f64 / seconds.max(1e-9);
+    let speed = total_tokens(rows) as f64 / seconds.max(1e-9);
     Ok(Some(speed))
 }
 
-fn tokens_of(rows: &[BatchRow]) -> usize {
+fn total_tokens(rows: &[BatchRow]) -> usize {
     rows.iter().map(|row| row.len).sum()
 }
 
 /// Samples rows of about `tokens` tokens, evenly spaced.
 fn sample_rows(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
-    let stride = (tokens_of(rows) / tokens.max(1)).max(1);
+    let stride = (total_tokens(rows) / tokens.max(1)).max(1);
     // Rows are grouped by text with one row per label: an even stride could select a single label.
     let stride = stride + usize::from(stride.is_multiple_of(2));
     rows.iter().copied().step_by(stride).collect()
@@ -349,10 +349,10 @@ fn sample_rows(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
 /// Returns the share of the machine's memory in use, if the system reports it.
 fn memory_used() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let of = |name: &str| -> Option<f64> {
+    let field = |name: &str| -> Option<f64> {
         // `MemTotal:       32 kB`
         let line = text.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse().ok()
     };
-    Some(1.0 - of("MemAvailable")? / of("MemTotal")?)
+    Some(1.0 - field("MemAvailable")? / field("MemTotal")?)
 }

@@ -74,7 +74,7 @@ pub struct ModelChoice {
 impl ModelChoice {
     /// Returns the choice of a second model, on the same devices and in its own precision.
     #[must_use]
-    pub fn beside(&self, model: &Path) -> Self {
+    pub fn second_model(&self, model: &Path) -> Self {
         Self {
             model: model.to_owned(),
             precision: None,
@@ -236,13 +236,13 @@ impl ModelChoice {
 fn check_model_on_gpu(
     folder: &ModelFolder,
     chosen: &DeviceChoice,
-    asked: Device,
+    requested: Device,
 ) -> Result<(), OnnxError> {
     let Device::Cuda(device) = chosen.device else {
         return Ok(());
     };
-    let beside = folder.spec.iter().flat_map(|spec| &spec.graph.data);
-    let files = beside.map(|name| folder.dir.join(name));
+    let data_files = folder.spec.iter().flat_map(|spec| &spec.graph.data);
+    let files = data_files.map(|name| folder.dir.join(name));
     let files = files.chain([folder.graph.clone()]);
     let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
     // Half, because not everything in the files goes to the GPU.
@@ -253,7 +253,7 @@ fn check_model_on_gpu(
     );
     let detail = "NVML lists no memory of this process on it, so the model runs elsewhere; reinstall `onnxruntime-gpu`";
     match found {
-        Residency::NotResident if asked == Device::Auto => {
+        Residency::NotResident if requested == Device::Auto => {
             tracing::warn!("{} may not be in use: {detail}", chosen.device);
             Ok(())
         }
@@ -406,14 +406,14 @@ pub fn find_model(named: &Path) -> PathBuf {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .unwrap_or_default();
-    let beside = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
-    let beside = beside.flat_map(|folder| {
+    let folders = program.ancestors().skip(1).take(PROGRAM_ANCESTORS);
+    let candidates = folders.flat_map(|folder| {
         [
             folder.join(named),
             folder.join("share/topicmill").join(named),
         ]
     });
-    beside
+    candidates
         .chain(data_folder().map(|data| data.join(named)))
         .find(|path| path.exists())
         .unwrap_or(named.to_owned())

@@ -32,7 +32,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub async fn of(
+    pub async fn read(
         store: &Store,
         subject: &Subject,
         reconciled_at: Option<Timestamp>,
@@ -97,7 +97,7 @@ fn cell(text: &str) -> String {
 }
 
 /// Posts of each part and outcome.
-fn of_parts(counts: &Counts) -> String {
+fn parts_section(counts: &Counts) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = counts.parts.iter().map(|part| part.name.clone());
     let mut text = format!(
@@ -127,7 +127,7 @@ pub(super) fn text(counts: &Counts, columns: &[DatasetColumn], facts: &Facts) ->
     let mut card = front(counts, columns, facts) + table(counts, facts).as_str();
     card += &descriptions(&facts.labels);
     if !counts.parts.is_empty() {
-        card += &of_parts(counts);
+        card += &parts_section(counts);
     }
     for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
         writeln!(

@@ -107,7 +107,7 @@ const FROM_GOLD: &str = "FROM gold g WHERE g.fullname = p.fullname AND g.text_ha
 /// Returns the SQL expression of a fixed column; `key` is the fullname of the driving table.
 fn expression(name: &str, key: &str, subject: &Subject) -> String {
     // NULL without a label. An uncorrelated subquery is evaluated once.
-    let of = |column: &str, table: &str, id: i64| {
+    let scalar = |column: &str, table: &str, id: i64| {
         format!(
             "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT {column} FROM {table} WHERE id = {id}) END"
         )
@@ -131,10 +131,10 @@ fn expression(name: &str, key: &str, subject: &Subject) -> String {
             format!("(SELECT string_agg(g.reviewer, ', ' ORDER BY g.reviewer) {FROM_GOLD})")
         }
         "score" | "margin" | "abstained" | "classified_at" => format!("c.{name}"),
-        "model" => of("name", "models", model),
-        "number_format" => of("number_format", "models", model),
-        "label_set" => of("name", "label_sets", set),
-        "label_set_version" => of("substr(hash, 1, 12)", "label_sets", set),
+        "model" => scalar("name", "models", model),
+        "number_format" => scalar("number_format", "models", model),
+        "label_set" => scalar("name", "label_sets", set),
+        "label_set_version" => scalar("substr(hash, 1, 12)", "label_sets", set),
         VECTOR => format!(
             "(SELECT v.vector FROM text_vectors v WHERE v.model_id = {model} AND v.text_hash = c.text_hash)"
         ),
@@ -214,26 +214,26 @@ pub(super) const SPLIT_COLUMNS: [&str; 6] = [
 pub(super) fn statement(
     subject: &Subject,
     filters: &Filters,
-    asked: SelectedColumns,
+    selected: SelectedColumns,
 ) -> ReadStatement {
-    let is_asked = |name: &str| match asked {
+    let is_selected = |name: &str| match selected {
         SelectedColumns::All => subject.vectors || name != VECTOR,
         SelectedColumns::ForSplit => SPLIT_COLUMNS.contains(&name),
     };
-    let fixed = FIXED.iter().filter(|(name, ..)| is_asked(name));
+    let fixed = FIXED.iter().filter(|(name, ..)| is_selected(name));
     let (mut names, kinds): (Vec<&str>, _) = fixed.map(|(name, kind, _)| (*name, *kind)).unzip();
     let mut list = 0;
-    if asked == SelectedColumns::All {
+    if selected == SelectedColumns::All {
         names.push("packed_scores");
         list = subject.set.labels.len();
     }
     let (names, rows) = (names.join(", "), rows(subject, filters));
     // The line break ends a comment in the user's expression.
-    let asked = filters.expression.iter();
-    let asked: String = asked
+    let condition = filters.expression.iter();
+    let condition: String = condition
         .map(|expression| format!("WHERE (\n{expression}\n) "))
         .collect();
-    let sql = format!("SELECT {names} FROM ({rows}) AS exported {asked}ORDER BY fullname");
+    let sql = format!("SELECT {names} FROM ({rows}) AS exported {condition}ORDER BY fullname");
     ReadStatement { sql, kinds, list }
 }
 

@@ -65,10 +65,10 @@ impl SplitPart {
 }
 
 /// Increments the count of a name.
-pub(super) fn count(of: &mut BTreeMap<String, u64>, name: &str) {
-    match of.get_mut(name) {
+pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    match counts.get_mut(name) {
         Some(n) => *n += 1,
-        None => drop(of.insert(name.to_owned(), 1)),
+        None => drop(counts.insert(name.to_owned(), 1)),
     }
 }
 

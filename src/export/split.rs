@@ -143,7 +143,7 @@ pub(super) struct Assigned {
 impl Assigned {
     /// Returns the parts of a batch whose first row has index `begin`; `None` if the rows differ from those of the
     /// first read.
-    pub fn of(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
+    pub fn batch_parts(&self, begin: usize, batch: &ColumnBatch) -> Option<&[u8]> {
         let rows = begin..begin + batch.rows;
         let hashes = self.hashes.get(rows.clone())?;
         let found = batch.columns[text_hash_index()].cells().map(hash_prefix);
@@ -519,12 +519,12 @@ mod tests {
         for by in [SplitBy::Text, SplitBy::Time] {
             let parts = splitter(&posts).assign(&split("80/10/10", by)).parts;
             for label in ["rare", "frequent"] {
-                let of = |part: u8| {
+                let of_part = |part: u8| {
                     let rows = parts.iter().zip(&posts);
                     rows.filter(|(p, post)| **p == part && post.2 == label)
                         .count()
                 };
-                let sizes = [of(0), of(1), of(2)];
+                let sizes = [0, 1, 2].map(of_part);
                 let all: usize = sizes.iter().sum();
                 for (size, wanted) in sizes.iter().zip([80, 10, 10]) {
                     let off = (size * 100).abs_diff(wanted * all);

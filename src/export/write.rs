@@ -159,7 +159,10 @@ pub(super) fn write(
         let begin = usize::try_from(counts.rows).unwrap_or(usize::MAX);
         let parts = match &assigned {
             None => None,
-            Some(all) => Some(all.of(begin, &batch).ok_or(ExportError::Unrepeatable)?),
+            Some(all) => Some(
+                all.batch_parts(begin, &batch)
+                    .ok_or(ExportError::Unrepeatable)?,
+            ),
         };
         counts.add(&batch, |row| {
             parts.map_or(0, |parts| usize::from(parts[row]))

@@ -10,7 +10,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use super::kept_columns::free_name;
-use super::output::{OutputLayout, lines_of, members, plain};
+use super::output::{OutputLayout, members, open_lines, plain};
 use super::{FilesError, write_error};
 use topicmill_core::{ColumnCell, ColumnCells, ColumnKind};
 use topicmill_tables::ParquetFault;
@@ -36,7 +36,7 @@ pub(super) struct Inferred {
 
 impl Inferred {
     /// Infers the type of a JSON value.
-    pub(super) fn of(json: &str) -> Self {
+    pub(super) fn from_json(json: &str) -> Self {
         let whole = json.parse::<i64>().ok();
         let kind = match json.as_bytes().first() {
             Some(b'n') => None,
@@ -157,7 +157,7 @@ fn gather(
 pub(super) fn write(lines: &Path, to: File, columns: &[OutputColumn]) -> io::Result<File> {
     let described = columns.iter().map(OutputColumn::described);
     let mut writer = ParquetWriter::new(BufWriter::new(to), "schema", described, &[])?;
-    let mut rows = lines_of(lines)?;
+    let mut rows = open_lines(lines)?;
     loop {
         let (count, gathered) = gather(columns, &mut rows, GROUP_ROWS, GROUP_BYTES)?;
         if count == 0 {
@@ -168,7 +168,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[OutputColumn]) -> io::Res
 }
 
 fn open(path: &Path) -> Result<ParquetSource, FilesError> {
-    ParquetSource::open(path).map_err(|error| FilesError::of_table(path, error))
+    ParquetSource::open(path).map_err(|error| FilesError::from_table(path, error))
 }
 
 /// True if all files are Parquet with the same columns, which can then be copied.
@@ -190,7 +190,7 @@ pub(super) fn write_next_to_copies(
     let failed = write_error(lines);
     let first = open(&inputs[0])?;
     // Without an id column each line starts with its row number.
-    let numbered = match lines_of(lines).map_err(&failed)?.next() {
+    let numbered = match open_lines(lines).map_err(&failed)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
@@ -207,11 +207,11 @@ pub(super) fn write_next_to_copies(
     let described = added.iter().map(OutputColumn::described);
     let mut writer =
         ParquetWriter::with_source(BufWriter::new(to), &first, free, described).map_err(&failed)?;
-    let mut rows = lines_of(lines).map_err(&failed)?;
+    let mut rows = open_lines(lines).map_err(&failed)?;
     for input in inputs {
         let source = open(input)?;
         for (group, count) in source.group_rows().enumerate() {
-            let damaged = |why| FilesError::of_table(input, ParquetFault::damaged(why).into());
+            let damaged = |why| FilesError::from_table(input, ParquetFault::damaged(why).into());
             let count = usize::try_from(count).map_err(|_| damaged("no rows"))?;
             let gathered = gather(&added, &mut rows, count, usize::MAX);
             let (filled, cells) = gathered.map_err(&failed)?;

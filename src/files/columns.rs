@@ -61,7 +61,7 @@ pub(super) struct InputColumns {
 
 impl InputColumns {
     /// Detects the columns of a table with a header line.
-    pub(super) fn of_table(
+    pub(super) fn from_names(
         names: &[Arc<str>],
         reading: &Reading,
         path: &Path,
@@ -108,7 +108,7 @@ impl InputColumns {
     }
 
     /// Detects the columns of the first object of an input; later objects may have others.
-    pub(super) fn of_object(row: &Row, reading: &Reading) -> Self {
+    pub(super) fn from_row(row: &Row, reading: &Reading) -> Self {
         let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
         let broken = row.problem.is_some();
         let id = reading.id.clone();

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Inferred, OutputColumn};
-use super::output::{OutputLayout, lines_of, members, plain};
+use super::output::{OutputLayout, members, open_lines, plain};
 use super::{FilesError, write_error};
 use topicmill_tables::csv::CsvWriter;
 use topicmill_tables::{TableFormat, bytes};
@@ -26,7 +26,7 @@ pub(super) fn convert(
     }
     let converted = match layout.format {
         TableFormat::Parquet => {
-            columns_of(lines, layout).and_then(|columns| columnar::write(lines, to, &columns))
+            infer_columns(lines, layout).and_then(|columns| columnar::write(lines, to, &columns))
         }
         _ => bytes::compress(to, layout.packing, |out| write(lines, layout, out)),
     };
@@ -36,12 +36,12 @@ pub(super) fn convert(
 /// Writes lines as NDJSON, a JSON array, CSV or TSV.
 fn write(lines: &Path, layout: &OutputLayout, out: &mut dyn Write) -> io::Result<()> {
     if matches!(layout.format, TableFormat::Csv | TableFormat::Tsv) {
-        let columns = columns_of(lines, layout)?;
+        let columns = infer_columns(lines, layout)?;
         return write_table(lines, &columns, CsvWriter::new(out, layout.delimiter));
     }
     let is_array = layout.format == TableFormat::Json;
     let mut before = if is_array { "[\n" } else { "" };
-    for line in lines_of(lines)? {
+    for line in open_lines(lines)? {
         write!(out, "{before}{}", line?)?;
         before = if is_array { ",\n" } else { "\n" };
     }
@@ -58,7 +58,7 @@ fn write_table(
     let names = columns.iter().map(|column| column.name.as_str());
     let places: HashMap<&str, usize> = names.zip(0..).collect();
     let mut values = vec![String::new(); columns.len()];
-    for line in lines_of(lines)? {
+    for line in open_lines(lines)? {
         values.iter_mut().for_each(String::clear);
         for (name, value) in members(&line?)?.0 {
             values[places[&*name]] = plain(value.get());
@@ -69,13 +69,13 @@ fn write_table(
 }
 
 /// Collects the columns of all lines: input columns in order of first appearance, then the added ones.
-fn columns_of(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
+fn infer_columns(lines: &Path, layout: &OutputLayout) -> io::Result<Vec<OutputColumn>> {
     let added = layout.added();
     let mut columns: Vec<OutputColumn> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for line in lines_of(lines)? {
+    for line in open_lines(lines)? {
         for (name, value) in members(&line?)?.0 {
-            let inferred = Inferred::of(value.get());
+            let inferred = Inferred::from_json(value.get());
             match places.get(&name) {
                 Some(place) => columns[*place].merge(inferred),
                 // Added columns come last, in a fixed order.

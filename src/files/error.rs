@@ -80,7 +80,7 @@ impl FilesError {
     }
 
     /// Adds the path to a table error.
-    pub(super) fn of_table(path: &Path, error: TableError) -> Self {
+    pub(super) fn from_table(path: &Path, error: TableError) -> Self {
         let path = path.to_owned();
         match error {
             TableError::Io(source) => Self::Read(path, source),

@@ -75,7 +75,7 @@ pub fn expand_paths(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     for file in found {
         let file = file.map_err(|error| {
             let path = error.path().to_owned();
-            FilesError::of_table(&path, io::Error::from(error).into())
+            FilesError::from_table(&path, io::Error::from(error).into())
         })?;
         let below = file.strip_prefix(path).unwrap_or(Path::new(""));
         let is_wanted = is_pattern
@@ -145,14 +145,14 @@ fn open(
     path: &Path,
     copied: bool,
 ) -> Result<(OpenTable, Option<InputColumns>), FilesError> {
-    let failed = |source: TableError| FilesError::of_table(path, source);
+    let failed = |source: TableError| FilesError::from_table(path, source);
     let reading = &job.reading;
     let table = topicmill_tables::open(path, reading.format, reading.delimiter).map_err(failed)?;
     let mut table = table.ok_or_else(|| FilesError::Empty(vec![path.to_owned()]))?;
     let Some(names) = table.rows.names() else {
         return Ok((table, None));
     };
-    let columns = InputColumns::of_table(names, reading, path)?;
+    let columns = InputColumns::from_names(names, reading, path)?;
     let needed = columns.needed();
     let is_read = |name: &str| !copied || needed.contains(&name);
     let read: Vec<usize> = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
@@ -231,7 +231,7 @@ impl Reader<'_> {
         mut columns: Option<InputColumns>,
     ) -> Result<(), Interrupted> {
         let order = self.order;
-        let failed = |error| Some(FilesError::of_table(path, error));
+        let failed = |error| Some(FilesError::from_table(path, error));
         loop {
             let Some(row) = table.rows.next_row().map_err(failed)? else {
                 return Ok(());
@@ -239,7 +239,7 @@ impl Reader<'_> {
             self.number += 1;
             // The columns are detected from the first object.
             let columns = columns.get_or_insert_with(|| {
-                let columns = InputColumns::of_object(&row, &order.job.reading);
+                let columns = InputColumns::from_row(&row, &order.job.reading);
                 columns.log(path, table.format.name());
                 columns
             });

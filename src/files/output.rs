@@ -30,7 +30,7 @@ pub(super) struct OutputLayout {
 
 impl OutputLayout {
     /// Determines the layout from the options, or else from the file extension; the default is NDJSON.
-    pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
+    pub(super) fn new(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
         let (named, packing) = TableFormat::from_path(&job.output);
         let named = named.filter(|format| *format != TableFormat::Text);
         let format = job.writing.format.or(named).unwrap_or(TableFormat::Ndjson);
@@ -230,15 +230,15 @@ fn is_same(input: &Path, real: &Path) -> bool {
     {
         use std::os::unix::fs::MetadataExt;
         // A hard link has another path and is the same file.
-        let of = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        of(input).is_some() && of(input) == of(real)
+        let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        inode(input).is_some() && inode(input) == inode(real)
     }
     #[cfg(not(unix))]
     false
 }
 
 /// Opens a file and returns its lines.
-pub(super) fn lines_of(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
+pub(super) fn open_lines(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
     Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
 }
 

@@ -110,7 +110,7 @@ impl Run<'_, '_> {
     ) -> Result<Completion, FilesError> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
         let (mut done, mut failed) = (self.report.lines, self.report.failed);
-        let mut tell = |text: usize, outcome: Outcome| {
+        let mut finish = |text: usize, outcome: Outcome| {
             done += 1;
             failed += u64::from(outcome.is_err());
             outcomes[text] = Some(outcome);
@@ -135,17 +135,17 @@ impl Run<'_, '_> {
                             texts.push(text);
                             pairs.push(small.pairs(&order, self.set.labels.len(), self.prepared));
                         }
-                        Err(error) => tell(place, Err(error.to_string())),
+                        Err(error) => finish(place, Err(error.to_string())),
                     }
                 }
             }
         }
-        let mut tell_scored = |text: usize, outcome: Result<_, TextError>| {
-            tell(places[text], outcome.map_err(|error| error.to_string()));
+        let mut finish_scored = |text: usize, outcome: Result<_, TextError>| {
+            finish(places[text], outcome.map_err(|error| error.to_string()));
         };
         let ended = self
             .labeler
-            .score(self.prepared, &texts, &pairs, stop, &mut tell_scored)?;
+            .score(self.prepared, &texts, &pairs, stop, &mut finish_scored)?;
         if ended == Completion::Cancelled {
             // Lines are written in order, so a stopped window is discarded.
             return Ok(ended);

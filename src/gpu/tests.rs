@@ -117,22 +117,31 @@ fn driver() -> (tempfile::TempDir, std::path::PathBuf) {
 #[test]
 fn residency_is_checked_on_the_gpu_of_the_engine() {
     let (_folder, library) = driver();
-    let of = |number, visible, by_bus, has_host_pid, least| {
+    let residency = |number, visible, by_bus, has_host_pid, least| {
         let numbered = (visible, by_bus);
         residency_with(library.as_os_str(), number, numbered, has_host_pid, least)
     };
-    assert_eq!(of(0, None, true, true, 1 << 30), Residency::Resident);
-    assert_eq!(of(1, None, true, true, 1 << 30), Residency::NotResident);
+    assert_eq!(residency(0, None, true, true, 1 << 30), Residency::Resident);
     assert_eq!(
-        of(0, Some("1"), true, true, 1 << 30),
+        residency(1, None, true, true, 1 << 30),
+        Residency::NotResident
+    );
+    assert_eq!(
+        residency(0, Some("1"), true, true, 1 << 30),
         Residency::NotResident
     );
     // With GPUs of several kinds either may be the one.
-    assert_eq!(of(1, None, false, true, 1 << 30), Residency::Resident);
+    assert_eq!(
+        residency(1, None, false, true, 1 << 30),
+        Residency::Resident
+    );
     // In a container other pids may be this process; 61 GiB in use are less than 100.
-    assert_eq!(of(1, None, true, false, 1 << 30), Residency::Unknown);
-    assert_eq!(of(1, None, true, false, 100 << 30), Residency::NotResident);
-    assert_eq!(of(5, None, true, true, 0), Residency::Unknown);
+    assert_eq!(residency(1, None, true, false, 1 << 30), Residency::Unknown);
+    assert_eq!(
+        residency(1, None, true, false, 100 << 30),
+        Residency::NotResident
+    );
+    assert_eq!(residency(5, None, true, true, 0), Residency::Unknown);
     let nowhere = std::ffi::OsStr::new("/no/libnvidia-ml.so.1");
     assert_eq!(
         residency_with(nowhere, 0, (None, true), true, 0),

@@ -194,13 +194,13 @@ impl Listing {
             if !seen.insert(name.to_lowercase()) {
                 return wrong(format!("it has `{name}` twice"));
             }
-            let (told, limit) = (file.size.unwrap_or(0), bounds::max_bytes(name));
-            if told > limit {
+            let (size, limit) = (file.size.unwrap_or(0), bounds::max_bytes(name));
+            if size > limit {
                 return wrong(format!(
-                    "its `{name}` has {told} bytes, and {limit} is the most"
+                    "its `{name}` has {size} bytes, more than the maximum of {limit}"
                 ));
             }
-            total = total.saturating_add(told);
+            total = total.saturating_add(size);
         }
         if total > MAX_BYTES {
             return wrong(format!("its files have {total} bytes"));

@@ -154,13 +154,13 @@ fn requests_of_a_client_count_during_and_after_its_life() {
         resets_at: topicmill_core::Timestamp::from_epoch_secs(0).unwrap(),
     };
     other.update(|traffic| traffic.quota = Some(quota));
-    let of = |status: &str| {
+    let count = |status: &str| {
         let text = metrics.text(None, None);
         exposition::read(&text);
         let line = format!("topicmill_requests_total{{source=\"reddit\",status=\"{status}\"}}");
         value(&text, &line)
     };
-    assert_eq!((of("200"), of("none")), (1.0, 1.0));
+    assert_eq!((count("200"), count("none")), (1.0, 1.0));
     meter.count_response(200);
     for (meter, secs) in [(&meter, 2), (&other, 3)] {
         meter.update(|traffic| {
@@ -169,8 +169,8 @@ fn requests_of_a_client_count_during_and_after_its_life() {
         });
     }
     drop((meter, other));
-    assert_eq!((of("200"), of("none")), (2.0, 1.0));
-    assert_eq!((of("200"), of("none")), (2.0, 1.0), "each once");
+    assert_eq!((count("200"), count("none")), (2.0, 1.0));
+    assert_eq!((count("200"), count("none")), (2.0, 1.0), "each once");
     let text = metrics.text(None, None);
     let retries = value(&text, "topicmill_request_retries_total{source=\"reddit\"}");
     let waited = "topicmill_request_wait_seconds_total{source=\"reddit\",cause=\"their_quota\"}";

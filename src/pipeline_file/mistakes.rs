@@ -108,11 +108,11 @@ impl Findings {
         placed.sort_by_key(|(line, found)| (*line, found.kind != MistakeKind::Syntax));
         let mut broken_line = 0;
         placed.retain(|(line, found)| {
-            let told = *line == broken_line;
+            let is_repeated = *line == broken_line;
             if found.kind == MistakeKind::Syntax {
                 broken_line = *line;
             }
-            !told
+            !is_repeated
         });
         let more = placed.len().saturating_sub(MOST_SHOWN);
         let shown = placed.into_iter().take(MOST_SHOWN);

@@ -68,8 +68,8 @@ struct Read {
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes> {
     let mut found = Findings::default();
     let (table, broken) = toml_text::parse(text);
-    for (at, said) in broken {
-        found.syntax(at, said);
+    for (at, message) in broken {
+        found.syntax(at, message);
     }
     let form = read_file(Section::new(table.get_ref(), 0), defaults, &mut found);
     match found.mistakes(text) {
@@ -79,15 +79,15 @@ pub(super) fn read(text: &str, defaults: Defaults) -> Result<Pipeline, Mistakes>
 }
 
 fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipeline {
-    let of_topics = (TOPIC_KEYS, "below a [[topic]]");
-    file.unknown_keys(FILE_KEYS, Some(of_topics), found);
+    let topic_keys = (TOPIC_KEYS, "below a [[topic]]");
+    file.unknown_keys(FILE_KEYS, Some(topic_keys), found);
     let name = file.text("name", found);
     let template = file.text("hypothesis_template", found);
     let mode = file.word::<Mode>("mode", found);
     let threshold = file.number("threshold", found);
     let temperature = file.number("temperature", found);
     let background = file.text("background", found);
-    let beside = read_background(file, background.as_ref(), defaults.folder, found);
+    let background_topics = read_background(file, background.as_ref(), defaults.folder, found);
     let topics = read_topics(file, defaults, found);
     if let Some(name) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
         found.wrong(
@@ -95,7 +95,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
             "`name` is empty: give the label set a name, or leave the key out",
         );
     }
-    let labels = topics.iter().map(|read| label_of(&read.topic)).collect();
+    let labels = topics.iter().map(|read| topic_label(&read.topic)).collect();
     let label_set = LabelSet {
         name: name.map_or_else(|| defaults.name.to_owned(), |name| name.value),
         template: template
@@ -106,7 +106,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Findings) -> Pipelin
         threshold: threshold.as_ref().map_or(0.0, |threshold| threshold.value),
         temperature: temperature.as_ref().map_or(1.0, |placed| placed.value),
         labels,
-        background: beside,
+        background: background_topics,
         fitted: None,
     };
     for fault in label_set.faults() {
@@ -198,7 +198,7 @@ pub fn background(named: &str, folder: &Path) -> Result<Option<Background>, Stri
     background.map(Some)
 }
 
-fn label_of(topic: &Topic) -> Label {
+fn topic_label(topic: &Topic) -> Label {
     Label {
         slug: topic.slug.clone(),
         label: topic.label.clone(),
@@ -241,16 +241,16 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Findings) -> Vec<R
         }
         (None, None) => Vec::new(),
     };
-    let asked = file.get("labels").or(file.get("topic"));
-    let empty = asked.is_none_or(|asked| {
-        asked
+    let topics = file.get("labels").or(file.get("topic"));
+    let empty = topics.is_none_or(|topics| {
+        topics
             .get_ref()
             .as_array()
             .is_some_and(|list| list.is_empty())
     });
     if empty && !is_misspelt(file, &["labels", "topic"], FILE_KEYS) {
         found.missing(
-            asked.map_or(0, |asked| asked.span().start),
+            topics.map_or(0, |topics| topics.span().start),
             "the label set has no labels: write `labels = [\"climate change\", \"gaming\"]`, or a [[topic]] with a \
              `label`",
         );
@@ -322,7 +322,7 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Findings) -> Optio
         .filter(|limit| !LIMITS.contains(&limit.value));
     if let Some(Located { at, value }) = wrong {
         let text = format!("its limit is {value}; Reddit lists 1 to 1000 posts");
-        found.wrong(*at, format!("{}{text}", of_topic(topic)));
+        found.wrong(*at, format!("{}{text}", topic_prefix(topic)));
     }
     if topic.get("label").is_none() && !is_misspelt(topic, &["label"], TOPIC_KEYS) {
         let slug = slug.as_ref();
@@ -382,7 +382,7 @@ fn names(
 }
 
 /// Returns the start of a message about a topic.
-fn of_topic(topic: Section) -> String {
+fn topic_prefix(topic: Section) -> String {
     let named = topic.get("slug").or_else(|| topic.get("label"));
     let name = named.and_then(|name| name.get_ref().as_str());
     name.map_or(String::new(), |name| format!("topic {}: ", quoted(name)))
@@ -393,9 +393,12 @@ fn read_subreddits(topic: Section, found: &mut Findings) -> Vec<String> {
     for Located { at, value: name } in topic.texts("subreddits", found) {
         let again = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
         if let Err(error) = check_subreddit(&name) {
-            found.wrong(at, format!("{}{error}", of_topic(topic)));
+            found.wrong(at, format!("{}{error}", topic_prefix(topic)));
         } else if again {
-            let text = format!("{}r/{name} is listed twice: remove one", of_topic(topic));
+            let text = format!(
+                "{}r/{name} is listed twice: remove one",
+                topic_prefix(topic)
+            );
             found.wrong(at, text);
         } else {
             names.push(name);

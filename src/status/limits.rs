@@ -50,7 +50,7 @@ impl Limits {
             );
             problems.push(failed("run_failed", text, Some(last.finished_at)));
         }
-        for run in &status.failed_slots {
+        for run in &status.failed_scheduled_runs {
             let due = run.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
             let (schedule, error) = (&run.schedule, why(&run.error));
             let text = format!("the schedule {schedule}, due at {due}, failed: {error}");
@@ -103,8 +103,8 @@ impl Limits {
         let oldest = status.backlog.oldest_unlabelled;
         let limit = self.unlabelled.filter(|_| oldest.is_some());
         let mut waiting = older(status, "max_age_unlabelled", limit, oldest, waits, "");
-        if let (Some(found), Some(beside)) = (&mut waiting, &status.labelled_beside) {
-            let command = use_command(beside);
+        if let (Some(found), Some(labelled)) = (&mut waiting, &status.labelled_beside) {
+            let command = use_command(labelled);
             found.problem.extend([format!(
                 "; the newest of them have labels of another model or label set: `{command}` makes those current"
             )]);

@@ -168,10 +168,10 @@ impl StatusReport {
 
 /// Returns the command that makes other stored labels current. Used when `classify` runs with another model or label
 /// set, which never reduces the backlog of the current ones.
-pub(super) fn use_command(beside: &LabelledBeside) -> String {
+pub(super) fn use_command(other: &LabelledBeside) -> String {
     let (set, model) = (
-        short_hash(&beside.label_set_hash),
-        short_hash(&beside.model_hash),
+        short_hash(&other.label_set_hash),
+        short_hash(&other.model_hash),
     );
     format!("topicmill labels use {set} --model {model}")
 }

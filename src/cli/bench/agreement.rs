@@ -181,12 +181,12 @@ impl AgreementWorkload {
 
     /// Opens the model folder with its graph in this precision.
     fn folder(&self, precision: &str) -> Result<ModelFolder, ModelError> {
-        let asked = ModelChoice {
+        let choice = ModelChoice {
             devices: vec![Device::Cpu],
             precision: Some(precision.to_owned()),
             ..self.choice.clone()
         };
-        asked.folder()
+        choice.folder()
     }
 
     /// Scores all texts with one engine and precision. Returns `None` if stopped by a signal.
@@ -198,7 +198,7 @@ impl AgreementWorkload {
     ) -> Result<Option<TimedScores>, CliError> {
         let stopped = || stop.is_cancelled();
         let own = self.choice.folder_in_fp32()?;
-        let asked = ModelChoice {
+        let choice = ModelChoice {
             devices: vec![Device::Cpu],
             engine: way.engine,
             // A folder without a manifest may have a single graph whose name does not give its precision.
@@ -210,7 +210,7 @@ impl AgreementWorkload {
             mut labeler,
             runtime,
             ..
-        } = asked.open_one(Device::Cpu)?;
+        } = choice.open_one(Device::Cpu)?;
         let prepared = labeler.prepare(&self.set)?;
         // Warm up: the first batch allocates memory and compiles kernels.
         let some = &self.texts[..self.texts.len().min(16)];
@@ -241,8 +241,8 @@ impl AgreementWorkload {
 }
 
 fn successful_scores(results: Vec<Result<TextResult, TextError>>) -> Vec<Option<Scores>> {
-    let of = |result: Result<TextResult, _>| result.ok().map(|it| it.scores);
-    results.into_iter().map(of).collect()
+    let scores = |result: Result<TextResult, _>| result.ok().map(|it| it.scores);
+    results.into_iter().map(scores).collect()
 }
 
 /// Returns the largest absolute difference between two texts' scores, or 1 if only one could be scored.

@@ -136,12 +136,12 @@ impl Sweep {
             }
         }
         drop(bar);
-        if configs.iter().any(|of| of.seconds.is_empty()) {
+        if configs.iter().any(|config| config.seconds.is_empty()) {
             return Ok(Exit::Done);
         }
         let rows: Vec<Value> = configs
             .iter()
-            .map(|of| of.row(workload.texts.len()))
+            .map(|config| config.row(workload.texts.len()))
             .collect();
         let all = output::table_from_objects(&rows);
         output::print_table(&all, self.format)?;

@@ -319,8 +319,8 @@ fn weight_after(weight: f64, shift: f64) -> f64 {
 
 fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
     let (before, after, held_out) = (&fitted.before, &fitted.after, &fitted.held_out);
-    let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
-        json!([what, of(before), of(after), of(held_out)])
+    let three = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
+        json!([what, figure(before), figure(after), figure(held_out)])
     };
     let four = |x: f64| json!(format!("{x:.4}"));
     let fixed = |what: &str, a: f64, b: Option<f64>| json!([what, four(a), b.map(four), null]);
@@ -341,19 +341,23 @@ fn printout(set: &LabelSet, fitted: &Calibration) -> Printout {
         .into_iter()
         .chain(weight)
         .chain([
-            three("posts", &|of| json!(of.accuracy.all.to_string())),
-            three("precision of assigned labels", &|of| {
-                share(&of.precision, 3)
+            three("posts", &|quality| json!(quality.accuracy.all.to_string())),
+            three("precision of assigned labels", &|quality| {
+                share(&quality.precision, 3)
             }),
-            three("coverage (posts with a label)", &|of| {
-                share(&of.coverage, 3)
+            three("coverage (posts with a label)", &|quality| {
+                share(&quality.coverage, 3)
             }),
-            three("recall (in scope: right label)", &|of| share(&of.found, 3)),
-            three("accuracy (including none of these)", &|of| {
-                share(&of.accuracy, 3)
+            three("recall (in scope: right label)", &|quality| {
+                share(&quality.found, 3)
             }),
-            three("calibration error", &|of| four(of.calibration_error)),
-            three("loss", &|of| four(of.loss)),
+            three("accuracy (including none of these)", &|quality| {
+                share(&quality.accuracy, 3)
+            }),
+            three("calibration error", &|quality| {
+                four(quality.calibration_error)
+            }),
+            three("loss", &|quality| four(quality.loss)),
         ]),
     );
     let mut json = json!(fitted);

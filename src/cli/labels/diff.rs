@@ -168,10 +168,10 @@ type Change<'a> = (&'static str, Option<&'a Label>, Option<&'a Label>);
 
 /// Lists the labels that differ, matched by slug: those of `b` in its order, then the removed ones.
 fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
-    let of = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
+    let find = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
     let both = |set: &'a LabelSet, other: &'a LabelSet| -> Vec<&'a str> {
         let labels = set.labels.iter().map(|label| label.slug.as_str());
-        labels.filter(|slug| of(other, slug).is_some()).collect()
+        labels.filter(|slug| find(other, slug).is_some()).collect()
     };
     // The order breaks ties between equal scores. It is compared among common labels only, so that a new label does not
     // move the others.
@@ -183,13 +183,16 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
     let mut changes: Vec<Change> = b
         .labels
         .iter()
-        .filter_map(|label| match of(a, &label.slug) {
+        .filter_map(|label| match find(a, &label.slug) {
             None => Some(("added", None, Some(label))),
             Some(before) if before != label => Some(("changed", Some(before), Some(label))),
             before => moved(&label.slug).then_some(("moved", before, Some(label))),
         })
         .collect();
-    let gone = a.labels.iter().filter(|label| of(b, &label.slug).is_none());
+    let gone = a
+        .labels
+        .iter()
+        .filter(|label| find(b, &label.slug).is_none());
     changes.extend(gone.map(|label| ("removed", Some(label), None)));
     changes
 }

@@ -78,9 +78,9 @@ impl Evaluate {
         let mut sides = Vec::new();
         for place in 0..places {
             // A flag that is given once applies to both sides.
-            let of = |words: &[String]| words.get(place).or(words.last()).cloned();
-            let set = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
-            let words = (&set[..], of(&self.model));
+            let argument = |words: &[String]| words.get(place).or(words.last()).cloned();
+            let set = argument(&self.label_set).unwrap_or_else(|| "current".to_owned());
+            let words = (&set[..], argument(&self.model));
             let words = (words.0, words.1.as_deref());
             sides.push(Side::find(setup, &store, words, self.compute).await?);
         }
@@ -163,7 +163,7 @@ impl Evaluate {
         caveat: Option<String>,
     ) -> Printout {
         let (set, rows) = (&side.set, &held.rows[0]);
-        let of = evaluate(rows, set.labels.len());
+        let evaluation = evaluate(rows, set.labels.len());
         let mut wrong: Vec<usize> = (0..rows.len())
             .filter(|place| rows[*place].given().is_some() && !rows[*place].is_right())
             .collect();
@@ -173,7 +173,7 @@ impl Evaluate {
         let mut json = side.json();
         json["posts"] = json!(held.posts.len());
         json["left_out"] = json!(held.left_out);
-        json["evaluation"] = evaluation_json(set, &of);
+        json["evaluation"] = evaluation_json(set, &evaluation);
         json["sample"] = json!(whole.map_or("all", |_| "random"));
         let one = |place: &usize| {
             let post = &held.posts[*place];
@@ -205,18 +205,18 @@ impl Evaluate {
             heading = format!("{caveat} {heading}");
         }
         let mut found = Printout::new(json)
-            .with(&heading, summary(&of))
-            .with("Each label", labels_table(set, &of));
-        let confused = confusions_table(set, &of);
+            .with(&heading, summary(&evaluation))
+            .with("Each label", labels_table(set, &evaluation));
+        let confused = confusions_table(set, &evaluation);
         if !confused.rows.is_empty() {
             found.add(
                 "Largest confusions (gold label and assigned label)",
                 confused,
             );
         }
-        if of.precision.all > 0 {
+        if evaluation.precision.all > 0 {
             let heading = "Reliability: if the scores are calibrated, the mean score equals the share of right labels";
-            found.add(heading, reliability_table(&of));
+            found.add(heading, reliability_table(&evaluation));
         }
         if let Some(whole) = whole {
             let all = evaluate(&whole.rows[0], set.labels.len());
@@ -333,44 +333,67 @@ fn right_side(held: &JoinedGold, place: usize) -> &'static str {
 }
 
 /// Returns the name, value and number of posts of each figure; the value is null if it is undefined.
-fn figures(of: &Evaluation) -> Vec<(&'static str, Value, usize)> {
-    let error = of.calibration_error.map(|error| format!("{error:.3}"));
-    let share = |name, of| (name, share(of, 3), of.all);
+fn figures(evaluation: &Evaluation) -> Vec<(&'static str, Value, usize)> {
+    let error = evaluation
+        .calibration_error
+        .map(|error| format!("{error:.3}"));
+    let share = |name, value| (name, share(value, 3), value.all);
     vec![
-        share(OUTCOME, &of.outcome),
-        share("recall (in scope: right label)", &of.in_scope),
-        share("coverage in scope (any label)", &of.in_scope_labelled),
-        share("out of scope: no label", &of.out_of_scope),
-        share("precision of assigned labels", &of.precision),
-        share("coverage (posts with a label)", &of.coverage),
-        (MACRO_F1, estimate(&of.macro_f1), of.outcome.all),
+        share(OUTCOME, &evaluation.outcome),
+        share("recall (in scope: right label)", &evaluation.in_scope),
+        share(
+            "coverage in scope (any label)",
+            &evaluation.in_scope_labelled,
+        ),
+        share("out of scope: no label", &evaluation.out_of_scope),
+        share("precision of assigned labels", &evaluation.precision),
+        share("coverage (posts with a label)", &evaluation.coverage),
+        (
+            MACRO_F1,
+            estimate(&evaluation.macro_f1),
+            evaluation.outcome.all,
+        ),
         (
             "calibration error (10 bins)",
             json!(error),
-            of.precision.all,
+            evaluation.precision.all,
         ),
     ]
 }
 
-fn summary(of: &Evaluation) -> Table {
-    let rows = figures(of).into_iter();
+fn summary(evaluation: &Evaluation) -> Table {
+    let rows = figures(evaluation).into_iter();
     let rows = rows.filter(|(_, value, _)| !value.is_null());
     let rows = rows.map(|(name, value, posts)| json!([name, value, posts]));
     output::table(["figure", "value, 95 %", "posts"], rows)
 }
 
-fn labels_table(set: &LabelSet, of: &Evaluation) -> Table {
-    let rows = set.labels.iter().zip(&of.labels).map(|(label, of)| {
-        let (precision, recall) = (share(&of.precision, 2), share(&of.recall, 2));
-        let f1 = of.f1.map(|f1| format!("{f1:.2}"));
-        json!([label.slug, precision, recall, f1, of.support(), of.given()])
-    });
+fn labels_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
+    let rows = set
+        .labels
+        .iter()
+        .zip(&evaluation.labels)
+        .map(|(label, figures)| {
+            let (precision, recall) = (share(&figures.precision, 2), share(&figures.recall, 2));
+            let f1 = figures.f1.map(|f1| format!("{f1:.2}"));
+            json!([
+                label.slug,
+                precision,
+                recall,
+                f1,
+                figures.support(),
+                figures.given()
+            ])
+        });
     let columns = ["label", "precision", "recall", "F1", "gold", "assigned"];
     output::table(columns, rows)
 }
 
-fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
-    let wrong = of.confusion.iter().filter(|cell| cell.gold != cell.given);
+fn confusions_table(set: &LabelSet, evaluation: &Evaluation) -> Table {
+    let wrong = evaluation
+        .confusion
+        .iter()
+        .filter(|cell| cell.gold != cell.given);
     let mut wrong: Vec<_> = wrong.collect();
     wrong.sort_by_key(|cell| std::cmp::Reverse(cell.posts));
     let slug = |label: usize| set.labels.get(label).map_or(NONE, |label| &label.slug);
@@ -379,8 +402,11 @@ fn confusions_table(set: &LabelSet, of: &Evaluation) -> Table {
     output::table(["gold", "assigned", "posts"], rows)
 }
 
-fn reliability_table(of: &Evaluation) -> Table {
-    let bins = of.reliability.iter().filter(|bin| bin.right.all > 0);
+fn reliability_table(evaluation: &Evaluation) -> Table {
+    let bins = evaluation
+        .reliability
+        .iter()
+        .filter(|bin| bin.right.all > 0);
     let rows = bins.map(|bin| {
         let range = format!("{:.1}–{:.1}", bin.from, bin.to);
         let mean = format!("{:.2}", bin.mean_score);
@@ -389,17 +415,17 @@ fn reliability_table(of: &Evaluation) -> Table {
     output::table(["score", "posts", "mean score", "right"], rows)
 }
 
-fn evaluation_json(set: &LabelSet, of: &Evaluation) -> Value {
+fn evaluation_json(set: &LabelSet, evaluation: &Evaluation) -> Value {
     let slug = |label: usize| set.labels.get(label).map(|label| &label.slug);
-    let mut json = json!(of);
-    let labels = set.labels.iter().zip(&of.labels).map(|(label, of)| {
+    let mut json = json!(evaluation);
+    let labels = set.labels.iter().zip(&evaluation.labels).map(|(label, figures)| {
         json!({
-            "slug": label.slug, "precision": of.precision, "recall": of.recall, "f1": of.f1,
-            "gold": of.support(), "given": of.given(),
+            "slug": label.slug, "precision": figures.precision, "recall": figures.recall, "f1": figures.f1,
+            "gold": figures.support(), "given": figures.given(),
         })
     });
     json["labels"] = labels.collect();
-    let cells = of.confusion.iter().map(
+    let cells = evaluation.confusion.iter().map(
         |cell| json!({ "gold": slug(cell.gold), "given": slug(cell.given), "posts": cell.posts }),
     );
     json["confusion"] = cells.collect();

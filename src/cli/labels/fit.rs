@@ -229,22 +229,26 @@ impl FitLabels {
 
 fn printout(base: &LabelSet, fitted: &FittedSet) -> Printout {
     let (before, after) = (&fitted.before, &fitted.held_out);
-    let row = |what: &str, of: &dyn Fn(&Quality) -> Value| json!([what, of(before), of(after)]);
+    let row = |what: &str, figure: &dyn Fn(&Quality) -> Value| {
+        json!([what, figure(before), figure(after)])
+    };
     let figures = output::table(
         ["figure", "before", "fitted (held-out)"],
         [
-            row("accuracy (including none of these)", &|of| {
-                share(&of.accuracy, 3)
+            row("accuracy (including none of these)", &|quality| {
+                share(&quality.accuracy, 3)
             }),
-            row("precision of assigned labels", &|of| {
-                share(&of.precision, 3)
+            row("precision of assigned labels", &|quality| {
+                share(&quality.precision, 3)
             }),
-            row("recall (in scope: right label)", &|of| share(&of.found, 3)),
-            row("coverage (posts with a label)", &|of| {
-                share(&of.coverage, 3)
+            row("recall (in scope: right label)", &|quality| {
+                share(&quality.found, 3)
             }),
-            row("calibration error", &|of| {
-                json!(format!("{:.3}", of.calibration_error))
+            row("coverage (posts with a label)", &|quality| {
+                share(&quality.coverage, 3)
+            }),
+            row("calibration error", &|quality| {
+                json!(format!("{:.3}", quality.calibration_error))
             }),
         ],
     );

@@ -244,16 +244,16 @@ fn join_with_ellipsis(words: &[String], all: usize) -> String {
 }
 
 /// Formats an estimate with its confidence interval.
-pub(super) fn estimate(of: &Estimate) -> Value {
-    of.value.map_or(Value::Null, |value| {
-        json!(format!("{value:.3} ({:.2}–{:.2})", of.low, of.high).replace('-', "−"))
+pub(super) fn estimate(estimate: &Estimate) -> Value {
+    estimate.value.map_or(Value::Null, |value| {
+        json!(format!("{value:.3} ({:.2}–{:.2})", estimate.low, estimate.high).replace('-', "−"))
     })
 }
 
 /// Formats a share with its confidence interval.
 pub(super) fn share(share: &Proportion, digits: usize) -> Value {
-    share.share.map_or(Value::Null, |of| {
+    share.share.map_or(Value::Null, |value| {
         let (low, high) = (share.low, share.high);
-        json!(format!("{of:.digits$} ({low:.2}–{high:.2})"))
+        json!(format!("{value:.digits$} ({low:.2}–{high:.2})"))
     })
 }

@@ -78,7 +78,7 @@ fn background_notes(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String>
         return Vec::new();
     };
     let out = set.omitted_topics();
-    let (tag, of, count) = (background.tag(), background.topics.len(), out.len());
+    let (tag, total, count) = (background.tag(), background.topics.len(), out.len());
     let named = out
         .iter()
         .map(|(topic, label)| format!("{topic} (for `{label}`)"));

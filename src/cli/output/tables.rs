@@ -158,11 +158,11 @@ pub fn with_bars(table: &Table, shares: &str) -> Table {
             .unwrap_or(0);
         widest.max(terminal::columns(&table.columns[column])) + 3
     };
-    let beside = (0..table.columns.len()).map(wide).sum::<usize>();
+    let table_width = (0..table.columns.len()).map(wide).sum::<usize>();
     let room = terminal::width()
         .unwrap_or(terminal::DEFAULT_WIDTH)
         .min(WIDEST_WITH_BARS);
-    let room = room.saturating_sub(beside + 1).min(LONGEST_BAR);
+    let room = room.saturating_sub(table_width + 1).min(LONGEST_BAR);
     if room < SHORTEST_BAR {
         return with;
     }

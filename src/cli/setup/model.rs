@@ -129,7 +129,7 @@ impl Setup {
     /// Returns the model and how to run it, from flags, settings and stored measurements of agreement.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let agreement = self.settings().classify.agreement;
-        let agreement = Agreement::of(agreement).ok_or_else(|| {
+        let agreement = Agreement::new(agreement).ok_or_else(|| {
             CliError::Usage(format!(
                 "classify.agreement is {agreement}: set it to a number above 0 and up to 1"
             ))
@@ -217,7 +217,7 @@ impl Setup {
         &self,
         models: &mut [Models],
         flags: &SmallFlags,
-        beside: &ModelFlags,
+        model: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
         let (Some(labels), all) = (flags.shortlist, set.labels.len()) else {
@@ -230,7 +230,7 @@ impl Setup {
             );
             return Ok(());
         }
-        let small = self.model_choice(beside)?.beside(&flags.small_model);
+        let small = self.model_choice(model)?.second_model(&flags.small_model);
         small.add_shortlist(models, labels)?;
         // Fail now, and not after an hour of collecting.
         let small = models.iter().find_map(|models| models.small.as_ref());

@@ -113,13 +113,13 @@ impl Lines {
                 .good_at
                 .map(|at| format!("{} ago", format_duration(status.since(at))));
             let day = status.last_day.iter().find(|day| day.stage == last.stage);
-            let of = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
-            let new = Some(of(|day| day.new)).filter(|new| *new > 0);
+            let sum = |figure: fn(&StageRuns) -> i64| day.map_or(0, figure);
+            let new = Some(sum(|day| day.new)).filter(|new| *new > 0);
             let cells = [
                 good.unwrap_or_else(|| "never".to_owned()),
-                number(of(|day| day.runs)),
-                number(of(|day| day.failed)),
-                number(of(|day| day.posts)),
+                number(sum(|day| day.runs)),
+                number(sum(|day| day.failed)),
+                number(sum(|day| day.posts)),
                 new.map_or(String::new(), number),
             ];
             text.push_str(&self.row(last.stage.as_str(), &cells));
@@ -235,7 +235,7 @@ fn parked(status: &StatusReport) -> Option<String> {
 }
 
 fn schedules(status: &StatusReport) -> Option<String> {
-    let described = join_all(&status.failed_slots, |run| {
+    let described = join_all(&status.failed_scheduled_runs, |run| {
         format!(
             "{} failed {} ago",
             run.schedule,

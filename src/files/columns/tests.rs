@@ -10,7 +10,7 @@ fn names(of: &[&str]) -> Vec<Arc<str>> {
 }
 
 fn table(of: &[&str], reading: &Reading) -> Result<InputColumns, FilesError> {
-    InputColumns::of_table(&names(of), reading, Path::new("t.csv"))
+    InputColumns::from_names(&names(of), reading, Path::new("t.csv"))
 }
 
 fn needed(of: &[&str]) -> Vec<String> {
@@ -47,7 +47,7 @@ fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
         ..Reading::default()
     };
     let row = object(json);
-    let columns = InputColumns::of_object(&row, &reading);
+    let columns = InputColumns::from_row(&row, &reading);
     Ok((columns.id(&row)?.unwrap(), columns.text(&row)?))
 }
 

@@ -130,7 +130,7 @@ async fn a_scheduled_run_from_the_future_does_not_hide_a_failure() {
                  ('mended', '2999-01-01T00:00:00+00:00', 'failed', '2999-01-01T00:00:00+00:00', 'it fell')",
             )
             .await;
-        let failed = scene.json(&["status"])["failed_slots"].take();
+        let failed = scene.json(&["status"])["failed_scheduled_runs"].take();
         let failed = failed.as_array().unwrap();
         assert_eq!(failed.len(), 1, "{failed:?}");
         assert_eq!(failed[0]["schedule"], "broken");

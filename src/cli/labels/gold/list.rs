@@ -73,10 +73,10 @@ impl List {
 }
 
 /// Counts gold labels by a key.
-fn count_by(answers: &[StoredGold], of: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
+fn count_by(answers: &[StoredGold], key: impl Fn(&StoredGold) -> String) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for one in answers {
-        *counts.entry(of(one)).or_default() += 1;
+        *counts.entry(key(one)).or_default() += 1;
     }
     counts
 }
@@ -114,11 +114,11 @@ fn printout(answers: &[StoredGold], agreed: &Consensus, limit: usize) -> Printou
     if !agreed.disagreements.is_empty() {
         let shown = agreed.disagreements.iter().take(limit);
         let rows = shown.map(|post| {
-            let said = post.said.iter().map(|(who, label)| {
+            let labels = post.said.iter().map(|(who, label)| {
                 let label = label.as_deref().unwrap_or(NONE);
                 format!("{who}: {label}")
             });
-            json!([post.fullname, said.collect::<Vec<_>>().join(", ")])
+            json!([post.fullname, labels.collect::<Vec<_>>().join(", ")])
         });
         let heading = "Posts on which annotators disagree (left out of `--gold db`)";
         found.add(heading, output::table(["post", "gold labels"], rows));
